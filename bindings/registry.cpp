@@ -26,29 +26,30 @@ struct Hash {
     }
 };
 
-template<typename Parameters> void set_numbers(OperatorKey &key, distile_device device, distile_dtype type,
+template<typename Parameters> void set_numbers(OperatorKey &key, distile_device device, OperatorTypes types,
                                                int32_t kind, const Parameters &parameters) {
     constexpr size_t count = sizeof(Parameters) / sizeof(int32_t);
     static_assert(sizeof(Parameters) == count * sizeof(int32_t) &&
-                  count + 3 <= std::tuple_size_v<decltype(key.numbers)>);
+                  count + 4 <= std::tuple_size_v<decltype(key.numbers)>);
     key.numbers[0] = device;
-    key.numbers[1] = type;
-    key.numbers[2] = kind;
-    std::memcpy(&key.numbers[3], &parameters, sizeof(Parameters));
+    key.numbers[1] = types.input;
+    key.numbers[2] = types.output;
+    key.numbers[3] = kind;
+    std::memcpy(&key.numbers[4], &parameters, sizeof(Parameters));
 }
 
 std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
-    const distile_dtype type = polykernel.operands[0].dtype;
+    const OperatorTypes types(polykernel.operands[0].dtype, polykernel.operands[polykernel.num_operands - 1].dtype);
     switch (polykernel.kind) {
     case DISTILE_MASKED_CONV2D:
     case DISTILE_MASKED_CONV_TRANSPOSE2D:
     case DISTILE_MASKED_UPSAMPLE_CONV2D:
-        return OperatorKey(polykernel.device, type, polykernel.kind,
+        return OperatorKey(polykernel.device, types, polykernel.kind,
                            *static_cast<const distile_conv2d *>(polykernel.op));
     case DISTILE_MASKED_LINEAR:
-        return OperatorKey(polykernel.device, type, *static_cast<const distile_linear *>(polykernel.op));
+        return OperatorKey(polykernel.device, types, *static_cast<const distile_linear *>(polykernel.op));
     case DISTILE_MASKED_ATTENTION:
-        return OperatorKey(polykernel.device, type, *static_cast<const distile_attention *>(polykernel.op));
+        return OperatorKey(polykernel.device, types, *static_cast<const distile_attention *>(polykernel.op));
     default:
         return std::nullopt;
     }
@@ -87,17 +88,17 @@ Registry &registry() {
 
 }  // namespace
 
-OperatorKey::OperatorKey(distile_device device, distile_dtype type, distile_operator_kind kind,
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, distile_operator_kind kind,
                          const distile_conv2d &conv) {
-    set_numbers(*this, device, type, kind, conv);
+    set_numbers(*this, device, types, kind, conv);
 }
 
-OperatorKey::OperatorKey(distile_device device, distile_dtype type, const distile_linear &linear) {
-    set_numbers(*this, device, type, DISTILE_MASKED_LINEAR, linear);
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear) {
+    set_numbers(*this, device, types, DISTILE_MASKED_LINEAR, linear);
 }
 
-OperatorKey::OperatorKey(distile_device device, distile_dtype type, const distile_attention &attention) {
-    set_numbers(*this, device, type, DISTILE_MASKED_ATTENTION, attention);
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_attention &attention) {
+    set_numbers(*this, device, types, DISTILE_MASKED_ATTENTION, attention);
 }
 
 const distile_polykernel *find_polykernel(const OperatorKey &key) {

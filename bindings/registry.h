@@ -10,16 +10,25 @@
 
 namespace distile::bindings {
 
-/** An operator with all that its PolyKernel fixes: device, kind, type of activations, parameters. */
+/** The types of an operator's activations: of its input and its output. They differ in quantized operators only. */
+struct OperatorTypes {
+    OperatorTypes(distile_dtype both) : input(both), output(both) {  // NOLINT(google-explicit-constructor)
+    }
+    OperatorTypes(distile_dtype input, distile_dtype output) : input(input), output(output) {
+    }
+    distile_dtype input, output;
+};
+
+/** An operator with all that its PolyKernel fixes: device, kind, types of activations, parameters. */
 struct OperatorKey {
-    OperatorKey(distile_device device, distile_dtype type, distile_operator_kind kind, const distile_conv2d &conv);
-    OperatorKey(distile_device device, distile_dtype type, const distile_linear &linear);
-    OperatorKey(distile_device device, distile_dtype type, const distile_attention &attention);
+    OperatorKey(distile_device device, OperatorTypes types, distile_operator_kind kind, const distile_conv2d &conv);
+    OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear);
+    OperatorKey(distile_device device, OperatorTypes types, const distile_attention &attention);
 
     bool operator==(const OperatorKey &other) const {
         return numbers == other.numbers;
     }
-    std::array<int32_t, 18> numbers{};
+    std::array<int32_t, 19> numbers{};
 };
 
 /** The PolyKernel of an operator; null if there is none. */

@@ -29,7 +29,17 @@ struct Node;          /**< An operator of ONNX Runtime that this library calls. 
 struct NodeAttribute; /**< An attribute of one. */
 
 enum ErrorCode : int { error_fail = 1 };
-enum ElementType : int { any_type = 0, float32 = 1, int32 = 6, int64 = 7, boolean = 9, float16 = 10, bfloat16 = 16 };
+enum ElementType : int {
+    any_type = 0,
+    float32 = 1,
+    uint8 = 2,
+    int8 = 3,
+    int32 = 6,
+    int64 = 7,
+    boolean = 9,
+    float16 = 10,
+    bfloat16 = 16
+};
 enum AttributeType : int { attribute_int = 1, attribute_ints = 2, attribute_float = 3 };
 enum Presence : int { required = 0, optional = 1 };
 enum MemoryType : int { cpu_input = -2, default_memory = 0 };

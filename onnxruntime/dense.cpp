@@ -6,10 +6,6 @@ namespace distile::ort {
 
 namespace {
 
-ElementType element_type(distile_dtype type) {
-    return type == DISTILE_FLOAT32 ? float32 : type == DISTILE_FLOAT16 ? float16 : bfloat16;
-}
-
 /** Objects of ONNX Runtime that end with the scope. */
 template<typename Object, typename Release> class Owned {
 public:
@@ -37,7 +33,7 @@ private:
 
 }  // namespace
 
-DenseNode::DenseNode(const NodeView &node, const char *name, int version, distile_dtype type, int num_inputs,
+DenseNode::DenseNode(const NodeView &node, const char *name, int version, const Types &types, int num_inputs,
                      const Attributes &attributes)
     : api_(node.api()) {
     Owned<NodeAttribute, ReleaseNodeAttribute> made(api_);
@@ -53,12 +49,16 @@ DenseNode::DenseNode(const NodeView &node, const char *name, int version, distil
     for (const auto &[key, values] : attributes.lists) {
         add(key, values.data(), values.size(), attribute_ints);
     }
-    const char *type_name = "T";
-    const ElementType element = element_type(type);
+    std::vector<const char *> type_names;
+    std::vector<ElementType> elements;
+    for (const auto &[type_name, element] : types) {
+        type_names.push_back(type_name);
+        elements.push_back(element);
+    }
     try {
-        check(api_,
-              CreateNode::call(api_, node.info(), name, "", version, &type_name, &element, 1, made.objects().data(),
-                               static_cast<int>(made.objects().size()), num_inputs, 1, &node_));
+        check(api_, CreateNode::call(api_, node.info(), name, "", version, type_names.data(), elements.data(),
+                                     static_cast<int>(types.size()), made.objects().data(),
+                                     static_cast<int>(made.objects().size()), num_inputs, 1, &node_));
     } catch (const std::exception &error) {
         fail("no PolyKernel computes node '" + node.name() + "', and ONNX Runtime has no dense " + name +
              " of its type: compile its PolyKernel with 'python -m distile.onnx convert --build', or leave the node as "
@@ -76,9 +76,8 @@ void DenseNode::run(const Call &call, const std::vector<Tensor> &inputs, const T
     check(api_, CreateCpuMemoryInfo::call(api_, arena_allocator, default_memory, memory.add()));
     Owned<Value, ReleaseValue> values(api_);
     const auto add = [&](const Tensor &tensor) {
-        const size_t bytes = static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype());
-        check(api_, CreateValueWithData::call(api_, memory.objects()[0], tensor.data, bytes, tensor.shape.data(),
-                                              tensor.shape.size(), tensor.type, values.add()));
+        check(api_, CreateValueWithData::call(api_, memory.objects()[0], tensor.data, tensor.bytes(),
+                                              tensor.shape.data(), tensor.shape.size(), tensor.type, values.add()));
     };
     for (const Tensor &input : inputs) {
         add(input);

@@ -9,7 +9,7 @@
 
 namespace distile::ort {
 
-/** An operator of ONNX Runtime with tensors of one type. */
+/** An operator of ONNX Runtime. */
 class DenseNode {
 public:
     /** Every attribute that the operator knows must be there: ONNX Runtime adds no defaults here. */
@@ -18,7 +18,9 @@ public:
         std::vector<std::pair<const char *, float>> numbers;
         std::vector<std::pair<const char *, Shape>> lists;
     };
-    DenseNode(const NodeView &node, const char *name, int version, distile_dtype type, int num_inputs,
+    /** The operator's type parameters with the types that they stand for. */
+    using Types = std::vector<std::pair<const char *, ElementType>>;
+    DenseNode(const NodeView &node, const char *name, int version, const Types &types, int num_inputs,
               const Attributes &attributes);
     ~DenseNode();
     DenseNode(const DenseNode &) = delete;

@@ -1,8 +1,17 @@
 #include "host.h"
+#include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace distile::ort {
 
 namespace {
+
+constexpr std::pair<ElementType, distile_dtype> types[] = {{float32, DISTILE_FLOAT32},
+                                                           {float16, DISTILE_FLOAT16},
+                                                           {bfloat16, DISTILE_BFLOAT16},
+                                                           {uint8, DISTILE_UINT8},
+                                                           {int8, DISTILE_INT8}};
 
 bool succeeded(const Api *api, Status *status) {
     if (status) {
@@ -30,16 +39,30 @@ int64_t Tensor::elements() const {
 }
 
 distile_dtype Tensor::dtype() const {
-    switch (type) {
-    case float32:
-        return DISTILE_FLOAT32;
-    case float16:
-        return DISTILE_FLOAT16;
-    case bfloat16:
-        return DISTILE_BFLOAT16;
-    default:
-        fail("a tensor has a type other than float, float16 and bfloat16");
+    return dtype_of(type);
+}
+
+size_t Tensor::bytes() const {
+    const size_t size = type == int32 ? sizeof(int32_t) : distile_dtype_size(dtype());
+    return static_cast<size_t>(elements()) * size;
+}
+
+distile_dtype dtype_of(ElementType type) {
+    const auto *const found =
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.first == type; });
+    if (found == std::end(types)) {
+        fail("a tensor has a type other than float, float16, bfloat16, uint8 and int8");
     }
+    return found->second;
+}
+
+ElementType element_type(distile_dtype type) {
+    return std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.second == type; })
+        ->first;
+}
+
+bool is_quantized(distile_dtype type) {
+    return type == DISTILE_UINT8 || type == DISTILE_INT8;
 }
 
 Tensor tensor_of(const Api *api, const Value *value) {

@@ -29,7 +29,17 @@ struct Tensor {
 
     int64_t elements() const;
     distile_dtype dtype() const;
+    size_t bytes() const;
+    /** Its elements, if they have this type. */
+    template<typename Element> const Element *as() const {
+        return static_cast<const Element *>(data);
+    }
 };
+
+/** The type of distile that holds the elements of a tensor; fails for others. And the reverse. */
+distile_dtype dtype_of(ElementType type);
+ElementType element_type(distile_dtype type);
+bool is_quantized(distile_dtype type);
 
 /** The tensor of a value. */
 Tensor tensor_of(const Api *api, const Value *value);

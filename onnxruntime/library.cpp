@@ -17,7 +17,7 @@ namespace {
 struct Registered : CustomOperator {
     const OperatorType *operator_type = nullptr;
     distile_device device = DISTILE_CPU;
-    ElementType activations = float32;
+    ElementType activations = float32, output = float32;
     int32_t threads = 0;
 };
 
@@ -26,7 +26,7 @@ const Registered &of(const CustomOperator *custom) {
 }
 
 ElementType typed(const Registered &registered, ElementType type) {
-    return type == any_type ? registered.activations : type;
+    return type == any_type ? registered.activations : type == type_of_output ? registered.output : type;
 }
 
 /** A kernel with the table of functions that its calls use. */
@@ -47,14 +47,11 @@ template<typename Body> Status *guarded(const Api *api, Body body) {
     }
 }
 
-distile_dtype dtype_of(ElementType type) {
-    return type == float16 ? DISTILE_FLOAT16 : type == bfloat16 ? DISTILE_BFLOAT16 : DISTILE_FLOAT32;
-}
-
 Status *create(const CustomOperator *custom, const Api *api, const KernelInfo *info, void **kernel) {
     return guarded(api, [&] {
         const Registered &own = of(custom);
-        const Setup setup{NodeView(api, info), own.device, dtype_of(own.activations), Sessions::shared(own.threads)};
+        const Setup setup{NodeView(api, info), own.device, dtype_of(own.activations), dtype_of(own.output),
+                          Sessions::shared(own.threads)};
         auto made = std::make_unique<Made>(Made{api, own.operator_type->make(setup)});
         *kernel = made.release();
     });
@@ -69,11 +66,29 @@ void destroy(void *kernel) {
     const std::unique_ptr<Made> owned(static_cast<Made *>(kernel));
 }
 
-Registered registered(const OperatorType &type, distile_device device, ElementType activations, int32_t threads) {
+/** The types of activations and of the output of an operator. */
+struct Types {
+    ElementType activations, output;
+};
+
+std::vector<Types> types_of(const OperatorType &type) {
+    if (type.quantized) {
+        // ONNX Runtime takes the first whose inputs have the types of a node's. The zero point of a quantized output
+        // has its type, so a node without one has an output of float32.
+        return {{uint8, float32}, {uint8, uint8}, {uint8, int8}, {int8, float32}, {int8, uint8}, {int8, int8}};
+    }
+    // Masks have no type of activations.
+    return type.inputs[0].type == any_type
+               ? std::vector<Types>{{float32, float32}, {float16, float16}, {bfloat16, bfloat16}}
+               : std::vector<Types>{{float32, float32}};
+}
+
+Registered registered(const OperatorType &type, distile_device device, const Types &types, int32_t threads) {
     Registered made;
     made.operator_type = &type;
     made.device = device;
-    made.activations = activations;
+    made.activations = types.activations;
+    made.output = types.output;
     made.threads = threads;
     made.name = [](const CustomOperator *custom) { return of(custom).operator_type->name; };
     made.provider = [](const CustomOperator *custom) {
@@ -144,17 +159,13 @@ struct Registration {
 };
 
 void add_types(std::deque<Registered> &operators, const OperatorType &type, int32_t threads) {
-    // Masks have no type of activations.
-    const bool typed_input = type.inputs[0].type == any_type;
-    for (const ElementType activations : {float32, float16, bfloat16}) {
-        if (typed_input || activations == float32) {
-            operators.push_back(registered(type, DISTILE_CPU, activations, threads));
+    for (const Types &types : types_of(type)) {
+        operators.push_back(registered(type, DISTILE_CPU, types, threads));
 #ifdef DISTILE_ONNXRUNTIME_CUDA
-            if (!type.only_on_cpus) {
-                operators.push_back(registered(type, DISTILE_CUDA, activations, threads));
-            }
-#endif
+        if (!type.only_on_cpus) {
+            operators.push_back(registered(type, DISTILE_CUDA, types, threads));
         }
+#endif
     }
 }
 
@@ -210,23 +221,24 @@ DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
     return folder.c_str();
 }
 
-/** Whether a PolyKernel for a device computes an operator: a kind, a type, and the numbers of the kind's struct in
- * polykernel.h. */
+/** Whether a PolyKernel for a device computes an operator: a kind, the types of activations and of the output, and the
+ * numbers of the kind's struct in polykernel.h. */
 DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, int32_t kind, int32_t type,
-                                                          const int32_t *numbers) {
+                                                          int32_t output_type, const int32_t *numbers) {
     using distile::bindings::OperatorKey;
     const auto device = static_cast<distile_device>(device_kind);
-    const auto dtype = static_cast<distile_dtype>(type);
+    const distile::bindings::OperatorTypes types(static_cast<distile_dtype>(type),
+                                                 static_cast<distile_dtype>(output_type));
     const auto as = [&](auto parameters) {
         std::memcpy(&parameters, numbers, sizeof(parameters));
         return parameters;
     };
     try {
         const OperatorKey key =
-            kind == DISTILE_MASKED_LINEAR ? OperatorKey(device, dtype, as(distile_linear{}))
+            kind == DISTILE_MASKED_LINEAR ? OperatorKey(device, types, as(distile_linear{}))
             : kind == DISTILE_MASKED_ATTENTION
-                ? OperatorKey(device, dtype, as(distile_attention{}))
-                : OperatorKey(device, dtype, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
+                ? OperatorKey(device, types, as(distile_attention{}))
+                : OperatorKey(device, types, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
         return distile::ort::find_or_load(key) ? 1 : 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.

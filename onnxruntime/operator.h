@@ -23,7 +23,8 @@ public:
 struct Setup {
     NodeView node;
     distile_device device;
-    distile_dtype type; /**< Of its activations. */
+    distile_dtype type;        /**< Of its activations. */
+    distile_dtype output_type; /**< The same, but for quantized operators. */
     std::shared_ptr<Sessions> sessions;
 };
 
@@ -44,6 +45,10 @@ private:
     bool on_cpu_;
 };
 
+/** Of an input or an output of an operator: the type of its output, which differs from any_type, that of the
+ * activations, in quantized operators only. */
+constexpr auto type_of_output = static_cast<ElementType>(-1);
+
 /** An input of an operator. */
 struct Input {
     ElementType type = any_type; /**< any_type: that of the activations. */
@@ -57,6 +62,7 @@ struct OperatorType {
     std::vector<ElementType> outputs; /**< any_type: that of the activations. */
     std::unique_ptr<Kernel> (*make)(const Setup &setup);
     bool only_on_cpus = false;
+    bool quantized = false; /**< Activations are uint8 or int8, and the output is one of these or float32. */
 };
 
 /** The kernel of a class, for `OperatorType::make`. */

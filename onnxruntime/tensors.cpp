@@ -1,4 +1,5 @@
 #include "tensors.h"
+#include <cstring>
 #include <distile/layers.h>
 #include <distile/layout.h>
 
@@ -41,8 +42,8 @@ distile_nchw nchw_of(const Tensor &tensor) {
 
 /** Memory of the session for an NCHW tensor in NHWC. */
 void *transposed(const Lease &lease, const Tensor &tensor, size_t scratch) {
-    if (lease->device() != DISTILE_CPU) {
-        fail("on GPUs, images are in NHWC: set the attribute layout to NHWC");
+    if (lease->device() != DISTILE_CPU || is_quantized(tensor.dtype())) {
+        fail("quantized images, and all images on GPUs, are in NHWC: set the attribute layout to NHWC");
     }
     return lease.scratch(scratch, static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype()));
 }
@@ -115,10 +116,17 @@ Output::Output(const Call &call, const Lease &lease, const Tensor &like, Layout 
     }
     view_ =
         view_of(tensor_, layout, layout == Layout::nchw ? transposed(lease, tensor_, output_scratch) : tensor_.data);
+    if (kept && is_quantized(view_.dtype)) {
+        // Layers take no quantized tensors. So all pixels are copied, and the operator overwrites the active ones.
+        if (lease->device() != DISTILE_CPU) {
+            fail("on GPUs, quantized operators keep no pixels of another tensor");
+        }
+        std::memcpy(view_.data, kept->data, tensor_.bytes());
+    }
 }
 
 void Output::finish(distile_mask *mask) const {
-    if (kept_) {
+    if (kept_ && !is_quantized(view_.dtype)) {
         distile_mask *const inactive = lease_->result_mask(view_.batch, view_.height, view_.width);
         check(distile_mask_invert(inactive, mask), lease_->context());
         const distile_tensor kept = read(lease_, *kept_, layout_, kept_scratch);

@@ -1,5 +1,6 @@
 #include "weighted.h"
 #include <atomic>
+#include <cstring>
 #include <distile/layers.h>
 
 namespace distile::ort {
@@ -17,15 +18,6 @@ void warn_once(const NodeView &node, const std::string &words) {
 }
 
 }  // namespace
-
-std::vector<Input> weighted_inputs() {
-    return {{},
-            {any_type, required, true},
-            {boolean},
-            {float32, optional, true},
-            {any_type, optional},
-            {any_type, optional}};
-}
 
 Shape filter_shape(const NodeView &node) {
     const auto filter = node.constant(input_filter);
@@ -46,8 +38,16 @@ const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
 
 WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     : LeasingKernel(setup), order_(what.order), layout_(what.layout), epilogue_(what.epilogue),
+      out_channels_(what.out_channels), output_type_(element_type(setup.output_type)),
       filter_(setup.node.constant(input_filter).value()), bias_(setup.node.constant(input_bias)),
       polykernel_(find_or_load(what.key)) {
+    if (is_quantized(setup.type)) {
+        quantization_.emplace(setup, what.out_channels, what.epilogue);
+    }
+    if (bias_ && bias_->elements() != out_channels_) {
+        fail("the bias of node '" + setup.node.name() + "' has " + std::to_string(bias_->elements()) +
+             " elements instead of " + std::to_string(out_channels_));
+    }
     if (polykernel_) {
         return;
     }
@@ -63,18 +63,25 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
         distile_weights_source source{};
         source.filter = filter_.data;
         source.dtype = filter_.dtype();
-        source.order = order_;
-        if (bias_) {
-            if (bias_->elements() != polykernel_->operands[polykernel_->num_operands - 1].channels) {
-                fail("the bias does not have one element for each output channel");
-            }
-            source.bias = static_cast<const float *>(bias_->data);
+        if (quantization_ && quantization_->int4_filter()) {
+            source.filter = quantization_->int4_filter();
+            source.dtype = DISTILE_INT4;
         }
+        source.order = order_;
+        source.bias = bias_ ? bias_->as<float>() : nullptr;
+        const distile_quantization numbers = quantization_ ? quantization_->numbers() : distile_quantization{};
+        source.quantization = quantization_ ? &numbers : nullptr;
         distile_weights *packed = nullptr;
         check(distile_weights_pack(lease->kernel(*polykernel_), &source, &packed), lease->context());
         weights_.reset(packed);
     });
     return weights_.get();
+}
+
+Output WeightedKernel::output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height,
+                                 int32_t width) const {
+    return {call,  lease,         {nullptr, output_type_, x.shape}, layout_, height,
+            width, out_channels_, call.optional(input_kept)};
 }
 
 void WeightedKernel::compute(const Call &call) {
@@ -95,8 +102,7 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
     if (height == 0 || width == 0) {
         fail("the input is smaller than the operator's window");
     }
-    const Output output(call, lease, x, layout_, height, width,
-                        polykernel_->operands[polykernel_->num_operands - 1].channels, call.optional(input_kept));
+    const Output output = output_of(call, lease, x, height, width);
     distile_tensor residual{};
     distile_run_args args{};
     if (const auto given = call.optional(input_residual)) {
@@ -112,24 +118,52 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
     output.finish(args.mask);
 }
 
+distile_tensor WeightedKernel::real_residual(const Lease &lease, const distile_tensor &stored) const {
+    distile_tensor real = distile_tensor_make(nullptr, stored.batch, stored.height, stored.width, stored.channels);
+    real.data = lease.scratch(dense_scratch,
+                              static_cast<size_t>(real.batch) * static_cast<size_t>(real.stride_n) * sizeof(float));
+    distile_scale numbers = quantization_->numbers().residual;
+    numbers.scale /= quantization_->unit();
+    check(distile_dequantize(lease->context(), &stored, nullptr, numbers, &real), lease->context());
+    return real;
+}
+
+void WeightedKernel::store(const Lease &lease, const distile_tensor &real, distile_mask *mask,
+                           const Output &output) const {
+    distile_scale numbers = quantization_->numbers().output;
+    if (output.inactive() == DISTILE_ZERO) {
+        const distile_tensor &view = output.view();
+        std::memset(view.data, numbers.zero_point,
+                    static_cast<size_t>(view.batch) * static_cast<size_t>(view.stride_n));
+    }
+    numbers.scale /= quantization_->unit();
+    check(distile_quantize(lease->context(), &real, mask, numbers, &output.view()), lease->context());
+}
+
 void WeightedKernel::run_dense(const Call &call, const Lease &lease) const {
     const Tensor x = call.input(input_x);
     const distile_tensor result = dense_->run(call, lease, x, filter_, bias_);
-    const Output output(call, lease, x, layout_, result.height, result.width, result.channels,
-                        call.optional(input_kept));
-    distile_tensor residual{};
+    const Output output = output_of(call, lease, x, result.height, result.width);
+    const bool quantizes = output.view().dtype != result.dtype;
+    distile_tensor residual{}, target = quantizes ? result : output.view();
     distile_combine_args args{};
     if (const auto given = call.optional(input_residual)) {
         residual = read(lease, *given, layout_, other_scratch);
+        if (quantizes) {
+            residual = real_residual(lease, residual);
+        }
         args.other = &residual;
         args.combination = DISTILE_ADD;
     }
     args.input = &result;
-    args.output = &output.view();
+    args.output = &target;
     args.mask = mask_of(lease, call.input(input_mask), layout_);
     args.activation = static_cast<distile_activation>(epilogue_);
     args.inactive = output.inactive();
     check(distile_combine(lease->context(), &args), lease->context());
+    if (quantizes) {
+        store(lease, target, args.mask, output);
+    }
     output.finish(args.mask);
 }
 

@@ -6,12 +6,9 @@
 
 #include "bindings/registry.h"
 #include "dense.h"
+#include "quantization.h"
 
 namespace distile::ort {
-
-/** The inputs of operators with weights. The filter and the bias are initializers, and stay on the host. */
-enum WeightedInput : size_t { input_x, input_filter, input_mask, input_bias, input_residual, input_kept };
-std::vector<Input> weighted_inputs();
 
 /** The filter's shape. Fails if it is no initializer. */
 Shape filter_shape(const NodeView &node);
@@ -28,12 +25,14 @@ public:
         distile_weights_order order;
         Layout layout;
         distile_epilogue epilogue;
+        int32_t out_channels;
     };
-    /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel. */
+    /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel, from the numbers of a quantized
+     * operator, which are null for others. */
     template<typename MakeDense> WeightedKernel(const Setup &setup, const Description &what, MakeDense make_dense)
         : WeightedKernel(setup, what) {
         if (!polykernel_) {
-            dense_ = make_dense();
+            dense_ = make_dense(quantization_ ? &*quantization_ : nullptr);
         }
     }
     void compute(const Call &call) override;
@@ -42,13 +41,20 @@ private:
     WeightedKernel(const Setup &setup, const Description &what);
     void run_masked(const Call &call, const Lease &lease);
     void run_dense(const Call &call, const Lease &lease) const;
+    /** Of quantized operators: the residual in float32, in the units of the quantization, and the stored result. */
+    distile_tensor real_residual(const Lease &lease, const distile_tensor &stored) const;
+    void store(const Lease &lease, const distile_tensor &real, distile_mask *mask, const Output &output) const;
+    Output output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height, int32_t width) const;
     distile_weights *weights(const Lease &lease);
 
     distile_weights_order order_;
     Layout layout_;
     distile_epilogue epilogue_;
+    int32_t out_channels_;
+    ElementType output_type_;
     Tensor filter_;
     std::optional<Tensor> bias_;
+    std::optional<Quantization> quantization_; /**< Of a quantized operator. */
     const distile_polykernel *polykernel_;
     std::once_flag packed_;
     Weights weights_;

@@ -1,4 +1,5 @@
 #include "bindings/activation.h"
+#include "dense_quantized.h"
 #include "weighted.h"
 #include "window.h"
 #include <algorithm>
@@ -114,8 +115,12 @@ private:
         if (transposed) {
             attributes.lists.emplace_back("output_padding", what.output_padding);
         }
-        return {setup.node, transposed ? "ConvTranspose" : "Conv",    11,
-                setup.type, setup.node.has_input(input_bias) ? 3 : 2, attributes};
+        return {setup.node,
+                transposed ? "ConvTranspose" : "Conv",
+                11,
+                {{"T", element_type(setup.type)}},
+                setup.node.has_input(input_bias) ? 3 : 2,
+                attributes};
     }
 
     static size_t bytes_of(const Tensor &tensor) {
@@ -163,12 +168,17 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
     const std::string words = std::string(name_of(kind)) + " of " + std::to_string(conv.in_channels) + " to " +
                               std::to_string(conv.out_channels) + " channels, " + std::to_string(conv.kernel_h) + "x" +
                               std::to_string(conv.kernel_w) + ",";
+    const distile_weights_order order = kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_IOHW : DISTILE_OIHW;
     return std::make_unique<WeightedKernel>(
         setup,
-        WeightedKernel::Description{bindings::OperatorKey(setup.device, setup.type, kind, conv), words,
-                                    kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_IOHW : DISTILE_OIHW, layout,
-                                    conv.epilogue},
-        [&] { return std::make_unique<DenseConvolution>(setup, what, layout); });
+        WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, kind, conv),
+                                    words, order, layout, conv.epilogue, conv.out_channels},
+        [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
+            if (quantization) {
+                return std::make_unique<DenseQuantized>(setup, kind, conv, order, layout, *quantization);
+            }
+            return std::make_unique<DenseConvolution>(setup, what, layout);
+        });
 }
 
 }  // namespace
@@ -176,7 +186,14 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
 std::vector<OperatorType> convolution_types() {
     return {{"MaskedConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV2D>},
             {"MaskedConvTranspose", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV_TRANSPOSE2D>},
-            {"MaskedUpsampleConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_UPSAMPLE_CONV2D>}};
+            {"MaskedUpsampleConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_UPSAMPLE_CONV2D>},
+            {"MaskedQLinearConv", quantized_inputs(), {type_of_output}, make<DISTILE_MASKED_CONV2D>, false, true},
+            {"MaskedQLinearConvTranspose",
+             quantized_inputs(),
+             {type_of_output},
+             make<DISTILE_MASKED_CONV_TRANSPOSE2D>,
+             false,
+             true}};
 }
 
 }  // namespace distile::ort

@@ -1,4 +1,5 @@
 #include "bindings/activation.h"
+#include "dense_quantized.h"
 #include "weighted.h"
 
 namespace distile::ort {
@@ -9,7 +10,7 @@ namespace {
 class DenseLinear : public Dense {
 public:
     DenseLinear(const Setup &setup, bool transposed)
-        : node_(setup.node, "Gemm", 13, setup.type, setup.node.has_input(input_bias) ? 3 : 2,
+        : node_(setup.node, "Gemm", 13, {{"T", element_type(setup.type)}}, setup.node.has_input(input_bias) ? 3 : 2,
                 {{{"transA", 0}, {"transB", transposed ? 1 : 0}}, {{"alpha", 1.0F}, {"beta", 1.0F}}, {}}),
           transposed_(transposed) {
     }
@@ -53,15 +54,26 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
                               std::to_string(linear.out_channels) + " channels";
     return std::make_unique<WeightedKernel>(
         setup,
-        WeightedKernel::Description{bindings::OperatorKey(setup.device, setup.type, linear), words,
-                                    transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens, linear.epilogue},
-        [&] { return std::make_unique<DenseLinear>(setup, transposed); });
+        WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, linear), words,
+                                    transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens, linear.epilogue,
+                                    linear.out_channels},
+        [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
+            if (quantization) {
+                const distile_conv2d conv = {linear.in_channels, linear.out_channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1,
+                                             linear.epilogue,    linear.residual};
+                return std::make_unique<DenseQuantized>(setup, DISTILE_MASKED_CONV2D, conv,
+                                                        transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens,
+                                                        *quantization);
+            }
+            return std::make_unique<DenseLinear>(setup, transposed);
+        });
 }
 
 }  // namespace
 
 std::vector<OperatorType> linear_types() {
-    return {{"MaskedLinear", weighted_inputs(), {any_type}, make}};
+    return {{"MaskedLinear", weighted_inputs(), {any_type}, make},
+            {"MaskedQLinearMatMul", quantized_inputs(), {type_of_output}, make, false, true}};
 }
 
 }  // namespace distile::ort

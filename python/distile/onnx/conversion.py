@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from ..description import Operator
 from .fusion import Fused, fuse
@@ -140,10 +140,23 @@ def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: l
         dense.CopyFrom(node)
         dense.output[0] = raw
         emitted.append(dense)
-        zero = graph.add_constant(
-            f"distile/zero_{one.unit.dtype}", np.zeros((), helper.tensor_dtype_to_np_dtype(graph.types[output]))
-        )
-        emitted.append(helper.make_node("Where", [masks.spread(one.mask, one.unit), raw, zero], [output]))
+        emitted += _where(graph, masks.spread(one.mask, one.unit), raw, one.unit)
+
+
+def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto]:
+    """Makes a unit's output of its dense one: 0 where the mask is not active."""
+    kind = graph.types[unit.output]
+    zero = np.zeros((), helper.tensor_dtype_to_np_dtype(kind)) if unit.zero is None else unit.zero
+    if kind != TensorProto.INT8:
+        name = graph.add_constant(f"{unit.output}/distile_zero", zero)
+        return [helper.make_node("Where", [mask, raw, name], [unit.output])]
+    # ONNX Runtime has no Where for int8.
+    name = graph.add_constant(f"{unit.output}/distile_zero", zero.astype(np.int32))
+    return [
+        helper.make_node("Cast", [raw], [f"{raw}/int32"], to=TensorProto.INT32),
+        helper.make_node("Where", [mask, f"{raw}/int32", name], [f"{raw}/masked"]),
+        helper.make_node("Cast", [f"{raw}/masked"], [unit.output], to=TensorProto.INT8),
+    ]
 
 
 def _emit_masked(
@@ -211,8 +224,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         inputs += [mask, one.keys or ""]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
-        inputs = [*inputs[:2], mask, *inputs[2:3]]
-        inputs += [read(plan.residual) if plan.residual else "", read(plan.kept) if plan.kept else ""]
+        inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]
+        inputs += [read(plan.residual) if plan.residual else "", read(plan.kept) if plan.kept else "", *numbers]
         extra["activation"] = plan.activation
     else:
         inputs.insert(1, mask)

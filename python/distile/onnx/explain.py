@@ -22,6 +22,8 @@ ARRAYS = {
     TensorProto.DOUBLE: np.float64,
     TensorProto.INT64: np.int64,
     TensorProto.INT32: np.int32,
+    TensorProto.UINT8: np.uint8,
+    TensorProto.INT8: np.int8,
     TensorProto.BOOL: np.bool_,
 }
 
@@ -67,6 +69,13 @@ def _session(model: onnx.ModelProto):
     options = session_options()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _with_stored_inputs(graph: Graph, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Nodes behind the DequantizeLinear of what they read: ONNX Runtime computes with integers where it sees both."""
+    before = (graph.producer.get(name) for node in nodes for name in node.input)
+    found = {id(node): node for node in before if node is not None and node.op_type == "DequantizeLinear"}
+    return [*found.values(), *nodes]
 
 
 def _layer(graph: Graph, nodes: list[onnx.NodeProto], output: str) -> onnx.ModelProto:
@@ -133,6 +142,8 @@ def _work(row: Replaced) -> int:
 def _kind(row: Replaced) -> str:
     params = dict(row.operator.params)
     name = row.operator.generator.removeprefix("masked_").removesuffix("_conv2d").removesuffix("2d")
+    if "output_dtype" in params:
+        name = f"{params['dtype']} {name}"
     if "heads" in params:
         return f"{name} {params['heads']}x{params['head_dim']}"
     inner, outer = (params.get(f"{end}_channels", params.get("channels")) for end in ("in", "out"))
@@ -179,7 +190,7 @@ def explain(
             continue
         mask, work = at[row.mask_tensor], _work(row)
         density = float(mask.mean())
-        dense_us = _time(_layer(before, row.nodes, row.output), {}, seconds)
+        dense_us = _time(_layer(before, _with_stored_inputs(before, row.nodes), row.output), {}, seconds)
         alone = _layer(after, [row.masked], row.masked.output[0])
         masked_us = _time(alone, {row.mask_tensor: mask}, seconds)
         times = dense_us, masked_us, dense_us * density

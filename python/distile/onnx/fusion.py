@@ -38,7 +38,7 @@ def fuse(graph: Graph, mask_of: dict[str, str], units: list[Unit]) -> dict[str, 
     zero_outside = dict(mask_of)
     activated: dict[str, str] = {}
     for unit in units:
-        plan = plans[unit.output] = Fused([*unit.before, *unit.nodes], unit.output)
+        plan = plans[unit.output] = Fused([*unit.before, *unit.nodes], unit.output, activation=unit.activation)
         if not unit.has_activation:
             continue
         mask = mask_of[unit.output]

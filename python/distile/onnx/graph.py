@@ -24,13 +24,34 @@ def reads(node: onnx.NodeProto):
                 yield from reads(inner)
 
 
+# Operators whose shapes ONNX does not infer, most of them of ONNX Runtime, and those that give the same shape and type
+# with some of the inputs.
+SIMPLER = {
+    "QLinearAdd": ("Add", slice(0, 4, 3)),
+    "QLinearMul": ("Mul", slice(0, 4, 3)),
+    "QLinearSigmoid": ("Identity", slice(0, 1)),
+    "QLinearLeakyRelu": ("Identity", slice(0, 1)),
+    "QLinearSoftmax": ("Identity", slice(0, 1)),
+    "QLinearConcat": ("Concat", slice(2, None, 3)),
+    "QLinearAveragePool": ("AveragePool", slice(0, 1)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", slice(0, 1)),
+    "QGemm": ("Gemm", slice(0, 4, 3)),
+    "GroupNormalization": ("Identity", slice(0, 1)),
+}
+
+
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model with inferred shapes."""
     simpler = copy.deepcopy(model)
     for node in simpler.graph.node:
-        if node.op_type == "GroupNormalization":  # Its result has its input's shape, which ONNX does not infer.
-            node.op_type = "Identity"
-            del node.input[1:], node.attribute[:]
+        if node.op_type in SIMPLER:
+            op, places = SIMPLER[node.op_type]
+            inputs = list(node.input)[places]
+            node.op_type, node.domain = op, ""
+            del node.input[:]
+            node.input.extend(inputs)
+            if op == "Identity":
+                del node.attribute[:]
     inferred = onnx.shape_inference.infer_shapes(simpler, data_prop=True)
     for node, original in zip(inferred.graph.node, model.graph.node):
         node.CopyFrom(original)

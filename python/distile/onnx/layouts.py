@@ -12,8 +12,9 @@ from .upsampling import nearest_scales
 
 # Operators that treat all elements alike.
 ELEMENTWISE = {
-    "Abs", "Add", "Cast", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity",
-    "LeakyRelu", "Max", "Min", "Mish", "Mul", "Neg", "Relu", "Sigmoid", "Softplus", "Sqrt", "Sub", "Swish", "Tanh",
+    "Abs", "Add", "Cast", "Clip", "DequantizeLinear", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish",
+    "Identity", "LeakyRelu", "Max", "Min", "Mish", "Mul", "Neg", "QuantizeLinear", "Relu", "Sigmoid", "Softplus",
+    "Sqrt", "Sub", "Swish", "Tanh",
 }  # fmt: skip
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}
 

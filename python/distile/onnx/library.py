@@ -18,7 +18,7 @@ KINDS = {
     "masked_attention": 5,
 }
 DEVICES = {"cpu": 1, "cuda": 2}
-TYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
+TYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "uint8": 4, "int8": 5}
 ACTIVATIONS = ("none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish")
 
 
@@ -60,8 +60,10 @@ def cache_folder() -> pathlib.Path:
 
 def has_polykernel(operator: Operator) -> bool:
     """Whether the library or the cache folder has the operator's PolyKernel for its device."""
-    numbers = _numbers(operator.generator, dict(operator.params))
-    what = DEVICES[operator.device], KINDS[operator.generator], TYPES[dict(operator.params)["dtype"]]
+    params = dict(operator.params)
+    numbers = _numbers(operator.generator, params)
+    types = [TYPES[params["dtype"]], TYPES[params.get("output_dtype", params["dtype"])]]
+    what = DEVICES[operator.device], KINDS[operator.generator], *types
     return bool(_library().distile_onnxruntime_has_polykernel(*what, (ctypes.c_int32 * len(numbers))(*numbers)))
 
 

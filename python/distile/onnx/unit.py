@@ -44,6 +44,8 @@ class Unit:
     params: dict = dataclasses.field(default_factory=dict)
     key_tokens: int | None = None  # Of attention.
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
+    activation: str = "none"  # Among its nodes.
+    zero: np.ndarray | None = None  # With a quantized output: the zero point, which stands for 0.
 
     @property
     def output(self) -> str:
@@ -56,7 +58,8 @@ class Unit:
 
     @property
     def has_activation(self) -> bool:
-        return self.has_epilogue or self.op in ("MaskedGroupNorm", "MaskedBatchNorm")
+        """Whether it takes in an activation behind its nodes, and those with an epilogue a residual."""
+        return (self.has_epilogue and self.zero is None) or self.op in ("MaskedGroupNorm", "MaskedBatchNorm")
 
     def operator(self, activation: str, residual: bool) -> Operator | None:
         """The operator whose PolyKernel it needs; None if it needs none."""

@@ -8,7 +8,8 @@ import onnx
 from .attention import attention_node, attention_of_products
 from .graph import Graph, attributes
 from .group_norm import group_norm
-from .unit import Unit, dtype_of, float32, require
+from .quantized import has_quantized_weights, layer_of, quantized, real_constant
+from .unit import Unit, Unsupported, dtype_of, float32, require
 from .upsampling import upsampled
 
 
@@ -22,6 +23,15 @@ def _bias(graph: Graph, node, index: int) -> np.ndarray | None:
     if len(node.input) <= index or not node.input[index]:
         return None
     return _weights(graph, node.input[index])
+
+
+def _vector(graph: Graph, node, index: int) -> np.ndarray | None:
+    """The scale or the bias of a norm, which quantized models may store as integers."""
+    if len(node.input) <= index or not node.input[index]:
+        return None
+    value = real_constant(graph, node.input[index])
+    require(value is not None, "its weights are not constant")
+    return float32(value)
 
 
 def _windows(values: dict, shape) -> dict:
@@ -73,24 +83,28 @@ def is_part(graph: Graph, node: onnx.NodeProto) -> bool:
     """Whether a node is a part of the one that it follows: a batch norm of its convolution."""
     before = graph.producer.get(node.input[0]) if node.op_type == "BatchNormalization" else None
     return before is not None and before.op_type in ("Conv", "ConvTranspose") and (
-        graph.only_reader(before.output[0]) is node and _norm_constants(graph, node) is not None
+        graph.only_reader(before.output[0]) is node
+        and _norm_constants(graph, node) is not None
+        and not has_quantized_weights(graph, before)
     )
 
 
 def _convolution(graph: Graph, node) -> Unit:
     transposed = node.op_type == "ConvTranspose"
-    filter = _weights(graph, node.input[1])
-    require(filter.ndim == 4, "it is not a 2-D convolution")
+    layer = layer_of(graph, node, axis=1 if transposed else 0)
+    filter = None if layer else _weights(graph, node.input[1])
+    shape = layer.shape if layer else filter.shape
+    require(len(shape) == 4, "it is not a 2-D convolution")
     values = attributes(node)
     groups = values.get("group", 1)
-    window = _windows(values, filter.shape[2:])
+    window = _windows(values, shape[2:])
     more = {}
     if transposed:
         require(groups == 1, "it is a transposed convolution with groups")
         require("output_shape" not in values, "it has output_shape")
         more = {"output_padding": list(values.get("output_padding", [0, 0]))}
-    nodes, bias, weights = [node], _bias(graph, node, 2), node.input[1]
-    norm = _following_norm(graph, node)
+    nodes, bias, weights = [node], layer.bias if layer else _bias(graph, node, 2), node.input[1]
+    norm = None if layer else _following_norm(graph, node)
     if norm is not None:
         factor, summand = norm
         nodes.append(graph.only_reader(node.output[0]))
@@ -99,8 +113,9 @@ def _convolution(graph: Graph, node) -> Unit:
         weights = (filter.astype(np.float64) * spread).astype(filter.dtype)
     op = "MaskedConvTranspose" if transposed else "MaskedConv"
     params, source, before = _pairs(window), node.input[0], []
-    resize = None if transposed or groups != 1 or window["strides"] != [1, 1] else upsampled(graph, source)
-    inner, outer = (filter.shape[0], filter.shape[1]) if transposed else (filter.shape[1] * groups, filter.shape[0])
+    plain = not layer and not transposed and groups == 1 and window["strides"] == [1, 1]
+    resize = upsampled(graph, source) if plain else None
+    inner, outer = (shape[0], shape[1]) if transposed else (shape[1] * groups, shape[0])
     if transposed:
         generator = "masked_conv_transpose2d"
         channels = {"in_channels": inner, "out_channels": outer}
@@ -116,34 +131,36 @@ def _convolution(graph: Graph, node) -> Unit:
         generator, channels = "masked_depthwise_conv2d", {"channels": outer}
     else:
         generator, channels = "masked_conv2d", {"in_channels": inner, "out_channels": outer, "groups": groups}
-    return Unit(
+    unit = Unit(
         op,
         nodes,
         [source, weights, float32(bias)],
         {**window, **more, "group": groups},
         True,
-        dtype_of(graph, node.output[0]),
+        layer.dtype if layer else dtype_of(graph, node.output[0]),
         generator,
         {**channels, **params},
         before=before,
     )
+    return quantized(graph, unit, layer) if layer else unit
 
 
 def _linear(graph: Graph, node) -> Unit:
     values = attributes(node)
-    gemm = node.op_type == "Gemm"
+    gemm = node.op_type in ("Gemm", "QGemm")
     weights = node.input[1]
-    if not gemm and graph.constant(weights) is None:
-        return attention_of_products(graph, node)
-    filter = _weights(graph, weights)
-    require(filter.ndim == 2, "its weights are not a matrix")
     transposed = values.get("transB", 0) if gemm else 0
-    outer, inner = filter.shape if transposed else filter.shape[::-1]
-    nodes, bias = [node], _bias(graph, node, 2) if gemm else None
+    layer = layer_of(graph, node, axis=0 if transposed else -1)
+    if not gemm and not layer and graph.constant(weights) is None:
+        return attention_of_products(graph, node)
+    shape = layer.shape if layer else _weights(graph, weights).shape
+    require(len(shape) == 2, "its weights are not a matrix")
+    outer, inner = shape if transposed else shape[::-1]
+    nodes, bias = [node], layer.bias if layer else _bias(graph, node, 2) if gemm else None
     if gemm:
         require(not values.get("transA", 0), "it transposes its input")
         require(values.get("alpha", 1.0) == 1.0 and values.get("beta", 1.0) == 1.0, "its alpha or beta is not 1")
-    else:
+    elif not layer or layer.output is None:
         adder = graph.only_reader(node.output[0])
         if adder is not None and adder.op_type == "Add":
             found = graph.constant(adder.input[1] if adder.input[0] == node.output[0] else adder.input[0])
@@ -151,16 +168,21 @@ def _linear(graph: Graph, node) -> Unit:
                 nodes.append(adder)
                 bias = found
     require(bias is None or bias.shape == (outer,), "its bias is not a vector of its channels")
-    return Unit(
+    unit = Unit(
         "MaskedLinear",
         nodes,
         [node.input[0], weights, float32(bias)],
         {"transB": int(transposed)},
         False,
-        dtype_of(graph, node.output[0]),
+        layer.dtype if layer else dtype_of(graph, node.output[0]),
         "masked_linear",
         {"in_channels": int(inner), "out_channels": int(outer)},
     )
+    return quantized(graph, unit, layer) if layer else unit
+
+
+def _integer(graph: Graph, node) -> Unit:
+    raise Unsupported("it gives integer sums, whose scale only a run knows: quantize the model statically")
 
 
 def _norm(graph: Graph, node) -> Unit:
@@ -169,7 +191,7 @@ def _norm(graph: Graph, node) -> Unit:
     require(values.get("axis", -1) in (-1, rank - 1), "it normalizes more than the channels")
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
     layer = node.op_type == "LayerNormalization"
-    vectors = [float32(_bias(graph, node, index)) for index in ((1, 2) if layer else (1,))]
+    vectors = [_vector(graph, node, index) for index in ((1, 2) if layer else (1,))]
     require(rank >= 3, "its input is not [N, T, C]")
     return Unit(
         "MaskedLayerNorm" if layer else "MaskedRMSNorm",
@@ -228,8 +250,13 @@ def _pooling(graph: Graph, node) -> Unit:
 MAKERS = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
+    "QLinearConv": _convolution,
     "MatMul": _linear,
     "Gemm": _linear,
+    "QLinearMatMul": _linear,
+    "QGemm": _linear,
+    "ConvInteger": _integer,
+    "MatMulInteger": _integer,
     "Attention": attention_node,
     "MultiHeadAttention": attention_node,
     "LayerNormalization": _norm,

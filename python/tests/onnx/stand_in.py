@@ -14,7 +14,7 @@ import numpy as np
 from distile.onnx import library_path
 
 POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-ELEMENT_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
 ELEMENT_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 PROVIDERS = {"cpu": b"CPUExecutionProvider", "cuda": b"CUDAExecutionProvider"}
 HOST_INPUT = -2

@@ -56,10 +56,22 @@ IMAGES, MASK, BLOCK = draw(2, 12, 9, 128), draw_mask(2, 12, 9), dict(pads=[1] * 
 TOKENS, ACTIVE = draw(2, 40, 384), draw_mask(2, 40)
 LARGE, QUERIES = draw(1, 10, 7, 256), draw(3, 2, 40, 192)
 WINDOW = dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+UINT8 = TensorProto.UINT8
 VECTOR, POSITIVE = draw(128), np.abs(draw(128)) + np.float32(0.5)
 INDICES = np.stack([random.choice(108, 20, replace=False) for _ in range(2)]).astype(np.int32)
 WORDS = random.integers(0, 2**31, (2, 12, 1)).astype(np.int32)
 NHWC = dict(layout="NHWC")
+# A quantized convolution: its numbers are those of the input, the weights, the bias and the output.
+QUANTIZED = [
+    random.integers(0, 256, (1, 10, 7, 256)).astype(np.uint8),
+    random.integers(-128, 128, (256, 256, 3, 3)).astype(np.int8),
+    draw_mask(1, 10, 7),
+    *(None, None, None),
+    *(np.float32(0.02), np.uint8(130), np.abs(draw(256)) / 100 + np.float32(1e-4)),
+    random.integers(-5000, 5000, 256).astype(np.int32),
+    *(np.float32(1.5), np.uint8(100)),
+]
+QUANTIZED_CONSTANTS = (1, *range(6, 12))
 
 # Operators with their inputs, which of them are initializers, the types of the results, and attributes. Those with
 # weights have the shapes whose PolyKernels ship.
@@ -89,6 +101,7 @@ EXACT = [
     ("MaskFromIndices", [INDICES], (), (BOOL,), dict(size=[12, 9])),
     ("MaskFromIndices", [INDICES, np.array([20, 3], np.int32)], (), (BOOL,), dict(size=[12, 9])),
     ("MaskFromBits", [WORDS], (), (BOOL,), dict(width=20)),
+    ("MaskedQLinearConv", QUANTIZED, QUANTIZED_CONSTANTS, (UINT8,), dict(activation="relu", **BLOCK)),
 ]
 CLOSE = [
     ("MaskedAveragePool", [IMAGES, draw_mask(2, 6, 5)], (), (FLOAT,), {**WINDOW, **NHWC}),
@@ -218,6 +231,10 @@ def test_layout_and_missing_polykernels():
         on_gpu("MaskedGlobalMaxPool", [IMAGES])
     with pytest.raises(Exception, match="no PolyKernel for NVIDIA GPUs computes a convolution of 5 to 7 channels"):
         on_gpu("MaskedConv", [draw(1, 4, 4, 5), draw(7, 5, 3, 3), draw_mask(1, 4, 4)], (1,), **BLOCK)
+    with pytest.raises(Exception, match="on GPUs, quantized operators keep no pixels of another tensor"):
+        kept = np.zeros_like(QUANTIZED[0])
+        inputs = [*QUANTIZED[:5], kept, *QUANTIZED[6:]]
+        on_gpu("MaskedQLinearConv", inputs, QUANTIZED_CONSTANTS, (UINT8,), activation="relu", **BLOCK)
 
 
 def block_network():
