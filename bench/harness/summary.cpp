@@ -296,7 +296,7 @@ double family_mean(const Json &rows, const std::string &category, const std::str
 std::string about_python(const Json &file) {
     const Json &header = file.at("header");
     std::string peers;
-    for (const char *peer : {"PyTorch", "ONNX Runtime"}) {
+    for (const char *peer : {"PyTorch", "ONNX Runtime", "oneDNN"}) {
         const Json version = header.at("versions").value(peer, Json());
         peers += version.is_string() ? fmt::format(", {} {}", peer, version.get<std::string>()) : "";
     }

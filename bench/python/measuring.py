@@ -106,9 +106,9 @@ def fastest(times, kind):
 
 
 class Results:
-    """A file of results. Each added row is in it at once."""
+    """A file of results. Each added row is in it at once. `versions`: of libraries that some programs compare with."""
 
-    def __init__(self, options):
+    def __init__(self, options, versions=None):
         cuda = options.device == "cuda"
         self.path = pathlib.Path(options.out)
         self.filter = options.filter
@@ -118,15 +118,17 @@ class Results:
             "backend": options.device, "device": self.device, "system": platform.platform(),
             "threads": options.threads, "rounds": options.rounds,
             "versions": {"source": options.source, "PyTorch": torch.__version__ if torch else None,
-                         "ONNX Runtime": onnxruntime.__version__ if onnxruntime else None},
+                         "ONNX Runtime": onnxruntime.__version__ if onnxruntime else None, **(versions or {})},
             "about": ABOUT}
         if cuda:
             header["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
         self.file = {"distile_bench": 1, "header": header, "rows": []}
         if options.resume and self.path.exists():
             old = json.loads(self.path.read_text(encoding="utf-8"))
-            if old["header"]["versions"] != header["versions"] or old["header"]["device"] != self.device:
+            merged = {**old["header"]["versions"], **header["versions"]}
+            if merged != {**header["versions"], **old["header"]["versions"]} or old["header"]["device"] != self.device:
                 sys.exit(f"error: the results '{self.path}' are of another device or version; give another --out")
+            header["versions"] = merged
             self.file["rows"] = old["rows"]
 
     def wants(self, name):

@@ -23,6 +23,7 @@ from .building import build
 from .conversion import Left, convert
 from .nn_base import Masked
 from .report import Row, median_us, table
+from .rules import read_rules
 
 CONVOLUTIONS = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d)
 ATTENTION = (masked.MaskedAttention, masked.MaskedMultiheadAttention)
@@ -189,18 +190,13 @@ def unsupported_layers(model: nn.Module) -> list[str]:
     ]
 
 
-def read_rules(texts: list[str]) -> list[tuple[str, object]]:
-    """Rules for distile.convert from texts PATTERN=MASK, or from JSON files with a list of them."""
-    rules = []
-    for text in texts:
-        if text.endswith(".json"):
-            rules += read_rules(json.loads(pathlib.Path(text).read_text()))
-            continue
-        pattern, separator, mask = text.rpartition("=")
-        if not separator or not pattern or "," in mask:
-            raise ValueError(f"the rule {text!r} is not PATTERN=MASK; an empty MASK leaves the layers as they are")
-        rules.append((pattern, mask or False))
-    return rules
+def _conversion_rules(texts: list[str]) -> list[tuple[str, str | bool]]:
+    """Rules for distile.convert, which gives attention no mask of its keys."""
+    rules = read_rules(texts)
+    for rule in rules:
+        if rule.keys:
+            raise ValueError(f"the rule for {rule.pattern!r} names a mask of keys, which only ONNX models have")
+    return [(rule.pattern, rule.mask or False) for rule in rules]
 
 
 def main(arguments=None) -> int:
@@ -244,7 +240,7 @@ def main(arguments=None) -> int:
     try:
         if not _masked_layers(model):
             dense = copy.deepcopy(model)
-            model = convert(model, read_rules(options.rules or ["*=mask"]), report=report)
+            model = convert(model, _conversion_rules(options.rules or ["*=mask"]), report=report)
         elif options.rules:
             raise ValueError(f"{options.model} has masked layers already, and --rules is for a model without")
         mask = _masks(model, options.masks, example[0])

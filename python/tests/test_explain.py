@@ -98,6 +98,7 @@ def test_rules_and_json(tmp_path, capsys):
     [
         (["--masks", "near=.5"], "but the masks of the layers are mask"),
         (["--masks", ".5", "--rules", "nothing"], "PATTERN=MASK"),
+        (["--masks", ".5", "--rules", "*=mask,keys"], "a mask of keys, which only ONNX models have"),
         (["--masks", "mask=.5", "--rules", "blocks.*=inner", "*=mask"], "nothing about the masks inner"),
         (["--masks", "{}/three.npy"], "masks are"),
     ],

@@ -6,8 +6,8 @@
 docs/onnx.md in the repository explains them. Needs no PyTorch.
 """
 
+from ..rules import Rule
 from .conversion import Left, Replaced, convert
 from .library import cache_folder, library_path, session_options
-from .rules import Rule
 
 __all__ = ["Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "session_options"]

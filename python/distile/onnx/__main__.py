@@ -8,9 +8,9 @@ import sys
 
 import onnx
 
+from ..rules import read_rules
 from . import building, explain
 from .conversion import Left, Replaced, convert
-from .rules import read_rules
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:

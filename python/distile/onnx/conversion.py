@@ -9,11 +9,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..description import Operator
+from ..rules import Rule, first
 from .fusion import Fused, fuse
 from .graph import Graph
 from .layouts import Layouts
 from .masking import Masks, size_of
-from .rules import Rule, first
 from .unit import Heads, Unit, Unsupported
 from .units import MAKERS, is_part, unit_of
 

@@ -9,11 +9,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..report import Row, median_us, table
+from ..rules import Rule, read_rules
 from .building import build, missing
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
-from .rules import Rule, read_rules
 
 # Elements as ONNX Runtime takes them.
 ARRAYS = {

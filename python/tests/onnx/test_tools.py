@@ -19,7 +19,7 @@ from distile.onnx import Rule, cache_folder, convert, session_options
 from distile.onnx import __main__ as command
 from distile.onnx.building import missing
 from distile.onnx.explain import make_mask
-from distile.onnx.rules import read_rules
+from distile.rules import read_rules
 
 
 @pytest.fixture

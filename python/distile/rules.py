@@ -1,4 +1,4 @@
-"""Rules: which nodes of a model take which mask."""
+"""Rules as commands take them: which layers of a model, or nodes of an ONNX graph, take which mask."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A pattern of node names and the mask of such nodes: the name of a tensor of the graph or of a new input of it;
-    None leaves them as they are. `keys`: the keys of attention that are active, by a mask in the same way."""
+    """A pattern of names and the name of the mask of what it matches; None leaves that as it is. In ONNX, the mask is a
+    tensor of the graph or a new input of it. `keys`: the keys of attention that are active, by a mask in the same way."""
 
     pattern: str
     mask: str | None
@@ -22,10 +22,10 @@ class Rule:
 
     @staticmethod
     def parse(text: str) -> Rule:
-        """PATTERN=MASK, PATTERN=MASK,KEYS, or PATTERN= for nodes to leave."""
+        """PATTERN=MASK, PATTERN=MASK,KEYS, or PATTERN= for what to leave."""
         pattern, separator, masks = text.rpartition("=")
         if not separator or not pattern:
-            raise ValueError(f"the rule {text!r} is not PATTERN=MASK; an empty MASK leaves the nodes as they are")
+            raise ValueError(f"the rule {text!r} is not PATTERN=MASK; an empty MASK leaves what matches as it is")
         mask, _, keys = masks.partition(",")
         return Rule(pattern, mask or None, keys or None)
 
@@ -42,5 +42,5 @@ def read_rules(texts: list[str]) -> list[Rule]:
 
 
 def first(rules: list[Rule], name: str) -> Rule | None:
-    """The rule that decides about a node: the first that matches."""
+    """The rule that decides about a name: the first that matches."""
     return next((rule for rule in rules if rule.matches(name)), None)

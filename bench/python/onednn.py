@@ -1,0 +1,148 @@
+"""Matrix products by oneDNN's C API, of versions 2 and 3: of the wheel (requirements-bench.txt) and the system."""
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+FLOAT32, CPU, IN_ORDER = 3, 1, 1
+SOURCE, WEIGHTS, DESTINATION = 1, 33, 17
+RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL, TBB"}
+DESCRIPTOR_BYTES = 8192  # More than any descriptor of version 2, which callers allocate.
+
+
+class Version(ctypes.Structure):
+    _fields_ = ([(name, ctypes.c_int) for name in ("major", "minor", "patch")] + [("hash", ctypes.c_char_p)]
+                + [(name, ctypes.c_uint) for name in ("cpu_runtime", "gpu_runtime")])
+
+
+class Argument(ctypes.Structure):
+    _fields_ = [("index", ctypes.c_int), ("memory", ctypes.c_void_p)]
+
+
+def load(path):
+    """Loads a library, and before it those of its folder that it needs: a wheel's find one another only through the
+    program. Each calls what it was linked with, as its own OpenMP, whatever PyTorch has loaded."""
+    while True:
+        try:
+            return ctypes.CDLL(str(path), os.RTLD_LOCAL | os.RTLD_NOW | os.RTLD_DEEPBIND)
+        except OSError as error:
+            missing = re.match(r"([^\s:]+): cannot open shared object file", str(error))
+            needed = pathlib.Path(path).parent / missing[1] if missing else None
+            if needed is None or needed == pathlib.Path(path) or not needed.exists():
+                raise
+            load(needed)
+
+
+class Cores:
+    """Lets this thread, and those that it starts, run on so many cores only; at the end, on those of before. TBB takes
+    its number of threads from the cores, and has no other limit that oneDNN asks for."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __enter__(self):
+        self.before, self.others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
+        os.sched_setaffinity(0, sorted(self.before)[:self.count])
+
+    def __exit__(self, *_):
+        os.sched_setaffinity(0, self.before)
+        for thread in set(os.listdir("/proc/self/task")) - self.others:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), self.before)
+
+
+class OneDnn:
+    """An engine on a CPU. What it makes lives as long as the process."""
+
+    def __init__(self, path, threads):
+        # SYCL finds a CPU by this driver only, and by OpenCL's loader from the same folder.
+        driver = pathlib.Path(path).parent / "libintelocl.so"
+        if driver.exists():
+            os.environ.setdefault("OCL_ICD_FILENAMES", str(driver))
+            load(driver.parent / "libOpenCL.so.1")
+        self.library = load(path)
+        self.library.dnnl_version.restype = ctypes.POINTER(Version)
+        version = self.library.dnnl_version().contents
+        self.major = version.major
+        self.version = f"{version.major}.{version.minor}.{version.patch}"
+        self.description = f"{self.version} ({RUNTIMES.get(version.cpu_runtime, 'unknown runtime')})"
+        if version.cpu_runtime == 2:
+            self.library.omp_set_num_threads(threads)
+        self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        with Cores(threads):
+            self.call("dnnl_engine_create", ctypes.byref(self.engine), CPU, ctypes.c_size_t(0))
+            self.call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, IN_ORDER)
+            self.matmul(*np.zeros((3, threads, 64, 64), np.float32))()  # Starts the threads.
+
+    def call(self, name, *arguments):
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise RuntimeError(f"oneDNN {self.version}: {name} returned {status}")
+
+    def describe(self, array):
+        """The layout of an array, as version 3 makes it or version 2 fills it in."""
+        numbers = [(ctypes.c_int64 * array.ndim)(*numbers)
+                   for numbers in (array.shape, (stride // array.itemsize for stride in array.strides))]
+        if self.major >= 3:
+            layout = ctypes.c_void_p()
+            self.call("dnnl_memory_desc_create_with_strides", ctypes.byref(layout), array.ndim, numbers[0], FLOAT32,
+                      numbers[1])
+        else:
+            layout = ctypes.create_string_buffer(DESCRIPTOR_BYTES)
+            self.call("dnnl_memory_desc_init_by_strides", layout, array.ndim, numbers[0], FLOAT32, numbers[1])
+        return layout
+
+    def matmul(self, left, right, output):
+        """A call that writes left x right of each head to the output: arrays [heads, rows, columns] of float32, of any
+        strides. Shapes and addresses are fixed, and the code for them is generated here."""
+        arrays = {SOURCE: left, WEIGHTS: right, DESTINATION: output}
+        layouts = {index: self.describe(array) for index, array in arrays.items()}
+        matrices = layouts[SOURCE], layouts[WEIGHTS], None, layouts[DESTINATION]
+        descriptor, primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        if self.major >= 3:
+            self.call("dnnl_matmul_primitive_desc_create", ctypes.byref(descriptor), self.engine, *matrices, None)
+        else:
+            product = ctypes.create_string_buffer(DESCRIPTOR_BYTES)
+            self.call("dnnl_matmul_desc_init", product, *matrices)
+            self.call("dnnl_primitive_desc_create", ctypes.byref(descriptor), product, None, self.engine, None)
+        self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
+        arguments = (Argument * 3)()
+        for argument, (index, array) in zip(arguments, arrays.items()):
+            memory = ctypes.c_void_p()
+            self.call("dnnl_memory_create", ctypes.byref(memory), layouts[index], self.engine,
+                      ctypes.c_void_p(array.ctypes.data))
+            argument.index, argument.memory = index, memory.value
+        # Python takes half a microsecond for a call of converted arguments.
+        execute, wait, stream = self.library.dnnl_primitive_execute, self.library.dnnl_stream_wait, self.stream
+        count = ctypes.c_int(len(arguments))
+
+        def multiply():
+            status = execute(primitive, stream, count, arguments) or wait(stream)
+            if status:
+                raise RuntimeError(f"oneDNN {self.version} cannot multiply: status {status}")
+
+        multiply.arrays = arrays  # Whose memory oneDNN does not own.
+        return multiply
+
+
+def find(threads):
+    """The libraries that there are, and for each version that there is not, why."""
+    folders = sys.prefix, pathlib.Path(__file__).resolve().parents[2] / ".venv"
+    wheels = [path for path in (pathlib.Path(folder) / "lib/libdnnl.so.3" for folder in folders) if path.exists()]
+    found, missing = [], []
+    # OpenCL's loader is that of the library that is loaded first: only the wheel's finds the wheel's driver.
+    for name, paths in (("oneDNN 3", [*wheels, "libdnnl.so.3"]), ("oneDNN 2", ["libdnnl.so.2"])):
+        reasons = []
+        for path in paths:
+            try:
+                found.append(OneDnn(path, threads))
+                break
+            except (OSError, RuntimeError) as error:
+                reasons.append(str(error))
+        else:
+            missing.append(f"{name} is absent: {'; '.join(reasons)}")
+    return found, missing
