@@ -11,7 +11,7 @@ import torch
 
 from . import polykernels
 from ._library import ops
-from .compiler import compile_polykernel, compiler_folder
+from .compiler import Machine, compile_polykernel, compiler_folder
 from .operators import Operator
 
 
@@ -28,14 +28,18 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
     return list(found)
 
 
-def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> list[Operator]:
+def build(
+    *what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None
+) -> list[Operator]:
     """Compiles PolyKernels into the cache folder, where every later process finds them: for CPUs of this architecture,
     and for NVIDIA GPUs those of operators that ran there.
 
     `what` is operators, as distile.missing() lists them, or a model and its example inputs, which then runs once, in
-    the context of `mask` if one is given. Each takes some seconds of a CPU core, and all cores are used. `progress` is
-    called with a line of text after each. Those in the folder are not built again, so after an interruption the same
-    call goes on. Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its
+    the context of `mask` if one is given. Each takes some seconds of a CPU core, and all cores are used. With `measure`,
+    the times by which a PolyKernel chooses its variant are measured here, one operator after the other, which takes some
+    seconds more for each and wants a machine that does nothing else; else they are estimates. `progress` is called with
+    a line of text after each. Those in the folder are not built again, so after an interruption the same call goes on.
+    Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its
     message if one fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
@@ -52,7 +56,8 @@ def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> li
             "command `distile` on the PATH, or set DISTILE_COMPILER to its folder lib/distile"
         )
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        running = {pool.submit(_build, operator, folder): operator for operator in operators}
+        machine = Machine() if measure else None
+        running = {pool.submit(_build, operator, folder, machine): operator for operator in operators}
         try:
             for number, future in enumerate(concurrent.futures.as_completed(running), 1):
                 future.result()
@@ -64,9 +69,14 @@ def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> li
     return operators
 
 
-def _build(operator: Operator, compiler: pathlib.Path) -> None:
+def _build(operator: Operator, compiler: pathlib.Path, machine: Machine | None) -> None:
     # A compiler of another version makes what this library cannot run.
     compile_polykernel(
-        operator, polykernels.typical_size(operator), polykernels.shared_object(operator), compiler, ops._load
+        operator,
+        polykernels.typical_size(operator),
+        polykernels.shared_object(operator),
+        compiler,
+        ops._load,
+        machine,
     )
     polykernels.forget(operator)

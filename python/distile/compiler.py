@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 
 from .description import Operator
@@ -26,43 +29,130 @@ def compiler_folder() -> pathlib.Path | None:
     return None
 
 
+class Machine:
+    """This machine, on which others compile at the same time, but measure only alone."""
+
+    def __init__(self):
+        self._changed = threading.Condition()
+        self._sharing, self._alone = 0, False
+
+    @contextlib.contextmanager
+    def shared(self):
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self):
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = True  # From now on nobody begins to share.
+            self._changed.wait_for(lambda: self._sharing == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+
 def compile_polykernel(
     operator: Operator,
     typical: dict[str, int] | None,
     target: pathlib.Path,
     compiler: pathlib.Path,
     check: Callable[[str], None] | None = None,
+    machine: Machine | None = None,
 ) -> None:
     """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder. `typical` is the
-    size at which it runs most; `check` is called with the path of the object and raises where it cannot be used. Raises
-    RuntimeError with the compiler's message if it fails."""
+    size at which it runs most; `check` is called with the path of the object and raises where it cannot be used. With a
+    `machine`, the times by which it chooses variants are measured there; else they are estimates. Raises RuntimeError
+    with the compiler's message if it fails."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         folder = pathlib.Path(folder)
         (folder / "operator.json").write_text(json.dumps(operator.to_json(typical)))
-        _run(
-            [
-                compiler / "distile_builder",
-                "build",
-                "--operator",
-                folder / "operator.json",
-                "--symbol",
-                "distile_built",
-                "--object",
-                folder / "built.o",
-                "--header",
-                folder / "built.h",
-                "--folder",
-                folder / "parts",
-                *_backend_options(operator, compiler),
-            ],
-            operator,
-        )
+        plans = ["--plan", *_measured_plans(operator, folder, compiler, machine)] if machine else []
+        build = [
+            compiler / "distile_builder",
+            "build",
+            "--operator",
+            folder / "operator.json",
+            "--symbol",
+            "distile_built",
+            "--object",
+            folder / "built.o",
+            "--header",
+            folder / "built.h",
+            "--folder",
+            folder / "parts",
+            *(plans or _backend_options(operator, compiler)),
+        ]
+        with machine.shared() if machine else contextlib.nullcontext():
+            _run(build, operator)
         compile = [*os.environ.get("CC", "cc").split(), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
         _run(compile, operator)
         if check:
             check(str(folder / "built.so"))
         os.replace(folder / "built.so", target)
+
+
+def _measured_plans(
+    operator: Operator, folder: pathlib.Path, compiler: pathlib.Path, machine: Machine
+) -> list[pathlib.Path]:
+    """The plans that the bound makes for an operator. Those that this machine runs have times measured on it."""
+    command = _command(compiler)
+    plan = [command, "plan", folder / "operator.json", "--bound-only", "--backend", operator.device]
+    if operator.device == "cuda" and "--tensor-cores" in _backend_options(operator, compiler):
+        plan += ["--math", "tf32"]
+    with machine.shared():
+        written = json.loads(_run([*plan, "--json", "-o", folder / "plans"], operator))
+    plans = [pathlib.Path(row["plan"]) for row in written["plans"]]
+    if operator.device == "cpu":
+        with machine.alone():
+            _run([command, "profile", *plans, "--into-plan", "-q"], operator)
+        return plans
+    for plan in _run_by_this_gpu(plans, dict(operator.params).get("dtype", "float32") == "float32"):
+        with machine.shared():
+            _run([command, "compile", plan, "-o", f"{plan}.so", "-q"], operator)
+        with machine.alone():
+            _run([command, "profile", plan, "--object", f"{plan}.so", "--into-plan", "-q"], operator)
+    return plans
+
+
+def _run_by_this_gpu(plans: list[pathlib.Path], is_float32: bool) -> list[pathlib.Path]:
+    """The first plan for tensor cores that the GPU runs, and the first for its other cores if it takes that too: in
+    float32, which tensor cores multiply only as TF32, or without the former."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    found: dict[bool, pathlib.Path] = {}
+    for plan in plans:
+        content = json.loads(plan.read_text())
+        number, exact = re.search(r"cuda_capability_(\d+)(a?)", content["target"]).groups()
+        runs = int(number) == 10 * major + minor if exact else int(number) <= 10 * major + minor
+        if runs:
+            found.setdefault(content["layout"].startswith("cuda-k"), plan)
+    if True in found and not is_float32:
+        return [found[True]]
+    return list(found.values())
+
+
+def _command(compiler: pathlib.Path) -> pathlib.Path:
+    """The command `distile` of this compiler: in its folder, as in a build tree, or in that of programs beside it."""
+    for folder in (compiler, compiler.parent.parent / "bin"):
+        if (folder / "distile").is_file():
+            return folder / "distile"
+    found = shutil.which("distile")
+    if found is None:
+        raise RuntimeError(f"measuring needs the command `distile` of the compiler in {compiler}: put it on the PATH")
+    return pathlib.Path(found)
 
 
 def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
@@ -73,7 +163,9 @@ def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
 
 
-def _run(command, operator: Operator) -> None:
+def _run(command, operator: Operator) -> str:
+    """What the command prints."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"no PolyKernel could be built for {operator}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

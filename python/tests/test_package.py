@@ -1,11 +1,15 @@
 """Building PolyKernels, and mmcv's signature."""
 
+import json
+import threading
+import time
+
 import pytest
 import torch
 from torch import nn
 
 import distile
-from distile import building, mmcv, operators, polykernels
+from distile import building, compiler, mmcv, operators, polykernels
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -51,6 +55,50 @@ def test_build():
     other = operator.make("masked_linear", **{**dict(operators[4].params), "out_channels": 48})
     assert distile.build(*operators, other, progress=lines.append) == [other]
     assert len(lines) == 1 and lines[0].startswith("PolyKernel 1 of 1: masked_linear")
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@torch.no_grad()
+def test_build_measured(monkeypatch):
+    measured = []
+
+    def run(command, operator, before=compiler._run):
+        if command[1] == "build":
+            plans = [json.loads(path.read_text()) for path in command[command.index("--plan") + 1 :]]
+            measured.extend(plan["profile"]["device"] for plan in plans if "profile" in plan)
+        return before(command, operator)
+
+    monkeypatch.setattr(compiler, "_run", run)
+    layer, x, mask = MaskedLinear(24, 56), torch.randn(2, 9, 24), torch.rand(2, 9) < 0.5
+    (operator,) = distile.build(layer, x, mask=mask, measure=True)
+    assert any(not device.startswith("none") for device in measured), measured
+    with polykernels.recording() as missing:
+        result = layer(x, mask)
+    assert not missing
+    torch.testing.assert_close(result, torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
+
+
+def test_measuring_is_alone():
+    machine, inside, seen = compiler.Machine(), [], []
+
+    def enter(context, name):
+        with context():
+            inside.append(name)
+            time.sleep(0.001)
+            seen.append(list(inside))
+            inside.remove(name)
+
+    threads = [
+        threading.Thread(target=enter, args=(machine.alone if number % 3 == 0 else machine.shared, number % 3))
+        for number in range(60)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(seen) == 60
+    assert all(len(names) == 1 for names in seen if 0 in names)
 
 
 @pytest.mark.cpu

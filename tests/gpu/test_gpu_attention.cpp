@@ -263,6 +263,25 @@ TEST_CASE("Code that reads keys goes through more items than there are multiproc
     });
 }
 
+TEST_CASE("Every variant of code that reads keys computes a few tokens on a GPU", "[gpu_small]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(6);
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        for (const auto &[batch, tokens, keys] : {std::tuple(2, 70, 65), {1, 300, 197}}) {
+            const TokenCall of = plain_call(batch, tokens, keys, 500, 600, random);
+            for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+                CAPTURE(polykernel.name, variant, batch, tokens, keys);
+                DeviceCall call(gpu, polykernel, of, random);
+                run(gpu, kernel, polykernel, variant, call.args);
+                REQUIRE(call.difference() == "");
+            }
+        }
+    });
+}
+
 TEST_CASE("Code that reads keys computes the same bits each time", "[gpu_attention]") {
     const Gpu gpu;
     if (!gpu) {
