@@ -135,28 +135,33 @@ template<int Bytes> struct QuadExchange {
     }
 };
 
-/** Half of a warp's sums of 16 rows, a row for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at
- * sums[4 j]. Four lanes exchange what they have, so each reads and stores 16 bytes. */
+/** Up to so many sums, a thread stores them in a loop, whose end moves those that are left to the registers that the loop
+ * reads. In a network a kernel's code comes from far and runs hardly more than once, so short code ends earlier: on an
+ * H100, linear layers of A-ViT were 12 % faster. With more sums the moves take longer than the code. */
+constexpr int most_moved_sums = 64;
+
+/** A warp's sums of 16 rows, two rows for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at sums[4 j]
+ * and sums[4 j + 2]. Four lanes exchange what they have, so each reads and stores 16 bytes. Changes the sums. */
 template<class Op, int Channels, class Sums>
-__device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish, const Place &place,
-                                       const Sums &sums, int first, const Numbers<Op> &numbers, int32_t channel) {
+__device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
+                                       const Sums &sums, const Numbers<Op> &numbers, int32_t channel) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
     using Lanes = QuadExchange<bytes>;
+    constexpr int num_sums = Channels / 2, sums_at_once = 4 * Lanes::groups;
     const int32_t quad = threadIdx.x % 4;
-    char *const to = place.in(a.output);
-    const char *const residual = place.in(a.residual);
-    const auto load = [&](int j) {
+    const auto load = [&](int half, int j) {
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        return place.exists() && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * bytes)
-                                                      : uint4{};
+        return places[half].exists() && c < Op::out_channels
+                   ? *reinterpret_cast<const uint4 *>(places[half].in(a.residual) + c * bytes)
+                   : uint4{};
     };
-    uint4 ahead = Op::residual ? load(0) : uint4{};
-#pragma unroll
-    for (int j = 0; j < Channels / 8; j += Lanes::groups) {
-        uint32_t added[4] = {ahead.x, ahead.y, ahead.z, ahead.w}, packed[4];
+    uint4 ahead[2] = {};
+    // Stores the channels from 8 j on of one of the two rows, whose sums begin at `first`.
+    const auto store = [&](int half, int j, int first) {
+        uint32_t added[4] = {ahead[half].x, ahead[half].y, ahead[half].z, ahead[half].w}, packed[4];
         if constexpr (Op::residual) {
             // The next ones arrive while these are used.
-            ahead = j + Lanes::groups < Channels / 8 ? load(j + Lanes::groups) : uint4{};
+            ahead[half] = j + Lanes::groups < Channels / 8 ? load(half, j + Lanes::groups) : uint4{};
             Lanes::scatter(added);
         }
 #pragma unroll
@@ -164,8 +169,8 @@ __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &fin
             uint32_t parts[Lanes::groups_of_word];
 #pragma unroll
             for (int part = 0; part < Lanes::groups_of_word; part++) {
-                const int group = j + i * Lanes::groups_of_word + part, at = 4 * group + first;
-                const int32_t within = 8 * group + 2 * quad;
+                const int group = i * Lanes::groups_of_word + part, at = first + 4 * group + 2 * half;
+                const int32_t within = 8 * (j + group) + 2 * quad;
                 float2 result = {0, 0};
                 if (channel + within < Op::out_channels) {
                     result = finish(sums[at], sums[at + 1], numbers.from(within),
@@ -177,8 +182,35 @@ __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &fin
         }
         Lanes::gather(packed);
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        if (place.exists() && c < Op::out_channels) {
-            *reinterpret_cast<uint4 *>(to + c * bytes) = {packed[0], packed[1], packed[2], packed[3]};
+        if (places[half].exists() && c < Op::out_channels) {
+            *reinterpret_cast<uint4 *>(places[half].in(a.output) + c * bytes) = {packed[0], packed[1], packed[2],
+                                                                                 packed[3]};
+        }
+    };
+    if constexpr (num_sums <= most_moved_sums) {
+        if constexpr (Op::residual) {
+            ahead[0] = load(0, 0);
+            ahead[1] = load(1, 0);
+        }
+#pragma unroll 1
+        for (int j = 0; j < Channels / 8; j += Lanes::groups) {
+            store(0, j, 0);
+            store(1, j, 0);
+#pragma unroll
+            for (int i = 0; i + sums_at_once < num_sums; i++) {
+                sums[i] = sums[i + sums_at_once];
+            }
+        }
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if constexpr (Op::residual) {
+                ahead[half] = load(half, 0);
+            }
+#pragma unroll
+            for (int j = 0; j < Channels / 8; j += Lanes::groups) {
+                store(half, j, 4 * j);
+            }
         }
     }
 }
@@ -190,11 +222,11 @@ template<class Op, int Channels, class Sums>
 __device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
                                       const Sums &sums, const Numbers<Op> &numbers, int32_t channel) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
+    if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
+        store_exchanged<Op, Channels>(a, finish, places, sums, numbers, channel);
+    } else {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
-            store_exchanged<Op, Channels>(a, finish, places[half], sums, 2 * half, numbers, channel);
-        } else {
+        for (int half = 0; half < 2; half++) {
             char *const to = places[half].in(a.output);
             const char *const residual = places[half].in(a.residual);
 #pragma unroll
