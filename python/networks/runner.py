@@ -150,7 +150,7 @@ def measure(network, options) -> dict:
     if options.build and missing:
         distile.build(*missing, measure=options.measure, progress=lambda text: print(text, file=sys.stderr))
         missing = missing_of(network)
-    if not options.no_times:
+    if options.device == "cuda" and not options.no_times:
         network.compile_between()
     network.prepare()
     result = network.masked()

@@ -246,6 +246,11 @@ class _Timed(TorchDispatchMode):
         return total
 
 
+def uncompiled():
+    """A context in which compiled functions run as they were written. In a dispatch mode they would do so for good."""
+    return torch.compiler.set_stance("force_eager")
+
+
 BUSY_CYCLES = 1_000_000_000  # Half a second.
 
 
@@ -260,7 +265,7 @@ def by_kind(network: Network, rounds: int = 3) -> dict[str, dict[str, float]]:
             _finish(inputs)
             if inputs[0].is_cuda:  # Kernels then wait for each other, and not for Python.
                 torch.cuda._sleep(BUSY_CYCLES)
-            with _Timed(inputs[0].is_cuda) as timed:
+            with uncompiled(), _Timed(inputs[0].is_cuda) as timed:
                 step()
             _finish(inputs)
             samples.append(timed.milliseconds())
@@ -303,7 +308,7 @@ def memory(network: Network) -> dict[str, dict[str, int]]:
     found = {}
     for name, step in (("distile", network.masked), ("dense", lambda: network.dense(*network.dense_inputs()))):
         network.prepare()
-        with _Memory() as counted:
+        with uncompiled(), _Memory() as counted:
             result = step()
             del result
         kept = network.cached_bytes() if name == "distile" else 0
