@@ -125,10 +125,11 @@ class Results:
         self.file = {"distile_bench": 1, "header": header, "rows": []}
         if options.resume and self.path.exists():
             old = json.loads(self.path.read_text(encoding="utf-8"))
-            merged = {**old["header"]["versions"], **header["versions"]}
-            if merged != {**header["versions"], **old["header"]["versions"]} or old["header"]["device"] != self.device:
+            before, now = old["header"]["versions"], header["versions"]
+            differs = any(before[name] != now[name] for name in before.keys() & now.keys())
+            if differs or old["header"]["device"] != self.device:
                 sys.exit(f"error: the results '{self.path}' are of another device or version; give another --out")
-            header["versions"] = merged
+            header["versions"] = {**before, **now}
             self.file["rows"] = old["rows"]
 
     def wants(self, name):

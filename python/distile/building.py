@@ -28,9 +28,7 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
     return list(found)
 
 
-def build(
-    *what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None
-) -> list[Operator]:
+def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:
     """Compiles PolyKernels into the cache folder, where every later process finds them: for CPUs of this architecture,
     and for NVIDIA GPUs those of operators that ran there.
 
@@ -39,8 +37,8 @@ def build(
     the times by which a PolyKernel chooses its variant are measured here, one operator after the other, which takes some
     seconds more for each and wants a machine that does nothing else; else they are estimates. `progress` is called with
     a line of text after each. Those in the folder are not built again, so after an interruption the same call goes on.
-    Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its
-    message if one fails.
+    Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one
+    fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
     for operator in operators:

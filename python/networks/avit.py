@@ -63,9 +63,11 @@ class Layer(nn.Module):
 def halt(x, shift, mask, total, rest, result, layers, last):
     """The tokens that go on after a layer, their scores so far, what is left of 1, and the sum for the result. A token
     comes closer to its halt by its score, from 0 to 1: the first channel, as in A-ViT."""
-    score = torch.ones_like(total) if last else torch.sigmoid(x[:, :, 0] * 2 + shift)
-    first = score[:, :1].clamp(max=0.9 / layers) if not last else score[:, :1]  # The class token stays until the end.
-    score = torch.cat([first, score[:, 1:]], 1)
+    if last:
+        score = torch.ones_like(total)
+    else:
+        score = torch.sigmoid(x[:, :, 0] * 2 + shift)
+        score = torch.cat([score[:, :1].clamp(max=0.9 / layers), score[:, 1:]], 1)  # The class token stays.
     total = torch.where(mask, total + score, total)
     going = mask & (total < HALTED)
     part = torch.where(going, score, rest)[:, :1, None]

@@ -223,6 +223,27 @@ void run(const Gpu &gpu, const Kernel &kernel, const distile_polykernel &polyker
                                                  : distile_run_variant(kernel.get(), variant, &args));
 }
 
+/** Every variant of every PolyKernel, with masks of rows and keys; shapes are batches, tokens and keys. */
+void run_plain_calls(uint32_t seed, uint32_t rows_in_thousand,
+                     const std::vector<std::tuple<int32_t, int32_t, int32_t>> &shapes) {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(seed);
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        for (const auto &[batch, tokens, keys] : shapes) {
+            const TokenCall of = plain_call(batch, tokens, keys, rows_in_thousand, 600, random);
+            for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+                CAPTURE(polykernel.name, variant, batch, tokens, keys);
+                DeviceCall call(gpu, polykernel, of, random);
+                run(gpu, kernel, polykernel, variant, call.args);
+                REQUIRE(call.difference() == "");
+            }
+        }
+    });
+}
+
 }  // namespace
 
 TEST_CASE("Code that reads keys computes on a GPU what the loops do", "[gpu_attention]") {
@@ -245,41 +266,11 @@ TEST_CASE("Code that reads keys computes on a GPU what the loops do", "[gpu_atte
 }
 
 TEST_CASE("Code that reads keys goes through more items than there are multiprocessors", "[gpu_attention]") {
-    const Gpu gpu;
-    if (!gpu) {
-        return;
-    }
-    std::mt19937 random(2);
-    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
-        for (const auto &[batch, tokens, keys] : {std::tuple(60, 70, 65), {150, 40, 30}, {1, 1500, 1500}}) {
-            const TokenCall of = plain_call(batch, tokens, keys, 300, 600, random);
-            for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
-                CAPTURE(polykernel.name, variant, batch, tokens, keys);
-                DeviceCall call(gpu, polykernel, of, random);
-                run(gpu, kernel, polykernel, variant, call.args);
-                REQUIRE(call.difference() == "");
-            }
-        }
-    });
+    run_plain_calls(2, 300, {{60, 70, 65}, {150, 40, 30}, {1, 1500, 1500}});
 }
 
 TEST_CASE("Every variant of code that reads keys computes a few tokens on a GPU", "[gpu_small]") {
-    const Gpu gpu;
-    if (!gpu) {
-        return;
-    }
-    std::mt19937 random(6);
-    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
-        for (const auto &[batch, tokens, keys] : {std::tuple(2, 70, 65), {1, 300, 197}}) {
-            const TokenCall of = plain_call(batch, tokens, keys, 500, 600, random);
-            for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
-                CAPTURE(polykernel.name, variant, batch, tokens, keys);
-                DeviceCall call(gpu, polykernel, of, random);
-                run(gpu, kernel, polykernel, variant, call.args);
-                REQUIRE(call.difference() == "");
-            }
-        }
-    });
+    run_plain_calls(6, 500, {{2, 70, 65}, {1, 300, 197}});
 }
 
 TEST_CASE("Code that reads keys computes the same bits each time", "[gpu_attention]") {

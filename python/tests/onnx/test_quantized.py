@@ -291,7 +291,7 @@ def quantize(model, tmp_path, **options):
     model = copy.deepcopy(model)
     del model.opset_import[1:]
     path = tmp_path / "quantized.onnx"
-    quantize_static(model, str(path), Calibration(feeds), **options)
+    quantize_static(model, str(path), Calibration(feeds), weight_type=QuantType.QInt8, **options)
     model = onnx.load(path)
     layers = {output for node in model.graph.node if node.op_type in LAYERS for output in node.output}
     zeros = {node.op_type: 7 for node in model.graph.node}
@@ -372,14 +372,21 @@ def images_network():
 
 FORMATS = [QuantFormat.QDQ, QuantFormat.QOperator]
 ACTIVATIONS = [QuantType.QUInt8, QuantType.QInt8]
+
+
+def in_every_form(test):
+    """A test for each format, type of activations and kind of scales that the quantizer has."""
+    test = pytest.mark.parametrize("per_channel", [False, True])(test)
+    test = pytest.mark.parametrize("activation_type", ACTIVATIONS)(test)
+    return pytest.mark.parametrize("quant_format", FORMATS)(test)
+
+
 BLOCKS = [Rule("head*", None), Rule("pool*", None), Rule("*", "mask")]
 
 
-@pytest.mark.parametrize("quant_format", FORMATS)
-@pytest.mark.parametrize("activation_type", ACTIVATIONS)
-@pytest.mark.parametrize("per_channel", [False, True])
+@in_every_form
 def test_quantized_network(tmp_path, quant_format, activation_type, per_channel):
-    options = dict(quant_format=quant_format, activation_type=activation_type, weight_type=QuantType.QInt8)
+    options = dict(quant_format=quant_format, activation_type=activation_type)
     model, given = quantize(images_network(), tmp_path, per_channel=per_channel, **options)
     report = compare(model, BLOCKS, given)
     replaced = [row for row in report if isinstance(row, Replaced)]
@@ -398,7 +405,7 @@ def test_quantized_network(tmp_path, quant_format, activation_type, per_channel)
 def test_symmetric_activations(tmp_path):
     """The quantizer leaves activations as they are: a relu stays between dequantized tensors. ONNX Runtime adds such
     tensors in float32 or by its own quantized operator, as it finds the nodes, and the two round otherwise."""
-    options = dict(quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8)
+    options = dict(quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8)
     symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True}
     model, given = quantize(images_network(), tmp_path, extra_options=symmetric, **options)
     report = compare(model, BLOCKS, given, tolerance=1)
@@ -413,11 +420,9 @@ def tokens_network():
     return b.model({"x": [2, 9, 24]}, {"y": [2, 9, 24]})
 
 
-@pytest.mark.parametrize("quant_format", FORMATS)
-@pytest.mark.parametrize("activation_type", ACTIVATIONS)
-@pytest.mark.parametrize("per_channel", [False, True])
+@in_every_form
 def test_quantized_tokens(tmp_path, quant_format, activation_type, per_channel):
-    options = dict(quant_format=quant_format, activation_type=activation_type, weight_type=QuantType.QInt8)
+    options = dict(quant_format=quant_format, activation_type=activation_type)
     model, given = quantize(tokens_network(), tmp_path, per_channel=per_channel, **options)
     report = compare(model, [Rule("fc*", "mask")], given)
     assert [row.op for row in report] == ["MaskedQLinearMatMul"] * 2
@@ -429,7 +434,7 @@ def test_quantized_gemm(tmp_path, quant_format):
     b.add("Gemm", ["x", b.weights("w1", 16, 24), b.weights("b1", 16)], "h", "first", transB=1)
     b.add("Gemm", ["h", b.weights("w2", 16, 8), b.weights("b2", 8)], "y", "second", transB=0)
     model = b.model({"x": [11, 24]}, {"y": [11, 8]})
-    options = dict(quant_format=quant_format, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    options = dict(quant_format=quant_format, activation_type=QuantType.QUInt8)
     model, given = quantize(model, tmp_path, **options)
     report = compare(model, [Rule("*", "mask")], given)
     assert [row.op for row in report] == ["MaskedQLinearMatMul"] * 2
@@ -443,7 +448,7 @@ def test_transposed_convolution(tmp_path):
     b.add("Relu", [b.conv("first", "x", 12, 8)], "r")
     b.conv("up", "r", 6, 12, 4, 2, op="ConvTranspose", pads=[1] * 4)
     model = b.model({"x": [2, 8, 9, 7]}, {"up.out": [2, 6, 18, 14]})
-    options = dict(quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    options = dict(quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8)
     for per_channel in (False, True):
         quantized, given = quantize(model, tmp_path, per_channel=per_channel, **options)
         report = compare(quantized, [Rule("*", "mask")], given, tolerance=1)

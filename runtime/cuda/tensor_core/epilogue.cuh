@@ -135,9 +135,9 @@ template<int Bytes> struct QuadExchange {
     }
 };
 
-/** Up to so many sums, a thread stores them in a loop, whose end moves those that are left to the registers that the
- * loop reads. In a network a kernel's code comes from far and runs hardly more than once, so short code ends earlier:
- * on an H100, linear layers of A-ViT were 12 % faster. With more sums the moves take longer than the code. */
+/** A thread with at most so many sums stores them in a loop, and moves the remaining ones to the registers that the
+ * loop reads. In a network, a kernel's code is cold and runs about once, so short code ends earlier: on an H100, linear
+ * layers of A-ViT were 12 % faster. With more sums, the moves cost more than the code. */
 constexpr int most_moved_sums = 64;
 
 /** A warp's sums of 16 rows, two rows for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at sums[4 j]
