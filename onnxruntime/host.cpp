@@ -57,8 +57,12 @@ distile_dtype dtype_of(ElementType type) {
 }
 
 ElementType element_type(distile_dtype type) {
-    return std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.second == type; })
-        ->first;
+    const auto *const found =
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.second == type; });
+    if (found == std::end(types)) {
+        fail("ONNX Runtime has no element type for this type of distile");
+    }
+    return found->first;
 }
 
 bool is_quantized(distile_dtype type) {
