@@ -30,8 +30,8 @@ public:
     void run(const Call &call, const std::vector<Tensor> &inputs, const Tensor &output) const;
 
 private:
-    const Api *api_;
-    Node *node_ = nullptr;
+    const OrtApi *api_;
+    OrtOp *node_ = nullptr;
 };
 
 /** The dense form of an operator with weights: its result without residual and activation, in scratch memory. */

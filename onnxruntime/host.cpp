@@ -13,19 +13,19 @@ constexpr std::pair<ElementType, distile_dtype> types[] = {{float32, DISTILE_FLO
                                                            {uint8, DISTILE_UINT8},
                                                            {int8, DISTILE_INT8}};
 
-bool succeeded(const Api *api, Status *status) {
+bool succeeded(const OrtApi *api, OrtStatus *status) {
     if (status) {
-        ReleaseStatus::call(api, status);
+        api->ReleaseStatus(status);
     }
     return !status;
 }
 
 }  // namespace
 
-void check(const Api *api, Status *status) {
+void check(const OrtApi *api, OrtStatus *status) {
     if (status) {
-        const std::string message = GetErrorMessage::call(api, status);
-        ReleaseStatus::call(api, status);
+        const std::string message = api->GetErrorMessage(status);
+        api->ReleaseStatus(status);
         fail(message);
     }
 }
@@ -69,61 +69,61 @@ bool is_quantized(distile_dtype type) {
     return type == DISTILE_UINT8 || type == DISTILE_INT8;
 }
 
-Tensor tensor_of(const Api *api, const Value *value) {
+Tensor tensor_of(const OrtApi *api, const OrtValue *value) {
     Tensor tensor{};
     // The table has a function for writing only; an input is not written.
-    check(api, GetData::call(api, const_cast<Value *>(value), &tensor.data));
-    ValueInfo *info = nullptr;
-    check(api, GetValueInfo::call(api, value, &info));
+    check(api, api->GetTensorMutableData(const_cast<OrtValue *>(value), &tensor.data));
+    OrtTensorTypeAndShapeInfo *info = nullptr;
+    check(api, api->GetTensorTypeAndShape(value, &info));
     size_t rank = 0;
-    Status *status = GetElementType::call(api, info, &tensor.type);
-    status = status ? status : GetRank::call(api, info, &rank);
+    OrtStatus *status = api->GetTensorElementType(info, &tensor.type);
+    status = status ? status : api->GetDimensionsCount(info, &rank);
     if (!status) {
         tensor.shape.resize(rank);
-        status = GetDimensions::call(api, info, tensor.shape.data(), rank);
+        status = api->GetDimensions(info, tensor.shape.data(), rank);
     }
-    ReleaseValueInfo::call(api, info);
+    api->ReleaseTensorTypeAndShapeInfo(info);
     check(api, status);
     return tensor;
 }
 
 std::string NodeView::name() const {
     size_t size = 0;
-    check(api_, GetNodeName::call(api_, info_, nullptr, &size));
+    check(api_, api_->KernelInfo_GetNodeName(info_, nullptr, &size));
     std::string name(size, '\0');
-    check(api_, GetNodeName::call(api_, info_, name.data(), &size));
+    check(api_, api_->KernelInfo_GetNodeName(info_, name.data(), &size));
     name.resize(size > 0 ? size - 1 : 0);
     return name;
 }
 
 int64_t NodeView::integer(const char *name, int64_t otherwise) const {
     int64_t value = 0;
-    return succeeded(api_, GetIntAttribute::call(api_, info_, name, &value)) ? value : otherwise;
+    return succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &value)) ? value : otherwise;
 }
 
 float NodeView::number(const char *name, float otherwise) const {
     float value = 0;
-    return succeeded(api_, GetFloatAttribute::call(api_, info_, name, &value)) ? value : otherwise;
+    return succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &value)) ? value : otherwise;
 }
 
 std::string NodeView::text(const char *name, const char *otherwise) const {
     size_t size = 0;
-    if (!succeeded(api_, GetStringAttribute::call(api_, info_, name, nullptr, &size)) || size == 0) {
+    if (!succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) || size == 0) {
         return otherwise;
     }
     std::string value(size, '\0');
-    check(api_, GetStringAttribute::call(api_, info_, name, value.data(), &size));
+    check(api_, api_->KernelInfoGetAttribute_string(info_, name, value.data(), &size));
     value.resize(size - 1);
     return value;
 }
 
 Shape NodeView::integers(const char *name, Shape otherwise) const {
     size_t size = 0;
-    if (!succeeded(api_, GetIntsAttribute::call(api_, info_, name, nullptr, &size)) || size == 0) {
+    if (!succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) || size == 0) {
         return otherwise;
     }
     Shape values(size);
-    check(api_, GetIntsAttribute::call(api_, info_, name, values.data(), &size));
+    check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
     if (size != otherwise.size()) {
         fail(std::string("the attribute ") + name + " has " + std::to_string(size) + " numbers instead of " +
              std::to_string(otherwise.size()));
@@ -133,48 +133,50 @@ Shape NodeView::integers(const char *name, Shape otherwise) const {
 
 bool NodeView::has_input(size_t input) const {
     size_t count = 0;
-    check(api_, GetNodeInputCount::call(api_, info_, &count));
+    check(api_, api_->KernelInfo_GetInputCount(info_, &count));
     size_t size = 0;
     if (input < count) {
-        check(api_, GetNodeInputName::call(api_, info_, input, nullptr, &size));
+        check(api_, api_->KernelInfo_GetInputName(info_, input, nullptr, &size));
     }
     return size > 1;
 }
 
 std::optional<Tensor> NodeView::constant(size_t input) const {
     int constant = 0;
-    const Value *value = nullptr;
-    if (!succeeded(api_, GetConstantInput::call(api_, info_, input, &constant, &value)) || !constant || !value) {
+    const OrtValue *value = nullptr;
+    if (!succeeded(api_, api_->KernelInfoGetConstantInput_tensor(info_, input, &constant, &value)) || !constant ||
+        !value) {
         return std::nullopt;
     }
     return tensor_of(api_, value);
 }
 
 void NodeView::warn(const std::string &message) const {
-    const Logger *logger = nullptr;
+    const OrtLogger *logger = nullptr;
     // A lost warning is no error.
-    if (succeeded(api_, GetLogger::call(api_, info_, &logger))) {
-        succeeded(api_, LogMessage::call(api_, logger, warning, message.c_str(), "distile", 0, "distile"));
+    if (succeeded(api_, api_->KernelInfo_GetLogger(info_, &logger))) {
+        succeeded(api_,
+                  api_->Logger_LogMessage(logger, ORT_LOGGING_LEVEL_WARNING, message.c_str(), "distile", 0, "distile"));
     }
 }
 
-const Value *Call::value(size_t input) const {
+const OrtValue *Call::value(size_t input) const {
     size_t count = 0;
-    check(api_, GetInputCount::call(api_, context_, &count));
-    const Value *value = nullptr;
+    check(api_, api_->KernelContext_GetInputCount(context_, &count));
+    const OrtValue *value = nullptr;
     if (input < count) {
-        check(api_, GetInput::call(api_, context_, input, &value));
+        check(api_, api_->KernelContext_GetInput(context_, input, &value));
     }
     return value;
 }
 
 std::optional<Tensor> Call::optional(size_t input) const {
-    const Value *found = value(input);
+    const OrtValue *found = value(input);
     return found ? std::optional(tensor_of(api_, found)) : std::nullopt;
 }
 
 Tensor Call::input(size_t input) const {
-    const Value *found = value(input);
+    const OrtValue *found = value(input);
     if (!found) {
         fail("input " + std::to_string(input) + " is missing");
     }
@@ -182,24 +184,24 @@ Tensor Call::input(size_t input) const {
 }
 
 Tensor Call::output(const Shape &shape, ElementType type, size_t index) const {
-    Value *made = nullptr;
-    check(api_, GetOutput::call(api_, context_, index, shape.data(), shape.size(), &made));
+    OrtValue *made = nullptr;
+    check(api_, api_->KernelContext_GetOutput(context_, index, shape.data(), shape.size(), &made));
     Tensor tensor{nullptr, type, shape};
-    check(api_, GetData::call(api_, made, &tensor.data));
+    check(api_, api_->GetTensorMutableData(made, &tensor.data));
     return tensor;
 }
 
 void *Call::stream() const {
     void *stream = nullptr;
-    check(api_, GetStream::call(api_, context_, &stream));
+    check(api_, api_->KernelContext_GetGPUComputeStream(context_, &stream));
     return stream;
 }
 
 int32_t Call::device_number(size_t input) const {
-    const MemoryInfo *memory = nullptr;
-    check(api_, GetMemoryInfo::call(api_, value(input), &memory));
+    const OrtMemoryInfo *memory = nullptr;
+    check(api_, api_->GetTensorMemoryInfo(value(input), &memory));
     int number = 0;
-    check(api_, GetDeviceNumber::call(api_, memory, &number));
+    check(api_, api_->MemoryInfoGetId(memory, &number));
     return number;
 }
 

@@ -5,21 +5,35 @@
 #ifndef DISTILE_ONNXRUNTIME_HOST_H
 #define DISTILE_ONNXRUNTIME_HOST_H
 
-#include "abi.h"
 #include "bindings/errors.h"
 #include <distile/distile.h>
+#include <onnxruntime_c_api.h>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace distile::ort {
 
+/** The oldest version of ONNX Runtime's interface that has all that is used here. */
+constexpr uint32_t api_version = 17;
+
+using ElementType = ONNXTensorElementDataType;
+constexpr ElementType any_type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+constexpr ElementType float32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr ElementType float16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+constexpr ElementType bfloat16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+constexpr ElementType uint8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+constexpr ElementType int8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
+constexpr ElementType int32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+constexpr ElementType int64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+constexpr ElementType boolean = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
+
 using bindings::check;
 using bindings::fail;
 using Shape = std::vector<int64_t>;
 
 /** Throws with ONNX Runtime's message unless the status is null. */
-void check(const Api *api, Status *status);
+void check(const OrtApi *api, OrtStatus *status);
 
 /** A tensor of ONNX Runtime, contiguous. */
 struct Tensor {
@@ -42,17 +56,17 @@ ElementType element_type(distile_dtype type);
 bool is_quantized(distile_dtype type);
 
 /** The tensor of a value. */
-Tensor tensor_of(const Api *api, const Value *value);
+Tensor tensor_of(const OrtApi *api, const OrtValue *value);
 
 /** A node of the graph: what its kernel is made from. */
 class NodeView {
 public:
-    NodeView(const Api *api, const KernelInfo *info) : api_(api), info_(info) {
+    NodeView(const OrtApi *api, const OrtKernelInfo *info) : api_(api), info_(info) {
     }
-    const Api *api() const {
+    const OrtApi *api() const {
         return api_;
     }
-    const KernelInfo *info() const {
+    const OrtKernelInfo *info() const {
         return info_;
     }
     std::string name() const;
@@ -69,19 +83,19 @@ public:
     void warn(const std::string &message) const;
 
 private:
-    const Api *api_;
-    const KernelInfo *info_;
+    const OrtApi *api_;
+    const OrtKernelInfo *info_;
 };
 
 /** A call of a kernel. */
 class Call {
 public:
-    Call(const Api *api, KernelContext *context) : api_(api), context_(context) {
+    Call(const OrtApi *api, OrtKernelContext *context) : api_(api), context_(context) {
     }
-    const Api *api() const {
+    const OrtApi *api() const {
         return api_;
     }
-    KernelContext *context() const {
+    OrtKernelContext *context() const {
         return context_;
     }
     /** Nothing if an optional input is absent. */
@@ -95,10 +109,10 @@ public:
     int32_t device_number(size_t input) const;
 
 private:
-    const Value *value(size_t input) const;
+    const OrtValue *value(size_t input) const;
 
-    const Api *api_;
-    KernelContext *context_;
+    const OrtApi *api_;
+    OrtKernelContext *context_;
 };
 
 }  // namespace distile::ort

@@ -14,14 +14,14 @@ namespace distile::ort {
 namespace {
 
 /** An operator for a device and a type of activations, as it is registered. */
-struct Registered : CustomOperator {
+struct Registered : OrtCustomOp {
     const OperatorType *operator_type = nullptr;
     distile_device device = DISTILE_CPU;
     ElementType activations = float32, output = float32;
     int32_t threads = 0;
 };
 
-const Registered &of(const CustomOperator *custom) {
+const Registered &of(const OrtCustomOp *custom) {
     return *static_cast<const Registered *>(custom);
 }
 
@@ -31,23 +31,23 @@ ElementType typed(const Registered &registered, ElementType type) {
 
 /** A kernel with the table of functions that its calls use. */
 struct Made {
-    const Api *api;
+    const OrtApi *api;
     std::unique_ptr<Kernel> kernel;
 };
 
 /** Runs a function, and turns its exception into a status. */
-template<typename Body> Status *guarded(const Api *api, Body body) {
+template<typename Body> OrtStatus *guarded(const OrtApi *api, Body body) {
     try {
         body();
         return nullptr;
     } catch (const std::exception &error) {
-        return CreateStatus::call(api, error_fail, error.what());
+        return api->CreateStatus(ORT_FAIL, error.what());
     } catch (...) {
-        return CreateStatus::call(api, error_fail, "distile: an unexpected exception");
+        return api->CreateStatus(ORT_FAIL, "distile: an unexpected exception");
     }
 }
 
-Status *create(const CustomOperator *custom, const Api *api, const KernelInfo *info, void **kernel) {
+OrtStatus *create(const OrtCustomOp *custom, const OrtApi *api, const OrtKernelInfo *info, void **kernel) {
     return guarded(api, [&] {
         const Registered &own = of(custom);
         const Setup setup{NodeView(api, info), own.device, dtype_of(own.activations), dtype_of(own.output),
@@ -57,7 +57,7 @@ Status *create(const CustomOperator *custom, const Api *api, const KernelInfo *i
     });
 }
 
-Status *compute(void *kernel, KernelContext *context) {
+OrtStatus *compute(void *kernel, OrtKernelContext *context) {
     const auto &made = *static_cast<Made *>(kernel);
     return guarded(made.api, [&] { made.kernel->compute(Call(made.api, context)); });
 }
@@ -84,41 +84,43 @@ std::vector<Types> types_of(const OperatorType &type) {
 }
 
 Registered registered(const OperatorType &type, distile_device device, const Types &types, int32_t threads) {
-    Registered made;
+    Registered made{};
+    made.version = api_version;
     made.operator_type = &type;
     made.device = device;
     made.activations = types.activations;
     made.output = types.output;
     made.threads = threads;
-    made.name = [](const CustomOperator *custom) { return of(custom).operator_type->name; };
-    made.provider = [](const CustomOperator *custom) {
+    made.GetName = [](const OrtCustomOp *custom) { return of(custom).operator_type->name; };
+    made.GetExecutionProviderType = [](const OrtCustomOp *custom) {
         return of(custom).device == DISTILE_CPU ? "CPUExecutionProvider" : "CUDAExecutionProvider";
     };
-    made.input_type = [](const CustomOperator *custom, size_t index) {
+    made.GetInputType = [](const OrtCustomOp *custom, size_t index) {
         return typed(of(custom), of(custom).operator_type->inputs[index].type);
     };
-    made.num_inputs = [](const CustomOperator *custom) { return of(custom).operator_type->inputs.size(); };
-    made.output_type = [](const CustomOperator *custom, size_t index) {
+    made.GetInputTypeCount = [](const OrtCustomOp *custom) { return of(custom).operator_type->inputs.size(); };
+    made.GetOutputType = [](const OrtCustomOp *custom, size_t index) {
         return typed(of(custom), of(custom).operator_type->outputs[index]);
     };
-    made.num_outputs = [](const CustomOperator *custom) { return of(custom).operator_type->outputs.size(); };
-    made.input_presence = [](const CustomOperator *custom, size_t index) {
+    made.GetOutputTypeCount = [](const OrtCustomOp *custom) { return of(custom).operator_type->outputs.size(); };
+    made.GetInputCharacteristic = [](const OrtCustomOp *custom, size_t index) {
         return of(custom).operator_type->inputs[index].presence;
     };
-    made.output_presence = [](const CustomOperator *, size_t) { return required; };
-    made.input_memory = [](const CustomOperator *custom, size_t index) {
+    made.GetOutputCharacteristic = [](const OrtCustomOp *, size_t) { return required; };
+    made.GetInputMemoryType = [](const OrtCustomOp *custom, size_t index) {
         const Registered &own = of(custom);
-        return own.device != DISTILE_CPU && own.operator_type->inputs[index].host ? cpu_input : default_memory;
+        return own.device != DISTILE_CPU && own.operator_type->inputs[index].host ? OrtMemTypeCPUInput
+                                                                                  : OrtMemTypeDefault;
     };
-    made.variadic_input_minimum = [](const CustomOperator *) { return 1; };
-    made.variadic_input_homogeneous = [](const CustomOperator *) { return 1; };
-    made.variadic_output_minimum = [](const CustomOperator *) { return 1; };
-    made.variadic_output_homogeneous = [](const CustomOperator *) { return 1; };
-    made.create_with_status = create;
-    made.compute_with_status = compute;
-    made.destroy = destroy;
-    made.first_version = [](const CustomOperator *) { return 1; };
-    made.last_version = [](const CustomOperator *) { return INT32_MAX; };
+    made.GetVariadicInputMinArity = [](const OrtCustomOp *) { return 1; };
+    made.GetVariadicInputHomogeneity = [](const OrtCustomOp *) { return 1; };
+    made.GetVariadicOutputMinArity = [](const OrtCustomOp *) { return 1; };
+    made.GetVariadicOutputHomogeneity = [](const OrtCustomOp *) { return 1; };
+    made.CreateKernelV2 = create;
+    made.KernelComputeV2 = compute;
+    made.KernelDestroy = destroy;
+    made.GetStartVersion = [](const OrtCustomOp *) { return 1; };
+    made.GetEndVersion = [](const OrtCustomOp *) { return INT32_MAX; };
     return made;
 }
 
@@ -135,15 +137,15 @@ const std::vector<OperatorType> &operator_types() {
 }
 
 /** The entry `distile.threads` of a session's configuration; 0 without one. */
-int32_t threads_of(const Api *api, const SessionOptions *options) {
+int32_t threads_of(const OrtApi *api, const OrtSessionOptions *options) {
     int present = 0;
-    check(api, HasSessionEntry::call(api, options, "distile.threads", &present));
+    check(api, api->HasSessionConfigEntry(options, "distile.threads", &present));
     if (!present) {
         return 0;
     }
     char text[16] = "";
     size_t size = sizeof(text);
-    check(api, GetSessionEntry::call(api, options, "distile.threads", static_cast<char *>(text), &size));
+    check(api, api->GetSessionConfigEntry(options, "distile.threads", static_cast<char *>(text), &size));
     const long threads = std::strtol(static_cast<const char *>(text), nullptr, 10);
     if (threads < 1 || threads > 4096) {
         fail("the session's entry distile.threads is '" + std::string(static_cast<const char *>(text)) +
@@ -154,7 +156,7 @@ int32_t threads_of(const Api *api, const SessionOptions *options) {
 
 /** The operators that sessions with so many threads share. */
 struct Registration {
-    Domain *domain = nullptr;
+    OrtCustomOpDomain *domain = nullptr;
     std::deque<Registered> operators;
 };
 
@@ -170,7 +172,7 @@ void add_types(std::deque<Registered> &operators, const OperatorType &type, int3
 }
 
 /** The domain with all operators. Sessions hold its address, so it lives as long as the process. */
-Domain *domain_of(const Api *api, int32_t threads) {
+OrtCustomOpDomain *domain_of(const OrtApi *api, int32_t threads) {
     static std::mutex mutex;
     static auto &all = *new std::map<int32_t, Registration>;
     const std::lock_guard lock(mutex);
@@ -180,10 +182,10 @@ Domain *domain_of(const Api *api, int32_t threads) {
         for (const OperatorType &type : operator_types()) {
             add_types(registration.operators, type, threads);
         }
-        Domain *domain = nullptr;
-        check(api, CreateDomain::call(api, "distile", &domain));
+        OrtCustomOpDomain *domain = nullptr;
+        check(api, api->CreateCustomOpDomain("distile", &domain));
         for (const Registered &made : registration.operators) {
-            check(api, AddOperator::call(api, domain, &made));
+            check(api, api->CustomOpDomain_Add(domain, &made));
         }
         registration.domain = domain;
     }
@@ -194,15 +196,14 @@ Domain *domain_of(const Api *api, int32_t threads) {
 
 }  // namespace distile::ort
 
-DISTILE_EXPORT distile::ort::Status *RegisterCustomOps(distile::ort::SessionOptions *options,
-                                                       const distile::ort::ApiBase *base) {
+DISTILE_EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
     using namespace distile::ort;
-    const Api *api = base->get_api(abi_version);
+    const OrtApi *api = base->GetApi(api_version);
     if (!api) {
         // Every version has the functions that report this.
-        return CreateStatus::call(base->get_api(1), error_fail, "distile's operators need ONNX Runtime 1.17 or later");
+        return base->GetApi(1)->CreateStatus(ORT_FAIL, "distile's operators need ONNX Runtime 1.17 or later");
     }
-    return guarded(api, [&] { check(api, AddDomain::call(api, options, domain_of(api, threads_of(api, options)))); });
+    return guarded(api, [&] { check(api, api->AddCustomOpDomain(options, domain_of(api, threads_of(api, options)))); });
 }
 
 /** Whether the library has the part for NVIDIA GPUs. */

@@ -46,8 +46,12 @@ private:
 };
 
 /** Of an input or an output of an operator: the type of its output, which differs from any_type, that of the
- * activations, in quantized operators only. */
-constexpr auto type_of_output = static_cast<ElementType>(-1);
+ * activations, in quantized operators only. No operator has tensors of this type. */
+constexpr ElementType type_of_output = ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING;
+
+using Presence = OrtCustomOpInputOutputCharacteristic;
+constexpr Presence required = INPUT_OUTPUT_REQUIRED;
+constexpr Presence optional = INPUT_OUTPUT_OPTIONAL;
 
 /** An input of an operator. */
 struct Input {

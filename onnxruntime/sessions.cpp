@@ -22,8 +22,8 @@ void HostedSession::parallel_for(void *user, distile_task task, void *closure, i
         const auto &own = *static_cast<const Loop *>(context);
         own.task(own.closure, static_cast<int32_t>(i));
     };
-    check(call->api(), ParallelFor::call(call->api(), call->context(), run, static_cast<size_t>(count), 0,
-                                         static_cast<void *>(&loop)));
+    check(call->api(), call->api()->KernelContext_ParallelFor(call->context(), run, static_cast<size_t>(count), 0,
+                                                              static_cast<void *>(&loop)));
 }
 
 Context HostedSession::make(int32_t device_number, void *stream, int32_t threads, Host &host) {

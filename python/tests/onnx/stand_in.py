@@ -1,4 +1,4 @@
-"""Runs nodes of the library without ONNX Runtime: hosts its table of functions (onnxruntime/abi.h).
+"""Runs nodes of the library without ONNX Runtime: hosts its table of functions (OrtApi in its C header).
 
 It stands in for ONNX Runtime's CUDA provider on machines that have a GPU and PyTorch, but not that provider. Tensors
 are arrays of NumPy on CPUs, and PyTorch's on GPUs.
