@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev
-    opencl-c-headers ocl-icd-libopencl1 pocl-opencl-icd)
+    libtbb-dev opencl-c-headers ocl-icd-libopencl1 pocl-opencl-icd)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h CL/cl.h)
 extras=(cuda)
