@@ -143,6 +143,27 @@ void store_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source
     multiply(op, LoopLevel(output, row_tile), tile, source);
 }
 
+/** Sums with values, whose register tiles have so many rows and channels, in blocks of keys: the values of a block stay
+ * in the cache nearest to the core, while all rows of the task read them. */
+void sum_blocks_of_keys(Func sums, int keys, int rows, int channels, int lanes, std::ostream &source) {
+    source << "const int keys = " << keys << ";\n";
+    Var d = sums.args()[0], r = sums.args()[1], block("block"), row_tile("row_tile"), tile_row("tile_row"),
+        channel_tile("channel_tile"), tile_channel("tile_channel");
+    const RVar key(sums.rvars(0)[0]);
+    RVar key_block("key_block"), block_key("block_key");
+    DISTILE_APPLY(sums.update().split(key, key_block, block_key, keys, TailStrategy::GuardWithIf));
+    Func block_sums;
+    DISTILE_APPLY(block_sums = sums.update().rfactor(key_block, block));
+    DISTILE_APPLY(sums.compute_root().vectorize(d, lanes));
+    DISTILE_APPLY(sums.update()
+                      .split(r, row_tile, tile_row, rows, TailStrategy::RoundUp)
+                      .split(d, channel_tile, tile_channel, channels));
+    DISTILE_APPLY(sums.update().reorder(tile_channel, tile_row, channel_tile, row_tile, key_block));
+    DISTILE_APPLY(sums.update().vectorize(tile_channel, lanes).unroll(tile_channel).unroll(tile_row));
+    DISTILE_APPLY(block_sums.compute_at(sums, channel_tile).vectorize(d, lanes).unroll(d).unroll(r));
+    DISTILE_APPLY(block_sums.update().reorder(d, r, block_key).vectorize(d, lanes).unroll(d).unroll(r));
+}
+
 void schedule_values(TokenOperator &op, int update, const Theta &theta, int lanes, int vectors, std::ostream &source) {
     const std::string name = op.has("values") && update == 0 ? "values" : "last_values";
     const int rows = theta.at("value_rows"), channels = vectors * lanes,
@@ -154,6 +175,10 @@ void schedule_values(TokenOperator &op, int update, const Theta &theta, int lane
     const RVar channel(output.rvars(update)[0]), row(output.rvars(update)[1]);
     RVar row_tile(name + "_tile"), tile_row(name + "_tile_row");
     DISTILE_APPLY(stage.allow_race_conditions().vectorize(channel, lanes));
+    if (theta.at("value_keys") > 0) {
+        sum_blocks_of_keys(sums, theta.at("value_keys"), rows, channels, lanes, source);
+        return;
+    }
     DISTILE_APPLY(stage.split(row, row_tile, tile_row, rows, TailStrategy::GuardWithIf));
     Var d = values.args()[0], r = values.args()[1], channel_tile("channel_tile"), tile_channel("tile_channel");
     DISTILE_APPLY(values.compute_at(output, row_tile).bound_extent(r, rows));

@@ -19,6 +19,7 @@ std::string describe(const Theta &theta) {
         text += "; register tiles of " + count_of(theta, "value_rows", "row") + " x " +
                 count_of(theta, "value_vectors", "vector") + " of channels, " +
                 count_of(theta, theta.count("value_unroll") != 0 ? "value_unroll" : "unroll", "key") + " unrolled";
+        text += value_of(theta, "value_keys") != 0 ? ", in blocks of " + count_of(theta, "value_keys", "key") : "";
     }
     return text;
 }
@@ -70,6 +71,7 @@ Space make_space(bool scores, bool values) {
             {"value_rows", "rows in a register tile of values", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}});
         space.knobs.push_back(
             {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
+        space.knobs.push_back({"value_keys", "keys whose values all rows read before others; 0: every key", {0, 64, 128}});
         // Compilers reorder the sums of unrolled keys, for which they lack registers.
         space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1}});
         space.constraints.push_back({"value_vectors that divide those of a head",

@@ -22,15 +22,16 @@ namespace distile {
 inline const std::vector<const char *> &token_knobs() {
     static const std::vector<const char *> knobs = {"rows",         "row_vectors", "score_keys",
                                                     "unroll",       "value_rows",  "value_vectors",
-                                                    "value_unroll", "key_vectors", "score_rows"};
+                                                    "value_unroll", "key_vectors", "score_rows",
+                                                    "value_keys"};
     return knobs;
 }
 
 template<typename Sink>
 void add_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll, key_vectors,
-                score_rows] =
-        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7], values[8]);
+                score_rows, value_keys] = std::tie(values[0], values[1], values[2], values[3], values[4], values[5],
+                                                   values[6], values[7], values[8], values[9]);
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz, lanes = problem.vector_lanes;
@@ -75,6 +76,8 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
         const double of_tiles = std::ceil(used_rows / value_rows) * std::ceil(dim / channels) * keys;
         operations += of_tiles * value_rows * value_vectors;
         loads += of_tiles * (value_rows + value_vectors);
+        // Each block of keys adds to sums in memory.
+        loads += value_keys == 0 ? 0 : of_tiles / value_keys * 2 * value_rows * value_vectors;
         iterations += of_tiles / std::max(scores ? value_unroll : unroll, 1);
         steps += of_tiles;
         sums = std::max(sums, static_cast<double>(value_rows) * value_vectors);
@@ -90,7 +93,8 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
     const double block_rows = 2 * used_rows * dim * bytes;
     const double all = (workload.batch * head_keys + 2.0 * static_cast<double>(tiles) * dim * bytes) * problem.heads;
     const double cores = std::min<double>(tasks, workload.threads);
-    const double row_tiles_of_values = has_values ? std::ceil(used_rows / std::max(value_rows, 1)) : 1;
+    const double row_tiles_of_values =
+        has_values && value_keys == 0 ? std::ceil(used_rows / std::max(value_rows, 1)) : 1;
     const auto own_traffic = [&](double room) {
         const double read = head_keys <= room ? head_keys : head_keys * row_tiles_of_values;
         return rounds * (read + 2 * block_scores + block_rows);
