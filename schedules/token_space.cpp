@@ -71,7 +71,8 @@ Space make_space(bool scores, bool values) {
             {"value_rows", "rows in a register tile of values", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}});
         space.knobs.push_back(
             {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
-        space.knobs.push_back({"value_keys", "keys whose values all rows read before others; 0: every key", {0, 64, 128}});
+        space.knobs.push_back(
+            {"value_keys", "keys whose values all rows read before others; 0: every key", {0, 64, 128}});
         // Compilers reorder the sums of unrolled keys, for which they lack registers.
         space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1}});
         space.constraints.push_back({"value_vectors that divide those of a head",

@@ -2,8 +2,9 @@
  * The terms of the bound for operators that read keys, on a CPU. A sink gets them as from add_cpu_terms().
  *
  * The loop nest, outermost first: heads and blocks of rows (parallel); then for scores register tiles of rows, of keys,
- * and the channels of a head; the softmax; and for values register tiles of rows, of channels, and the keys (schedules/
- * cpu_tokens.cpp). The blocks are those that distile_call_row_blocks makes, with as many rows in every image.
+ * and the channels of a head; the softmax; and for values blocks of keys, register tiles of rows, of channels, and the
+ * keys (schedules/cpu_tokens.cpp). The blocks are those that distile_call_row_blocks makes, with as many rows in every
+ * image.
  */
 #ifndef DISTILE_BOUND_TOKENS_H
 #define DISTILE_BOUND_TOKENS_H
@@ -20,10 +21,9 @@ namespace distile {
 
 /** `unroll` means channels of scores, or the keys of a product with values alone. */
 inline const std::vector<const char *> &token_knobs() {
-    static const std::vector<const char *> knobs = {"rows",         "row_vectors", "score_keys",
-                                                    "unroll",       "value_rows",  "value_vectors",
-                                                    "value_unroll", "key_vectors", "score_rows",
-                                                    "value_keys"};
+    static const std::vector<const char *> knobs = {"rows",       "row_vectors",   "score_keys",   "unroll",
+                                                    "value_rows", "value_vectors", "value_unroll", "key_vectors",
+                                                    "score_rows", "value_keys"};
     return knobs;
 }
 

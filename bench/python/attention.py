@@ -179,7 +179,7 @@ def main():
             continue
         path = find_object(options.objects, f"attention_{heads}_{head_dim}")
         if path is None:
-            results.add(name, {"status": "skipped", "reason": f"'{options.objects}' has no PolyKernel for it"})
+            results.add(name, {"status": "skipped", "reason": "no PolyKernel for it was given"})
             print(f"[{number}/{len(rows)}] {name}: skipped, no PolyKernel", flush=True)
             continue
         problem = Problem(shape, keys_masked, density, number)

@@ -257,7 +257,7 @@ def main():
             continue
         path = find_object(options.objects, operator)
         if path is None:
-            results.add(name, {"status": "skipped", "reason": f"'{options.objects}' has no PolyKernel for it"})
+            results.add(name, {"status": "skipped", "reason": "no PolyKernel for it was given"})
             print(f"[{number}/{len(rows)}] {name}: skipped, no PolyKernel", flush=True)
             continue
         problem = kind(heads, packed, density, number)
