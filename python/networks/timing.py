@@ -180,12 +180,12 @@ def call_overhead(batches: int = 50, calls: int = 100) -> dict[str, float]:
     window = {"padding": (1, 1, 1, 1), "activation": "relu", "place": conv._place.number}
     place = linear._place.number
     # Reading a parameter of a module costs some tenths of a microsecond, which are none of the operator's.
-    filter, bias, matrix_filter, matrix_bias = conv.weight, conv.bias, linear.weight, linear.bias
+    conv_weight, conv_bias, linear_weight, linear_bias = conv.weight, conv.bias, linear.weight, linear.bias
     found = {}
     for name, call in {
-        "operator conv2d": lambda: conv2d(image, filter, bias, pixels, None, **window, out=result),
+        "operator conv2d": lambda: conv2d(image, conv_weight, conv_bias, pixels, None, **window, out=result),
         "module MaskedConv2d": lambda: conv(image, pixels, out=result),
-        "operator linear": lambda: matrix(tokens, matrix_filter, matrix_bias, active, None, place=place, out=wide),
+        "operator linear": lambda: matrix(tokens, linear_weight, linear_bias, active, None, place=place, out=wide),
         "module MaskedLinear": lambda: linear(tokens, active, out=wide),
     }.items():
         samples = []
