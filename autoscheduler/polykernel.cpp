@@ -156,6 +156,8 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                 Theta held;
                 if (target.has_gpu_feature()) {
                     held = {{"block_rows", op.block_rows}, {"block_keys", op.block_keys}};
+                } else if (op.product == TokenProduct::Attention) {
+                    held = {{"softmax_keys", op.softmax_keys}};
                 }
                 theta = best_theta(backend, op.output, problem_on(op, target), held, target, params);
             }

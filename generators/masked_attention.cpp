@@ -24,9 +24,7 @@ public:
             define_attention_on_gpu(causal);
             return;
         }
-        const Softmax softmax_of_scores = softmax_of_rows(scores_of_rows(), causal);
-        define_values([&](const Expr &row, const Expr &of_key) { return softmax_of_scores.weights(row, of_key); },
-                      [&](const Expr &row) { return softmax_of_scores.inverse(row); });
+        define_attention(causal);
     }
 
     void schedule() {

@@ -27,8 +27,7 @@ public:
         }
         Func weights("weights");
         weights(r, j) = load_input(column(j), row_x(r));
-        define_values([&](const Expr &row, const Expr &of_key) { return weights(row, of_key); },
-                      [](const Expr &) { return Expr(1.0f); });
+        define_values([&](const Expr &row, const Expr &of_key) { return weights(row, of_key); });
         input.dim(0).set_min(0).set_stride(1);
         input.dim(1).set_min(0);
     }

@@ -12,6 +12,8 @@
 #include "storage_type.h"
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace distile {
 
@@ -26,6 +28,9 @@ public:
     // On a GPU, the rows and keys of an image that a block takes at a time; keys are multiples of key_threads.
     Halide::GeneratorParam<int> block_rows{"block_rows", 32, 1, 1024};
     Halide::GeneratorParam<int> block_keys{"block_keys", 32, 8, 1024};
+    // In attention on a CPU, the keys that have a softmax of their own, one such block after the other; 0: all keys have
+    // one.
+    Halide::GeneratorParam<int> softmax_keys{"softmax_keys", 0, 0, 1 << 16};
 
     // The queries [d, x], or the probabilities [key, x]. On a GPU, of all heads and images: [channel, x, 0, image] or
     // [key, x, head, image]. So are the other operands.
@@ -46,10 +51,10 @@ protected:
 
     /** For configure(): adds what only GPUs have, the key and the value, if the operator has them, and the output. */
     void add_operands(Halide::Internal::GeneratorBase &generator, bool has_key, bool has_value);
-    /** For generate(): the output of a product with values, where weights(r, j) are those of a key, and factor(r) those
-     * of a row. */
-    void define_values(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &weight,
-                       const std::function<Halide::Expr(const Halide::Expr &)> &factor);
+    /** For generate(): the output of a product with values, where weight(r, j) is that of a key. */
+    void define_values(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &weight);
+    /** For generate(): attention. */
+    void define_attention(bool causal);
     /** For generate(): the output of scores, where score(j, r) is that of a key and a row. */
     void define_scores(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &score);
     /** For schedule(). */
@@ -63,15 +68,12 @@ protected:
     void define_scores_on_gpu(bool softmax);
     void define_values_on_gpu();
 
-    /** The scores in units of log(2) for a softmax, (r, j) with rows in vector lanes. */
-    Halide::Func scores_of_rows();
     /** The scores (j, r), with keys in vector lanes; in units of log(2) if they are for a softmax. */
     Halide::Func scores_of_keys(bool for_softmax);
     /** The numerators of a softmax of such scores, with the same arguments, and the inverse of their sum. */
     struct Softmax {
         Halide::Func weights, inverse;
     };
-    Softmax softmax_of_rows(const Halide::Func &scores, bool causal);
     Softmax softmax_of_keys(const Halide::Func &scores);
 
     /** A row of the block: a register tile may have more rows than are left, which repeat the last one. */
@@ -83,7 +85,7 @@ protected:
     /** The probabilities of an input, as float32. */
     Halide::Expr load_input(const Halide::Expr &channel, const Halide::Expr &token);
 
-    Halide::Var d{"d"}, r{"r"}, j{"j"}, x{"x"};
+    Halide::Var d{"d"}, r{"r"}, j{"j"}, x{"x"}, b{"b"};
     /** Whether column j of scores is that of the j-th active key, else that of key j. */
     bool packed_columns = false;
 
@@ -112,8 +114,36 @@ private:
     // On a GPU, in blocks: a channel is number `lane` of vector v, a key number i of key thread t.
     Halide::Var lane{"lane"}, v{"v"}, i{"i"}, t{"t"}, h{"h"}, n{"n"}, c{"c"}, y{"y"};
 
-    /** Dot products of the tokens in vector lanes with the others: (lane's token, other token). */
+    /** Dot products of the tokens in vector lanes with the others: (lane's token, other token), and the block of the
+     * others if they have one. */
     Halide::Func products(const Halide::Func &lane_rows, const Halide::Func &other_rows);
+    /** On a CPU, of all keys or of each block of them: a row's greatest score, the weights (r, j) of its keys relative to
+     * that, and their sum. The block is the last argument of each. */
+    struct PartialSoftmax {
+        Halide::Func most, weights, sum;
+    };
+    PartialSoftmax partial_softmax(bool causal);
+    /** The sums (d, r) of the values of all keys, or of a block, for channels from `first` on. */
+    Halide::Func sums_of_values(const std::string &name, const PartialSoftmax &softmax, int first);
+    /** The sums (c, r, b) of the values of a block, and behind those of a head's channels the greatest score and the sum of
+     * the weights. */
+    Halide::Func parts_of_blocks(const PartialSoftmax &softmax);
+    void define_attention_of_blocks(const PartialSoftmax &softmax);
+    /** The inverse (r) of a row's sum of weights. */
+    Halide::Func inverse_of(const Halide::Func &sum);
+    /** Key j of a block, among all. */
+    Halide::Expr key_of_block(const Halide::Expr &key);
+    /** The domain of all keys, or of those of a block. */
+    Halide::RDom keys_of_softmax(const std::string &name);
+    /** Its key, as what bounds those that Funcs compute: there, Halide does not see the domain's condition. */
+    Halide::Expr near_key(const Halide::RDom &of_keys);
+    /** Arguments, and the block behind them if there are blocks. */
+    std::vector<Halide::Var> with_block(std::vector<Halide::Var> args);
+    std::vector<Halide::Expr> of_block(std::vector<Halide::Expr> args);
+    /** The channels of a head that fill vectors, and the others: the first and their number. Not those that are none. */
+    std::vector<std::pair<int, int>> parts_of_head() const;
+    /** An update of the output: channels from `first` on of the listed rows. */
+    void store_values(const Halide::Func &values, int first, int channels, const Halide::Func &factor);
     Halide::Expr listed_key(const Halide::Expr &key);
     /** 2 to the power of an expression that is at most 0, with a relative error of 1e-7; NaN of NaN. */
     static Halide::Expr exp2_of(const Halide::Expr &value);

@@ -60,7 +60,8 @@ void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &v
         const int lanes = find_platform(plan.target)->architecture.vectors_of(target_words(plan.target)).lanes;
         c << "    static const distile_row_blocks blocks = {" << plan.op.param("heads") << ", "
           << variant.theta.at("rows") << ", " << row_step(variant.theta, lanes) << ", "
-          << (plan.op.is_set("causal") ? 1 : 0) << ", " << more_rows(facts_of(plan.op).product) << "};\n"
+          << (plan.op.is_set("causal") ? 1 : 0) << ", " << more_rows(facts_of(plan.op).product) << ", "
+          << value_of(variant.theta, "softmax_keys") << "};\n"
           << "    return distile_call_row_blocks(" << function << "_argv, &blocks, call);\n}\n\n";
     } else if (plan.op.reads_keys()) {
         c << "    static const distile_token_lists lists = {" << variant.theta.at("block_rows") << ", "
@@ -98,6 +99,9 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             c << ", .listless_pixels = " << listless_pixels(plan, variant);
         } else if (variant.language == Language::Halide && may_copy) {
             c << ", .input_dtype = DISTILE_FLOAT32";
+        }
+        if (const int launch = launch_of(plan, variant); launch != 0) {
+            c << ", .launch = " << launch;
         }
         c << "},\n";
     }

@@ -199,6 +199,21 @@ int listless_pixels(const Plan &plan, const PlanVariant &variant) {
     return lists ? 0 : static_cast<int>(tensor_core::listless_pixels);
 }
 
+int launch_of(const Plan &plan, const PlanVariant &variant) {
+    if (reads_keys(plan.op) || !gpu_chooses(plan)) {
+        return 0;
+    }
+    const std::vector<Kernel> kernels = shared_kernels(plan);
+    const auto number = static_cast<size_t>(&variant - plan.variants.data());
+    for (size_t i = 0; i < kernels.size(); i++) {
+        const std::vector<size_t> &variants = kernels[i].variants;
+        if (std::find(variants.begin(), variants.end(), number) != variants.end()) {
+            return static_cast<int>(i + 1);
+        }
+    }
+    return 0;
+}
+
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions) {
     if (reads_keys(plan.op)) {

@@ -34,6 +34,9 @@ bool gpu_chooses(const Plan &plan);
 /** The pixels of a mask for which a variant needs no list. */
 int listless_pixels(const Plan &plan, const PlanVariant &variant);
 
+/** The launch that a variant shares with others where the GPU chooses, from 1 on; 0: its own. */
+int launch_of(const Plan &plan, const PlanVariant &variant);
+
 /** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because the headers take nvcc longer than a
  * variant. */
 std::string tensor_core_source(const Plan &plan);

@@ -16,15 +16,18 @@ struct ScoreTile {
     int lanes, tokens, others, unroll;
 };
 
-/** Stages the tokens in lanes of a register tile, transposed in registers. */
-void stage_lane_tokens(TokenOperator &op, const LoopLevel &token_tile, int lanes, int tokens, std::ostream &source) {
+/** Transposes the tokens in lanes in registers, at a level where they are so many, or for 0 any number. */
+void stage_lane_tokens(TokenOperator &op, const LoopLevel &level, int lanes, int tokens, std::ostream &source) {
     constexpr int channel_lanes = 4;
     source << "const int channel_lanes = " << channel_lanes << ";\n";
     Func lane_tokens = op.funcs.at("lane_tokens"), columns = op.funcs.at("lane_columns"),
          lane_rows = op.funcs.at("lane_rows");
     Var t = lane_tokens.args()[0], d = lane_tokens.args()[1], lane("lane"), vector("vector"), channel("channel"),
         channel_vector("channel_vector");
-    DISTILE_APPLY(lane_tokens.compute_at(token_tile).bound_extent(t, tokens));
+    DISTILE_APPLY(lane_tokens.compute_at(level));
+    if (tokens > 0) {
+        DISTILE_APPLY(lane_tokens.bound_extent(t, tokens));
+    }
     DISTILE_APPLY(lane_tokens.split(t, vector, lane, lanes, TailStrategy::RoundUp)
                       .split(d, channel_vector, channel, channel_lanes));
     DISTILE_APPLY(lane_tokens.reorder(lane, channel, channel_vector, vector).vectorize(lane).unroll(channel));
@@ -54,25 +57,30 @@ void multiply(TokenOperator &op, const LoopLevel &tile, const ScoreTile &of, std
 }
 
 /** Keeps scores in memory. */
-void schedule_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source) {
+void schedule_scores(TokenOperator &op, const ScoreTile &tile, const LoopLevel &level, std::ostream &source) {
     const auto [lanes, tokens, others, unroll] = tile;
     Func scores = op.funcs.at("scores");
     Var t = scores.args()[0], o = scores.args()[1], token_tile("token_tile"), token("token"), other_tile("other_tile"),
         other("other");
-    DISTILE_APPLY(scores.compute_root()
+    DISTILE_APPLY(scores.compute_at(level)
                       .split(t, token_tile, token, tokens, TailStrategy::RoundUp)
                       .split(o, other_tile, other, others, TailStrategy::RoundUp));
     DISTILE_APPLY(scores.reorder(token, other, other_tile, token_tile).vectorize(token, lanes));
     DISTILE_APPLY(scores.unroll(token).unroll(other));
-    stage_lane_tokens(op, LoopLevel(scores, token_tile), lanes, tokens, source);
+    if (op.has("parts")) {
+        // Once for all blocks of the others.
+        stage_lane_tokens(op, LoopLevel::root(), lanes, 0, source);
+    } else {
+        stage_lane_tokens(op, LoopLevel(scores, token_tile), lanes, tokens, source);
+    }
     multiply(op, LoopLevel(scores, other_tile), tile, source);
 }
 
-/** A Func of rows in lanes that reduces over the keys: all rows of a register tile are summed at once. */
-void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &source) {
+/** A Func of rows in lanes that reduces over keys: all rows of a register tile are summed at once. */
+void schedule_reduction(Func reduction, const LoopLevel &level, int rows, int lanes, std::ostream &source) {
     Var r = reduction.args()[0], outer("outer"), inner("inner");
     const RVar key(reduction.rvars(0)[0]);
-    DISTILE_APPLY(reduction.compute_root()
+    DISTILE_APPLY(reduction.compute_at(level)
                       .split(r, outer, inner, rows, TailStrategy::RoundUp)
                       .vectorize(inner, lanes)
                       .unroll(inner));
@@ -81,16 +89,16 @@ void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &sourc
 }
 
 /** A softmax with rows in lanes. */
-void schedule_softmax_of_rows(TokenOperator &op, int rows, int lanes, std::ostream &source) {
-    schedule_reduction(op.funcs.at("most"), rows, lanes, source);
-    schedule_reduction(op.funcs.at("sum"), rows, lanes, source);
-    Func weights = op.funcs.at("weights"), inverse = op.funcs.at("inverse");
-    Var wr = weights.args()[0], ir = inverse.args()[0], outer("outer"), inner("inner");
-    DISTILE_APPLY(weights.compute_root()
-                      .split(wr, outer, inner, rows, TailStrategy::RoundUp)
-                      .reorder(inner, weights.args()[1], outer));
-    DISTILE_APPLY(weights.vectorize(inner, lanes).unroll(inner));
-    DISTILE_APPLY(inverse.compute_root().vectorize(ir, lanes, TailStrategy::RoundUp));
+void schedule_softmax_of_rows(TokenOperator &op, const LoopLevel &level, int rows, int lanes, std::ostream &source) {
+    schedule_reduction(op.funcs.at("most"), level, rows, lanes, source);
+    schedule_reduction(op.funcs.at("sum"), level, rows, lanes, source);
+    Func weights = op.funcs.at("weights");
+    Var r = weights.args()[0], j = weights.args()[1], outer("outer"), inner("inner");
+    DISTILE_APPLY(weights.compute_at(level)
+                      .split(r, outer, inner, rows, TailStrategy::RoundUp)
+                      .reorder(inner, j, outer)
+                      .vectorize(inner, lanes)
+                      .unroll(inner));
 }
 
 /** A softmax with keys in lanes: row by row. */
@@ -117,7 +125,7 @@ void store_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source
     DISTILE_APPLY(stage.allow_race_conditions());
     const bool from_memory = op.has("most") || !op.packed_columns;
     if (from_memory) {
-        schedule_scores(op, tile, source);
+        schedule_scores(op, tile, LoopLevel::root(), source);
     }
     if (op.has("most")) {
         schedule_softmax_of_keys(op, lanes, source);
@@ -164,6 +172,7 @@ void sum_blocks_of_keys(Func sums, int keys, int rows, int channels, int lanes, 
     DISTILE_APPLY(block_sums.update().reorder(d, r, block_key).vectorize(d, lanes).unroll(d).unroll(r));
 }
 
+/** The values of all keys, or of a product with them alone. */
 void schedule_values(TokenOperator &op, int update, const Theta &theta, int lanes, int vectors, std::ostream &source) {
     const std::string name = op.has("values") && update == 0 ? "values" : "last_values";
     const int rows = theta.at("value_rows"), channels = vectors * lanes,
@@ -175,7 +184,7 @@ void schedule_values(TokenOperator &op, int update, const Theta &theta, int lane
     const RVar channel(output.rvars(update)[0]), row(output.rvars(update)[1]);
     RVar row_tile(name + "_tile"), tile_row(name + "_tile_row");
     DISTILE_APPLY(stage.allow_race_conditions().vectorize(channel, lanes));
-    if (theta.at("value_keys") > 0) {
+    if (value_of(theta, "value_keys") > 0) {
         sum_blocks_of_keys(sums, theta.at("value_keys"), rows, channels, lanes, source);
         return;
     }
@@ -193,6 +202,82 @@ void schedule_values(TokenOperator &op, int update, const Theta &theta, int lane
     }
 }
 
+/** The values of a block of keys in attention, and the sums over all blocks. */
+void schedule_block_values(TokenOperator &op, int update, const Theta &theta, int lanes, int vectors,
+                           std::ostream &source) {
+    const std::string name = op.has("values") && update == 0 ? "values" : "last_values";
+    const int rows = theta.at("value_rows"), channels = vectors * lanes, unroll = theta.at("value_unroll");
+    source << "\n// Update " << update << " of the output and of a block\nconst int lanes = " << lanes
+           << ", channels = " << channels << ", rows = " << rows << ";\n";
+    Func block = op.funcs.at("block"), sums = op.funcs.at(name + "_sums"), output = op.output,
+         values = op.funcs.at(name);
+    Var r = block.args()[1], row_tile("row_tile"), tile_row("tile_row");
+    const RVar channel(block.rvars(update)[0]);
+    RVar channel_tile(name + "_channel_tile"), tile_channel(name + "_tile_channel");
+    DISTILE_APPLY(block.update(update)
+                      .allow_race_conditions()
+                      .split(channel, channel_tile, tile_channel, channels)
+                      .split(r, row_tile, tile_row, rows, TailStrategy::RoundUp));
+    DISTILE_APPLY(block.update(update).reorder(tile_channel, tile_row, channel_tile, row_tile));
+    DISTILE_APPLY(block.update(update).vectorize(tile_channel, lanes).unroll(tile_channel).unroll(tile_row));
+    Var sd = sums.args()[0], sr = sums.args()[1];
+    const RVar key(sums.rvars(0)[0]);
+    DISTILE_APPLY(sums.compute_at(block, channel_tile).vectorize(sd, lanes).unroll(sd).unroll(sr));
+    DISTILE_APPLY(sums.update().reorder(sd, sr, key).vectorize(sd, lanes).unroll(sd).unroll(sr));
+    if (unroll > 1) {
+        DISTILE_APPLY(sums.update().unroll(key, unroll, TailStrategy::GuardWithIf));
+    }
+    const RVar output_channel(output.rvars(update)[0]), output_row(output.rvars(update)[1]);
+    Var d = values.args()[0];
+    DISTILE_APPLY(output.update(update).allow_race_conditions().vectorize(output_channel, lanes));
+    DISTILE_APPLY(values.compute_at(output, output_row).vectorize(d, lanes));
+    DISTILE_APPLY(values.update().reorder(d, RVar(values.rvars(0)[0])).vectorize(d, lanes));
+}
+
+/** Attention but for the values: blocks of keys one after the other, in each all rows of the task, `rows` at most. */
+void schedule_blocks(TokenOperator &op, const ScoreTile &tile, int rows, std::ostream &source) {
+    Func parts = op.funcs.at("parts"), block = op.funcs.at("block");
+    Var c = parts.args()[0], b = parts.args()[2];
+    // A copy of its body for the last block would be half of the code, and compilers optimize long functions less.
+    DISTILE_APPLY(parts.compute_root().vectorize(c, tile.lanes, TailStrategy::RoundUp).never_partition(b));
+    const LoopLevel of_block(parts, b);
+    DISTILE_APPLY(block.compute_at(of_block));
+    for (int update = block.num_update_definitions() - 2; update < block.num_update_definitions(); update++) {
+        source << "update = " << update << ";\n";
+        DISTILE_APPLY(block.update(update).unscheduled());
+    }
+    schedule_scores(op, tile, of_block, source);
+    Func dots = op.funcs.at("dots");
+    DISTILE_APPLY(dots.bound_extent(dots.args()[0], tile.tokens).bound_extent(dots.args()[1], tile.others));
+    schedule_softmax_of_rows(op, of_block, tile.tokens, tile.lanes, source);
+    // Register tiles of values read weights of more rows than there are, so behind those of the last key there is memory.
+    const int stored_keys = op.softmax_keys + tile.others;
+    source << "const int rows = " << rows << ", stored_keys = " << stored_keys << ";\n";
+    for (const char *name : {"scores", "weights"}) {
+        source << "stored = " << name << ";\n";
+        Func stored = op.funcs.at(name);
+        DISTILE_APPLY(stored.bound_storage(stored.args()[1], stored_keys));
+    }
+    for (const char *name : {"block", "scores", "most", "weights", "sum"}) {
+        source << "hoisted = " << name << ";\n";
+        Func hoisted = op.funcs.at(name);
+        DISTILE_APPLY(hoisted.hoist_storage_root());
+    }
+    Func factors = op.funcs.at("factors");
+    DISTILE_APPLY(factors.compute_root().vectorize(factors.args()[0], tile.lanes, TailStrategy::GuardWithIf));
+    for (const char *name : {"top", "total", "inverse"}) {
+        source << "of_row = " << name << ";\n";
+        Func of_row = op.funcs.at(name);
+        DISTILE_APPLY(of_row.compute_root());
+    }
+    // Memory of constant size is on the stack where it is small, and has constant strides.
+    for (const char *name : {"lane_tokens", "most", "sum", "top", "total", "inverse"}) {
+        source << "bounded = " << name << ";\n";
+        Func bounded = op.funcs.at(name);
+        DISTILE_APPLY(bounded.bound_storage(bounded.args()[0], rows));
+    }
+}
+
 }  // namespace
 
 Problem cpu_problem(const TokenOperator &op, const Target &target) {
@@ -203,6 +288,11 @@ Problem cpu_problem(const TokenOperator &op, const Target &target) {
 
 std::string apply_cpu_token_schedule(TokenOperator &op, const Theta &theta, const Target &target) {
     const Problem problem = cpu_problem(op, target);
+    if (value_of(theta, "softmax_keys") != op.softmax_keys) {
+        throw CompileError("PolyKernel: the theta has " + count_of(theta, "softmax_keys", "key") +
+                           " in a softmax, but the operator has " + std::to_string(op.softmax_keys) +
+                           ": give softmax_keys to the generator.\n");
+    }
     std::ostringstream source;
     source << declare_knobs(cpu_token_space(op.product), problem, theta);
     const int lanes = problem.vector_lanes;
@@ -219,18 +309,23 @@ std::string apply_cpu_token_schedule(TokenOperator &op, const Theta &theta, cons
                << ";\n";
         if (alone) {
             store_scores(op, tile, source);
+        } else if (op.softmax_keys > 0) {
+            schedule_blocks(op, tile, theta.at("rows"), source);
         } else {
-            schedule_scores(op, tile, source);
-            schedule_softmax_of_rows(op, tile.tokens, lanes, source);
+            schedule_scores(op, tile, LoopLevel::root(), source);
+            schedule_softmax_of_rows(op, LoopLevel::root(), tile.tokens, lanes, source);
+            Func inverse = op.funcs.at("inverse");
+            DISTILE_APPLY(inverse.compute_root().vectorize(inverse.args()[0], lanes, TailStrategy::RoundUp));
         }
     }
     if (op.product != TokenProduct::Scores) {
         const int whole = whole_channels(problem), rest = op.head_dim - whole;
+        const auto schedule = op.softmax_keys > 0 ? schedule_block_values : schedule_values;
         if (whole > 0) {
-            schedule_values(op, 0, theta, lanes, theta.at("value_vectors"), source);
+            schedule(op, 0, theta, lanes, theta.at("value_vectors"), source);
         }
         if (rest > 0) {
-            schedule_values(op, whole > 0 ? 1 : 0, theta, rest, 1, source);
+            schedule(op, whole > 0 ? 1 : 0, theta, rest, 1, source);
         }
     }
     return source.str();

@@ -123,6 +123,8 @@ TokenOperator recognise_token_operator(const Pipeline &pipeline) {
     op.bytes_per_element = op.bytes_per_input = type.bytes();
     if (op.output.dimensions() == 4) {
         recognise_blocks(op);
+    } else if (op.product == TokenProduct::Attention) {
+        op.softmax_keys = op.has("parts") ? extent_of(op.funcs.at("sum"), 0) : 0;
     } else if (op.product == TokenProduct::Scores) {
         op.packed_columns = op.output.function().update(0).args()[0].as<Internal::Variable>() != nullptr;
     }

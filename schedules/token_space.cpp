@@ -19,7 +19,9 @@ std::string describe(const Theta &theta) {
         text += "; register tiles of " + count_of(theta, "value_rows", "row") + " x " +
                 count_of(theta, "value_vectors", "vector") + " of channels, " +
                 count_of(theta, theta.count("value_unroll") != 0 ? "value_unroll" : "unroll", "key") + " unrolled";
-        text += value_of(theta, "value_keys") != 0 ? ", in blocks of " + count_of(theta, "value_keys", "key") : "";
+    }
+    for (const char *knob : {"value_keys", "softmax_keys"}) {
+        text += value_of(theta, knob) != 0 ? "; blocks of " + count_of(theta, knob, "key") : "";
     }
     return text;
 }
@@ -73,6 +75,15 @@ Space make_space(bool scores, bool values) {
             {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
         space.knobs.push_back(
             {"value_keys", "keys whose values all rows read before others; 0: every key", {0, 64, 128}});
+        if (scores) {
+            space.knobs.push_back({"softmax_keys", "keys of a block with a softmax of its own; 0: all keys have one",
+                                   {0, 48, 192, 384, 768}});
+            space.constraints.push_back({"at most one of value_keys and softmax_keys",
+                                         [](const Theta &theta, const Problem &) {
+                                             return theta.at("value_keys") == 0 || theta.at("softmax_keys") == 0;
+                                         },
+                                         {"value_keys", "softmax_keys"}});
+        }
         // Compilers reorder the sums of unrolled keys, for which they lack registers.
         space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1}});
         space.constraints.push_back({"value_vectors that divide those of a head",

@@ -1,10 +1,10 @@
 /** \file
  * The terms of the bound for operators that read keys, on a CPU. A sink gets them as from add_cpu_terms().
  *
- * The loop nest, outermost first: heads and blocks of rows (parallel); then for scores register tiles of rows, of keys,
- * and the channels of a head; the softmax; and for values blocks of keys, register tiles of rows, of channels, and the
- * keys (schedules/cpu_tokens.cpp). The blocks are those that distile_call_row_blocks makes, with as many rows in every
- * image.
+ * The loop nest, outermost first: heads and blocks of rows (parallel); blocks of keys, where there are some; then for
+ * scores register tiles of rows, of keys, and the channels of a head; the softmax; and for values register tiles of rows,
+ * of channels, and the keys (schedules/cpu_tokens.cpp). The blocks of rows are those that distile_call_row_blocks makes,
+ * with as many rows in every image.
  */
 #ifndef DISTILE_BOUND_TOKENS_H
 #define DISTILE_BOUND_TOKENS_H
@@ -23,15 +23,16 @@ namespace distile {
 inline const std::vector<const char *> &token_knobs() {
     static const std::vector<const char *> knobs = {"rows",       "row_vectors",   "score_keys",   "unroll",
                                                     "value_rows", "value_vectors", "value_unroll", "key_vectors",
-                                                    "score_rows", "value_keys"};
+                                                    "score_rows", "value_keys",    "softmax_keys"};
     return knobs;
 }
 
 template<typename Sink>
 void add_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll, key_vectors,
-                score_rows, value_keys] = std::tie(values[0], values[1], values[2], values[3], values[4], values[5],
-                                                   values[6], values[7], values[8], values[9]);
+                score_rows, value_keys, softmax_keys] = std::tie(values[0], values[1], values[2], values[3], values[4],
+                                                               values[5], values[6], values[7], values[8], values[9],
+                                                               values[10]);
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz, lanes = problem.vector_lanes;
@@ -87,17 +88,24 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
     sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
-    // Bytes: a block reads all keys of its head, and its scores stay near.
+    // Bytes: a block of rows reads all keys of its head, and its scores stay near. Of blocks of keys, each row keeps a
+    // part of its result.
     const double bytes = problem.bytes_per_element, products = (scores ? 1 : 0) + (has_values ? 1 : 0);
-    const double head_keys = keys * dim * bytes * products, block_scores = used_rows * keys * 4 * products;
-    const double block_rows = 2 * used_rows * dim * bytes;
+    const double near_keys = softmax_keys == 0 ? keys : std::min<double>(keys, softmax_keys);
+    const double head_keys = keys * dim * bytes * products, block_scores = used_rows * near_keys * 4 * products;
+    const double parts = softmax_keys == 0 ? 0 : used_rows * (dim + 2) * 4 * std::ceil(keys / softmax_keys);
+    const double block_rows = 2 * used_rows * dim * bytes + 2 * parts;
     const double all = (workload.batch * head_keys + 2.0 * static_cast<double>(tiles) * dim * bytes) * problem.heads;
     const double cores = std::min<double>(tasks, workload.threads);
+    // Register tiles of rows read the values of a block in turn, or of all keys.
+    const double near_bytes = softmax_keys != 0 ? near_keys * dim * bytes : head_keys;
     const double row_tiles_of_values =
         has_values && value_keys == 0 ? std::ceil(used_rows / std::max(value_rows, 1)) : 1;
     const auto own_traffic = [&](double room) {
-        const double read = head_keys <= room ? head_keys : head_keys * row_tiles_of_values;
-        return rounds * (read + 2 * block_scores + block_rows);
+        const double read = near_bytes <= room ? head_keys : head_keys * row_tiles_of_values;
+        const bool are_near = softmax_keys != 0 && near_bytes + block_scores <= room;
+        const double of_scores = are_near ? 0 : block_scores * keys / std::max(near_keys, 1.0);
+        return rounds * (read + 2 * of_scores + block_rows);
     };
     add_memory_times(device, cores, all, head_keys + block_scores + block_rows, own_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });

@@ -117,9 +117,11 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
         command.words.push_back("tile_h=" + std::to_string(variant.tile_h()));
         command.words.push_back("tile_w=" + std::to_string(variant.tile_w()));
         command.words.push_back("channel_block=" + std::to_string(plan.channel_block(variant)));
-    } else if (!get_backend(plan.backend).blocks_rows) {
-        for (const std::string knob : {"block_rows", "block_keys"}) {
-            command.words.push_back(knob + "=" + std::to_string(variant.theta.at(knob)));
+    } else {
+        for (const std::string knob : {"block_rows", "block_keys", "softmax_keys"}) {
+            if (variant.theta.count(knob) != 0) {
+                command.words.push_back(knob + "=" + std::to_string(variant.theta.at(knob)));
+            }
         }
     }
     for (const auto &[key, value] : plan.op.params) {

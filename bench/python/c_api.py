@@ -57,7 +57,7 @@ class ContextOptions(ctypes.Structure):
 class CudaOptions(ctypes.Structure):
     _fields_ = [("device", ctypes.c_int32), ("context", ctypes.c_void_p), ("stream", ctypes.c_void_p),
                 ("cache_folder", ctypes.c_char_p), ("choose_on_device", ctypes.c_int32),
-                ("reserved", ctypes.c_int64 * 4)]
+                ("launch_us", ctypes.c_double), ("reserved", ctypes.c_int64 * 3)]
 
 
 class Tokens:

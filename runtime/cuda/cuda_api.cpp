@@ -3,6 +3,7 @@
 #include "cuda_device.h"
 #include "cuda_planner.h"
 #include "kernel.h"
+#include <cmath>
 
 using namespace distile;
 
@@ -24,6 +25,9 @@ std::unique_ptr<Device> open_device(distile_context &context, const distile_cuda
     if (options.choose_on_device != 0 && options.choose_on_device != 1) {
         throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "choose_on_device is %d; it must be 0 or 1",
                            options.choose_on_device)};
+    }
+    if (!std::isfinite(options.launch_us)) {
+        throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "launch_us is not a finite number")};
     }
     DriverFailure missing{};
     const Driver *driver = load_driver(missing);

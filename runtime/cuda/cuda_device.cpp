@@ -141,6 +141,9 @@ void CudaDevice::open(const distile_cuda_options &options) {
     used_ = use_context(options);
     caller_stream = static_cast<CUstream>(options.stream);
     choose_on_device = options.choose_on_device != 0;
+    // As measured in graphs of small layers: 1.6 to 4 us.
+    constexpr double usual_launch_us = 2;
+    own_launch_us = options.launch_us == 0 ? usual_launch_us : std::max(options.launch_us, 0.0);
     const CurrentDevice current(*this);
     find_features();
     loader.emplace(*this, CubinCache(options.cache_folder ? options.cache_folder : "", driver_version, capability));

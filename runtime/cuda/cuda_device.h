@@ -47,6 +47,9 @@ public:
     distile_device kind() const override {
         return DISTILE_CUDA;
     }
+    double launch_us() const override {
+        return own_launch_us;
+    }
     int32_t threads() const override {
         return multiprocessors_;
     }
@@ -117,6 +120,7 @@ public:
     const Driver &driver;
     CUstream caller_stream = nullptr;
     bool choose_on_device = false;  ///< Also where the host could choose.
+    double own_launch_us = 0;       ///< launch_us() of this context.
     int driver_version = 0;
     int32_t capability = 0;
     std::optional<ModuleLoader> loader;

@@ -21,6 +21,7 @@ struct Gpu : TestedGpu {
         distile_context_options options = tracing(*traced);
         distile_cuda_options cuda{};
         cuda.choose_on_device = chooses ? 1 : 0;
+        cuda.launch_us = -1;
         // Whatever the kind of operator, so that every PolyKernel of a chain can be taken.
         options.math = DISTILE_MATH_TF32;
         const distile_status status = distile_cuda_context_create(&options, &cuda, &opened);

@@ -2,6 +2,7 @@
 #include "cuda_setup.h"
 #include "shared_arguments.h"
 #include "tensor_core_operator.h"
+#include <cmath>
 #include <distile/planner.h>
 #include <test_conv3_48_16_residual_cuda.h>
 #include <test_point_17_48_cuda.h>
@@ -14,6 +15,7 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
         // Its GPU chooses between two variants.
         distile_cuda_options choosing{};
         choosing.choose_on_device = 1;
+        choosing.launch_us = -1;
         const TensorCoreOperator op(DISTILE_FLOAT16);
         const Setup setup(op.polykernel, 1, 8, 8, choosing);
         const Context &context = setup.context;
@@ -37,11 +39,12 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
             .any<1>({nullptr})
             .wrong<1>(DISTILE_ERROR_NO_GPU, &distile_cuda_options::device, {-1, 1, INT_MIN, INT_MAX})
             .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_cuda_options::choose_on_device, {-1, 2, INT_MIN, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_cuda_options::launch_us, {HUGE_VAL, -HUGE_VAL, NAN})
             .reserved<1>(&distile_cuda_options::reserved)
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         refuse_context_options(create);
         distile_cuda_options later{};
-        later.reserved[3] = 1;
+        later.reserved[2] = 1;
         CHECK(distile_cuda_context_create(nullptr, &later, &made) == DISTILE_ERROR_BAD_VALUE);
         CHECK(contains(distile_context_message(nullptr), "distile_cuda_context_create"));
         all.of("distile_cuda_set_stream", distile_cuda_set_stream, context.get(), nullptr)

@@ -16,6 +16,7 @@ namespace {
 distile_cuda_options choosing() {
     distile_cuda_options options{};
     options.choose_on_device = 1;
+    options.launch_us = -1;
     return options;
 }
 
@@ -122,7 +123,9 @@ TEST_CASE("What a GPU chose last can be asked for", "[.fake_driver]") {
 
 TEST_CASE("Without the option, a GPU chooses only for masks that a graph sets", "[.fake_driver]") {
     const TensorCoreOperator op(DISTILE_FLOAT16);
-    Setup setup(op.polykernel);
+    distile_cuda_options options{};
+    options.launch_us = -1;
+    Setup setup(op.polykernel, 2, 11, 9, options);
     add_times(setup);
     setup.set_mask();
     setup.run();
@@ -186,6 +189,24 @@ TEST_CASE("Where one variant is possible, a GPU chooses nothing", "[.fake_driver
     CHECK(count_fake("forbidden") == 0);
     distile_choice choice{};
     setup.refuse(last_choice(setup, 0, choice), DISTILE_ERROR_BAD_VALUE, {"never chose"});
+}
+
+TEST_CASE("Where no other variant is worth its launch, a GPU chooses nothing", "[.fake_driver]") {
+    // Launches of their own, and one that all share.
+    for (const bool shared : {false, true}) {
+        TensorCoreOperator op(DISTILE_FLOAT16);
+        for (distile_variant &variant : op.variants) {
+            variant.launch = shared ? 1 : 0;
+        }
+        distile_cuda_options options = choosing();
+        options.launch_us = 1000;
+        Setup setup(op.polykernel, 2, 11, 9, options);
+        add_times(setup);
+        setup.set_mask();
+        setup.run();
+        CAPTURE(shared);
+        CHECK((setup.traced.variant_index == -1) == shared);
+    }
 }
 
 TEST_CASE("A GPU chooses among the PolyKernel's own variants", "[.fake_driver]") {

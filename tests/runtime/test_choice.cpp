@@ -269,6 +269,30 @@ TEST_CASE("With one granularity the possible variants are the lower envelope", "
     }
 }
 
+TEST_CASE("Variants that save less than their launches cost are left out", "[choice]") {
+    const MaskShape shape = {1, 10, 10};
+    using Indices = std::vector<int32_t>;
+    // On average the first takes 26.2, and the better of the first and the last 25.0; the second is never best.
+    const std::vector<OwnVariant> variants = {
+        {1, 1, 0, {{1, 1}, {100, 50}}}, {1, 1, 0, {{1, 21}, {100, 100}}}, {1, 1, 1, {{100, 40}}}};
+    const auto worth = [&](const Indices &possible, const Indices &launches, double launch_us, double choice_us) {
+        return worth_launching(timed(variants), possible, shape, {launches, launch_us, choice_us});
+    };
+    CHECK(worth({0, 1, 2}, {0, 0, 0}, 1e-3, 0) == Indices{0, 2});
+    CHECK(worth({0, 2}, {0, 0, 0}, .5, 0) == Indices{0, 2});
+    CHECK(worth({0, 2}, {0, 0, 0}, 2, 0) == Indices{0});
+    // One variant alone needs no choice.
+    CHECK(worth({0, 2}, {0, 0, 0}, .5, 2) == Indices{0});
+    // Those that share a launch cost no more.
+    CHECK(worth({0, 2}, {1, 1, 1}, 100, 100) == Indices{0, 2});
+    CHECK(worth({0, 1, 2}, {1, 2, 1}, 2, 0) == Indices{0, 2});
+    CHECK(worth({1}, {0, 0, 0}, 100, 100) == Indices{1});
+    CHECK(worth({}, {0, 0, 0}, 100, 100).empty());
+    // Costs without times are no microseconds.
+    const std::vector<OwnVariant> untimed = {{1, 1, 0, {}}, {1, 1, 1, {}}};
+    CHECK(worth_launching(timed(untimed), {0, 1}, shape, {{0, 0}, 100, 100}) == Indices{0, 1});
+}
+
 TEST_CASE("Variants that cannot win are left out", "[choice]") {
     const MaskShape shape = {1, 10, 10};
     const auto possible = [&](const std::vector<OwnVariant> &variants) {

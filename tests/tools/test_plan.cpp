@@ -978,7 +978,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     const Plan plan = read_plan(folder.write("plan.json", file.dump()));
     const std::string c = emit_polykernels({plan}, "s");
     const std::string row = "{.name = \"sparse\", .tile_h = 1, .tile_w = 1, .dense = 0, .layout = \"cuda-k32\", "
-                            ".run = run_s_0_sparse, .listless_pixels = 4096}";
+                            ".run = run_s_0_sparse, .listless_pixels = 4096, .launch = 1}";
     for (const char *word :
          {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"", ".device = DISTILE_CUDA",
           "extern const char s_0_code[], s_0_code_end[];",
@@ -990,8 +990,8 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
           "return distile_choose_tensor_core(choices_0, calls, variants, num_calls, choice);",
           ".run_chosen = run_chosen_0",
           // Those that need a list.
-          ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
-          ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {
+          ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense, .launch = 1}",
+          ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles, .launch = 2}"}) {
         CAPTURE(word, c);
         CHECK(contains(c, word));
     }

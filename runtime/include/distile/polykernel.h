@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 12
+#define DISTILE_POLYKERNEL_VERSION 13
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -242,6 +242,7 @@ typedef struct distile_row_blocks {
     int32_t row_step;  /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
     int32_t causal;    /**< 1: no row of a block sees the keys behind those that its last row sees. */
     int32_t more_rows; /**< A block takes as long as its rows and so many more. */
+    int32_t keys;      /**< The most keys whose scores the code holds at once; 0: all. */
 } distile_row_blocks;
 
 /** Calls Halide's code for such an operator on a CPU, in parallel: once for every head and every block of listed rows
@@ -383,6 +384,9 @@ typedef struct distile_variant {
     /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
      * the active ones in the bits. The code must take a list all the same. 0: the code always needs a list. */
     int32_t listless_pixels;
+    /** Where the GPU chooses, it launches what it may choose. Variants with the same number share a launch, in the
+     * PolyKernel's run_chosen. 0: the variant has its own. */
+    int32_t launch;
 } distile_variant;
 
 /** One point of a time table: a variant takes `microseconds` for `tiles` tiles. */

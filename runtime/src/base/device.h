@@ -147,6 +147,10 @@ public:
     virtual int32_t threads() const = 0;
     /** Contexts with the same address share memory and therefore weights. */
     virtual const void *memory_space() const = 0;
+    /** What a launch costs in a choice on the device, in microseconds. */
+    virtual double launch_us() const {
+        return 0;
+    }
     /** Makes the device current in this thread, until leave(). */
     virtual void enter() {
     }

@@ -25,6 +25,13 @@ ChoiceTable make_table(const distile_kernel &kernel, const MaskShape &shape, boo
     ChoiceTable table{};
     table.shape = shape;
     table.variants = possible_variants(own, shape);
+    if (const double launch_us = kernel.context.device->launch_us(); launch_us > 0) {
+        Launches launches{{}, launch_us, kernel.polykernel.run_chosen ? 0 : launch_us};
+        for (int32_t i = 0; i < kernel.polykernel.num_variants; i++) {
+            launches.of_variants.push_back(kernel.polykernel.variants[i].launch);
+        }
+        table.variants = worth_launching(own, table.variants, shape, launches);
+    }
     if (table.variants.size() < 2) {
         return table;
     }

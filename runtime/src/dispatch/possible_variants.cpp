@@ -1,6 +1,9 @@
 #include "possible_variants.h"
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
+#include <utility>
 
 namespace distile {
 
@@ -123,6 +126,24 @@ bool has_same_times(const TimedVariant &one, const TimedVariant &other) {
                                                             });
 }
 
+/** The average over all densities of the cost of the variant that costs least, as if active pixels filled tiles. */
+double average_cost(const std::vector<TimedVariant> &variants, const std::vector<int32_t> &some,
+                    const MaskShape &shape) {
+    constexpr int steps = 32;
+    double sum = 0;
+    for (int step = 1; step <= steps; step++) {
+        double least = std::numeric_limits<double>::infinity();
+        for (const int32_t index : some) {
+            const TimedVariant &variant = variants[index];
+            const int64_t all = num_tiles(shape, granularity_of(variant));
+            const int64_t tiles = variant.dense != 0 ? all : (all * step + steps - 1) / steps;
+            least = std::min(least, cost_of(variant, tiles).value);
+        }
+        sum += least;
+    }
+    return sum / steps;
+}
+
 /** Whether a variant never costs less than one before it. */
 bool is_shadowed(const TimedVariant &one, const TimedVariant &before) {
     if (one.dense != before.dense) {
@@ -175,6 +196,45 @@ std::vector<int32_t> possible_variants(const std::vector<TimedVariant> &variants
         }
     }
     return found;
+}
+
+std::vector<int32_t> worth_launching(const std::vector<TimedVariant> &variants, std::vector<int32_t> possible,
+                                     const MaskShape &shape, const Launches &launches) {
+    if (std::any_of(possible.begin(), possible.end(), [&](int32_t index) { return variants[index].num_points == 0; })) {
+        return possible;
+    }
+    const auto launch_of = [&](int32_t index) {
+        const int32_t launch = launches.of_variants[index];
+        return launch > 0 ? launch : -1 - index;
+    };
+    const auto without = [&](int32_t launch) {
+        std::vector<int32_t> others;
+        std::copy_if(possible.begin(), possible.end(), std::back_inserter(others),
+                     [&](int32_t index) { return launch_of(index) != launch; });
+        return others;
+    };
+    // Drops the launch without which calls are fastest, as long as there is one.
+    for (;;) {
+        const double cost = average_cost(variants, possible, shape);
+        double best = 0;
+        std::vector<int32_t> left;
+        for (const int32_t index : possible) {
+            std::vector<int32_t> others = without(launch_of(index));
+            if (others.empty()) {
+                return possible;
+            }
+            const double saved = launches.launch_us + (others.size() == 1 ? launches.choice_us : 0);
+            const double change = average_cost(variants, others, shape) - cost - saved;
+            if (change < best) {
+                best = change;
+                left = std::move(others);
+            }
+        }
+        if (left.empty()) {
+            return possible;
+        }
+        possible = std::move(left);
+    }
 }
 
 std::vector<ChoiceRange> choice_by_count(const std::vector<TimedVariant> &variants,

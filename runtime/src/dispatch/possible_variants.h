@@ -15,6 +15,17 @@ namespace distile {
  * each other, so others may remain, but none is missing. */
 std::vector<int32_t> possible_variants(const std::vector<TimedVariant> &variants, const MaskShape &shape);
 
+/** What enqueues variants from which a device chooses. */
+struct Launches {
+    std::vector<int32_t> of_variants;  ///< The launch of each variant; those with the same number above 0 share one.
+    double launch_us, choice_us;       ///< The costs of one more launch, and of choosing among several variants.
+};
+
+/** Those of the variants whose launches cost less than they save on average over all densities. Without the time of a
+ * variant, all remain. */
+std::vector<int32_t> worth_launching(const std::vector<TimedVariant> &variants, std::vector<int32_t> possible,
+                                     const MaskShape &shape, const Launches &launches);
+
 /** The choice among some of the variants, by ranges of the number of tiles. Requires that those that are not dense have
  * one granularity; else there are no ranges. */
 std::vector<ChoiceRange> choice_by_count(const std::vector<TimedVariant> &variants,

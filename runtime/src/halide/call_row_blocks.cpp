@@ -82,10 +82,11 @@ private:
     /** The rows of a block with which the threads end soonest. Among equals the most, which read keys least often. */
     int32_t best_rows() const {
         const int32_t step = blocks_.row_step, threads = call_.threads > 1 ? call_.threads : 1;
+        const int32_t near_keys = blocks_.keys > 0 && blocks_.keys < keys_ ? blocks_.keys : keys_;
         int32_t best = step;
         int64_t best_cost = 0;
         for (int32_t rows = step; rows <= blocks_.rows; rows += step) {
-            if (rows > step && int64_t{rows} * keys_ > most_scores) {
+            if (rows > step && int64_t{rows} * near_keys > most_scores) {
                 break;
             }
             const int64_t cost =
