@@ -165,7 +165,7 @@ Func TokenProduct::sums_of_values(const std::string &name, const PartialSoftmax 
     const Expr row = softmax_keys > 0 ? unsafe_promise_clamped(r, 0, num_rows - 1) : listed_row(r);
     Func sums(name + "_sums");
     sums(with_block({d, r})) += softmax.weights(of_block({row, near_key(of_keys)})) *
-                              conversion.to_float32((*value)(d + first, key_x(key_of_block(of_keys))));
+                                conversion.to_float32((*value)(d + first, key_x(key_of_block(of_keys))));
     return sums;
 }
 

@@ -28,8 +28,8 @@ public:
     // On a GPU, the rows and keys of an image that a block takes at a time; keys are multiples of key_threads.
     Halide::GeneratorParam<int> block_rows{"block_rows", 32, 1, 1024};
     Halide::GeneratorParam<int> block_keys{"block_keys", 32, 8, 1024};
-    // In attention on a CPU, the keys that have a softmax of their own, one such block after the other; 0: all keys have
-    // one.
+    // In attention on a CPU, the keys that have a softmax of their own, one such block after the other; 0: all keys
+    // have one.
     Halide::GeneratorParam<int> softmax_keys{"softmax_keys", 0, 0, 1 << 16};
 
     // The queries [d, x], or the probabilities [key, x]. On a GPU, of all heads and images: [channel, x, 0, image] or
@@ -117,16 +117,16 @@ private:
     /** Dot products of the tokens in vector lanes with the others: (lane's token, other token), and the block of the
      * others if they have one. */
     Halide::Func products(const Halide::Func &lane_rows, const Halide::Func &other_rows);
-    /** On a CPU, of all keys or of each block of them: a row's greatest score, the weights (r, j) of its keys relative to
-     * that, and their sum. The block is the last argument of each. */
+    /** On a CPU, of all keys or of each block of them: a row's greatest score, the weights (r, j) of its keys relative
+     * to that, and their sum. The block is the last argument of each. */
     struct PartialSoftmax {
         Halide::Func most, weights, sum;
     };
     PartialSoftmax partial_softmax(bool causal);
     /** The sums (d, r) of the values of all keys, or of a block, for channels from `first` on. */
     Halide::Func sums_of_values(const std::string &name, const PartialSoftmax &softmax, int first);
-    /** The sums (c, r, b) of the values of a block, and behind those of a head's channels the greatest score and the sum of
-     * the weights. */
+    /** The sums (c, r, b) of the values of a block, and behind those of a head's channels the greatest score and the
+     * sum of the weights. */
     Halide::Func parts_of_blocks(const PartialSoftmax &softmax);
     void define_attention_of_blocks(const PartialSoftmax &softmax);
     /** The inverse (r) of a row's sum of weights. */
@@ -140,7 +140,8 @@ private:
     /** Arguments, and the block behind them if there are blocks. */
     std::vector<Halide::Var> with_block(std::vector<Halide::Var> args);
     std::vector<Halide::Expr> of_block(std::vector<Halide::Expr> args);
-    /** The channels of a head that fill vectors, and the others: the first and their number. Not those that are none. */
+    /** The channels of a head that fill vectors, and the others: the first and their number. Not those that are none.
+     */
     std::vector<std::pair<int, int>> parts_of_head() const;
     /** An update of the output: channels from `first` on of the listed rows. */
     void store_values(const Halide::Func &values, int first, int channels, const Halide::Func &factor);

@@ -250,7 +250,8 @@ void schedule_blocks(TokenOperator &op, const ScoreTile &tile, int rows, std::os
     Func dots = op.funcs.at("dots");
     DISTILE_APPLY(dots.bound_extent(dots.args()[0], tile.tokens).bound_extent(dots.args()[1], tile.others));
     schedule_softmax_of_rows(op, of_block, tile.tokens, tile.lanes, source);
-    // Register tiles of values read weights of more rows than there are, so behind those of the last key there is memory.
+    // Register tiles of values read weights of more rows than there are, so behind those of the last key there is
+    // memory.
     const int stored_keys = op.softmax_keys + tile.others;
     source << "const int rows = " << rows << ", stored_keys = " << stored_keys << ";\n";
     for (const char *name : {"scores", "weights"}) {

@@ -11,9 +11,10 @@
  *  - with a softmax, most(r), weights(t, o), sum(r) and inverse(r). With rows in lanes, most and sum have one update
  * over the keys. With keys in lanes, they combine the lanes of most_lanes(lane, r) and sum_lanes(lane, r), which have
  * one update over the vectors of keys.
- * Where blocks b of keys have a softmax of their own, all of these but lane_* and inverse have it as their last argument.
- * block(c, r, b) gets the sums of a block's values, one update for each accumulator, and then the greatest score and the
- * sum of weights in two more; parts(c, r, b) is the same. They are united by top(r), factors(r, b) and total(r).
+ * Where blocks b of keys have a softmax of their own, all of these but lane_* and inverse have it as their last
+ * argument. block(c, r, b) gets the sums of a block's values, one update for each accumulator, and then the greatest
+ * score and the sum of weights in two more; parts(c, r, b) is the same. They are united by top(r), factors(r, b) and
+ * total(r).
  *
  * The output of scores alone has an update over the keys and the rows of the block, or, where it scatters keys, over
  * some rows, the keys, and the rows by so many. A product with values has an update of the output for the channels that
@@ -47,8 +48,8 @@ struct TokenOperator : OperatorFacts {
     std::map<std::string, Halide::Func> funcs;
     int block_rows = 0, block_keys = 0; /**< On a GPU. */
     bool causal = false;                /**< The same. */
-    int softmax_keys = 0;               /**< On a CPU, of attention: the keys of a block with its own softmax; 0: all. */
-    bool packed_columns = false;        /**< On a CPU, of scores: they are stored next to each other. */
+    int softmax_keys = 0;        /**< On a CPU, of attention: the keys of a block with its own softmax; 0: all. */
+    bool packed_columns = false; /**< On a CPU, of scores: they are stored next to each other. */
 
     bool has(const std::string &name) const {
         return funcs.count(name) != 0;

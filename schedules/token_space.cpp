@@ -76,7 +76,8 @@ Space make_space(bool scores, bool values) {
         space.knobs.push_back(
             {"value_keys", "keys whose values all rows read before others; 0: every key", {0, 64, 128}});
         if (scores) {
-            space.knobs.push_back({"softmax_keys", "keys of a block with a softmax of its own; 0: all keys have one",
+            space.knobs.push_back({"softmax_keys",
+                                   "keys of a block with a softmax of its own; 0: all keys have one",
                                    {0, 48, 192, 384, 768}});
             space.constraints.push_back({"at most one of value_keys and softmax_keys",
                                          [](const Theta &theta, const Problem &) {

@@ -2,9 +2,9 @@
  * The terms of the bound for operators that read keys, on a CPU. A sink gets them as from add_cpu_terms().
  *
  * The loop nest, outermost first: heads and blocks of rows (parallel); blocks of keys, where there are some; then for
- * scores register tiles of rows, of keys, and the channels of a head; the softmax; and for values register tiles of rows,
- * of channels, and the keys (schedules/cpu_tokens.cpp). The blocks of rows are those that distile_call_row_blocks makes,
- * with as many rows in every image.
+ * scores register tiles of rows, of keys, and the channels of a head; the softmax; and for values register tiles of
+ * rows, of channels, and the keys (schedules/cpu_tokens.cpp). The blocks of rows are those that distile_call_row_blocks
+ * makes, with as many rows in every image.
  */
 #ifndef DISTILE_BOUND_TOKENS_H
 #define DISTILE_BOUND_TOKENS_H
@@ -30,9 +30,9 @@ inline const std::vector<const char *> &token_knobs() {
 template<typename Sink>
 void add_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll, key_vectors,
-                score_rows, value_keys, softmax_keys] = std::tie(values[0], values[1], values[2], values[3], values[4],
-                                                               values[5], values[6], values[7], values[8], values[9],
-                                                               values[10]);
+                score_rows, value_keys, softmax_keys] =
+        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7], values[8],
+                 values[9], values[10]);
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz, lanes = problem.vector_lanes;

@@ -145,7 +145,8 @@ class Results:
 
 
 def cpu_name():
-    """The CPU with its vector instructions, because virtual machines name several generations alike."""
+    """The CPU with its vector instructions and, of AMD's with AVX-512, its generation, because virtual machines name
+    several alike."""
     facts = {}
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
@@ -153,7 +154,10 @@ def cpu_name():
             facts.setdefault(name.strip(), value.strip())
     flags = facts.get("flags", "").split()
     vectors = next((text for flag, text in (("avx512f", ", AVX-512"), ("avx2", ", AVX2")) if flag in flags), "")
-    return facts.get("model name", platform.processor()) + vectors
+    name = facts.get("model name", platform.processor())
+    if facts.get("vendor_id") == "AuthenticAMD" and "avx512f" in flags:
+        name += " Zen 4" if facts.get("cpu family") == "25" else " Zen 5"
+    return name + vectors
 
 
 def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",)):

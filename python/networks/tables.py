@@ -3,7 +3,8 @@
     python python/networks/tables.py bench/results/networks/*.json --into docs/networks.md
 
 Tables of times stand between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda,
-one for each machine, and that of memory in the part networks-memory. Needs nothing but Python.
+one for each machine, that of memory in the part networks-memory, and that of densities up to which a network gains on a
+GPU in networks-break-even. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def main() -> None:
     results = [json.loads(path.read_text()) for path in options.results]
     document = options.into.read_text()
     parts = {device: tables([result for result in results if result["device"] == device]) for device in ("cpu", "cuda")}
-    for name, text in {**parts, "memory": memory(results)}.items():
+    parts |= {"memory": memory(results), "break-even": break_even([r for r in results if r["device"] == "cuda"])}
+    for name, text in parts.items():
         place = re.compile(rf"(<!-- begin networks-{name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not place.search(document):
             parser.error(f"{options.into} has no line '<!-- begin networks-{name} -->'")
@@ -73,6 +75,37 @@ def memory(results: list[dict]) -> str:
             cells = [f"`{result['network']}`", str(result["batch"]), *map(figure, masked), figure(dense[2])]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def break_even(results: list[dict]) -> str:
+    """The mean density up to which the masked network is at least as fast as the fastest dense one, between those
+    measured: the ratio of their times is taken to be linear there."""
+    lines = ["| Network | Type | Batch | Gains up to a density of | |", "|---|---|---|---|---|"]
+    for result in sorted(results, key=lambda result: (result["network"], TYPES[type_of(result)], result["batch"])):
+        points = sorted((density_of(row), ratio) for row in result["rows"] if (ratio := speed_up(row)) is not None)
+        if points:
+            cells = [f"`{result['network']}`", type_of(result), str(result["batch"]), *crossing(points)]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def speed_up(row: dict) -> float | None:
+    if "milliseconds" not in row:
+        return None
+    dense, (masked, _) = fastest(row, DENSE), fastest(row, MASKED)
+    return None if dense is None else dense[0] / masked
+
+
+def crossing(points: list[tuple[float, float]]) -> tuple[str, str]:
+    """Where the speed-up falls to 1, and the densities between which it was measured."""
+    densities = " to ".join(two_digits(density) for density in sorted({points[0][0], points[-1][0]}))
+    if points[0][1] < 1:
+        return f"below {two_digits(points[0][0])}", f"measured at {densities}"
+    for (density, ratio), (next_density, next_ratio) in zip(points, points[1:]):
+        if next_ratio < 1:
+            found = density + (next_density - density) * (ratio - 1) / (ratio - next_ratio)
+            return two_digits(found), f"measured at {densities}"
+    return f"at least {two_digits(points[-1][0])}", f"measured at {densities}"
 
 
 def order(item):

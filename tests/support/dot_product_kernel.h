@@ -70,9 +70,8 @@ public:
                          taps_.read_channels,
                          taps_.rows.data(),
                          taps_.columns.data()};
-            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
-                            of.layout, runs[i],     {},          0,
-                            0};
+            variants_[i] = {
+                names[i], tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0};
         }
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;
         polykernel_.name = name_.c_str();

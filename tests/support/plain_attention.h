@@ -42,7 +42,8 @@ public:
         polykernel_.op = &matmul_;
         const auto run_any_scores = packed_columns ? run_scores<true> : run_scores<false>;
         const auto run_any_values = packed_columns ? run_values<true> : run_values<false>;
-        variants_ = {{"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_any_scores : run_any_values, {}, 0, 0}};
+        variants_ = {
+            {"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_any_scores : run_any_values, {}, 0, 0}};
         finish();
     }
     PlainAttention(const PlainAttention &) = delete;

@@ -33,12 +33,13 @@ typedef struct distile_cuda_options {
     const char *cache_folder;
     /** 1: where a call names no variant, the GPU chooses, so no distile_run waits. It chooses what
      * distile_kernel_choose would, but from the PolyKernel's own variants only, without those of
-     * distile_kernel_add_dense, and without those that are not worth a launch (launch_us). 0: the host chooses where it can, and the GPU only for masks that a graph sets. Set it
-     * to capture calls that name no variant: then the call before the capture makes what the graph needs. */
+     * distile_kernel_add_dense, and without those that are not worth a launch (launch_us). 0: the host chooses where it
+     * can, and the GPU only for masks that a graph sets. Set it to capture calls that name no variant: then the call
+     * before the capture makes what the graph needs. */
     int32_t choose_on_device;
-    /** What a launch costs in a choice on the GPU, in microseconds. The GPU launches all variants that it may choose, so
-     * those that save less than that, on average over all densities, take no part. 0: 2 us. Below 0: nothing, so that
-     * the GPU chooses exactly as the host. */
+    /** What a launch costs in a choice on the GPU, in microseconds. The GPU launches all variants that it may choose,
+     * so those that save less than that, on average over all densities, take no part. 0: 2 us. Below 0: nothing, so
+     * that the GPU chooses exactly as the host. */
     double launch_us;
     int64_t reserved[3]; /**< 0 */
 } distile_cuda_options;
