@@ -172,6 +172,17 @@ void sum_blocks_of_keys(Func sums, int keys, int rows, int channels, int lanes, 
     DISTILE_APPLY(block_sums.update().reorder(d, r, block_key).vectorize(d, lanes).unroll(d).unroll(r));
 }
 
+/** Sums with values, in the registers of a tile. */
+void sum_in_registers(Func sums, const LoopLevel &tile, int lanes, int unroll, std::ostream &source) {
+    Var d = sums.args()[0], r = sums.args()[1];
+    const RVar key(sums.rvars(0)[0]);
+    DISTILE_APPLY(sums.compute_at(tile).vectorize(d, lanes).unroll(d).unroll(r));
+    DISTILE_APPLY(sums.update().reorder(d, r, key).vectorize(d, lanes).unroll(d).unroll(r));
+    if (unroll > 1) {
+        DISTILE_APPLY(sums.update().unroll(key, unroll, TailStrategy::GuardWithIf));
+    }
+}
+
 /** The values of all keys, or of a product with them alone. */
 void schedule_values(TokenOperator &op, int update, const Theta &theta, int lanes, int vectors, std::ostream &source) {
     const std::string name = op.has("values") && update == 0 ? "values" : "last_values";
@@ -184,7 +195,7 @@ void schedule_values(TokenOperator &op, int update, const Theta &theta, int lane
     const RVar channel(output.rvars(update)[0]), row(output.rvars(update)[1]);
     RVar row_tile(name + "_tile"), tile_row(name + "_tile_row");
     DISTILE_APPLY(stage.allow_race_conditions().vectorize(channel, lanes));
-    if (value_of(theta, "value_keys") > 0) {
+    if (theta.at("value_keys") > 0) {
         sum_blocks_of_keys(sums, theta.at("value_keys"), rows, channels, lanes, source);
         return;
     }
@@ -193,13 +204,7 @@ void schedule_values(TokenOperator &op, int update, const Theta &theta, int lane
     DISTILE_APPLY(values.compute_at(output, row_tile).bound_extent(r, rows));
     DISTILE_APPLY(values.split(d, channel_tile, tile_channel, channels).reorder(tile_channel, r, channel_tile));
     DISTILE_APPLY(values.vectorize(tile_channel, lanes).unroll(tile_channel).unroll(r));
-    Var sd = sums.args()[0], sr = sums.args()[1];
-    const RVar key(sums.rvars(0)[0]);
-    DISTILE_APPLY(sums.compute_at(values, channel_tile).vectorize(sd, lanes).unroll(sd).unroll(sr));
-    DISTILE_APPLY(sums.update().reorder(sd, sr, key).vectorize(sd, lanes).unroll(sd).unroll(sr));
-    if (unroll > 1) {
-        DISTILE_APPLY(sums.update().unroll(key, unroll, TailStrategy::GuardWithIf));
-    }
+    sum_in_registers(sums, LoopLevel(values, channel_tile), lanes, unroll, source);
 }
 
 /** The values of a block of keys in attention, and the sums over all blocks. */
@@ -220,13 +225,7 @@ void schedule_block_values(TokenOperator &op, int update, const Theta &theta, in
                       .split(r, row_tile, tile_row, rows, TailStrategy::RoundUp));
     DISTILE_APPLY(block.update(update).reorder(tile_channel, tile_row, channel_tile, row_tile));
     DISTILE_APPLY(block.update(update).vectorize(tile_channel, lanes).unroll(tile_channel).unroll(tile_row));
-    Var sd = sums.args()[0], sr = sums.args()[1];
-    const RVar key(sums.rvars(0)[0]);
-    DISTILE_APPLY(sums.compute_at(block, channel_tile).vectorize(sd, lanes).unroll(sd).unroll(sr));
-    DISTILE_APPLY(sums.update().reorder(sd, sr, key).vectorize(sd, lanes).unroll(sd).unroll(sr));
-    if (unroll > 1) {
-        DISTILE_APPLY(sums.update().unroll(key, unroll, TailStrategy::GuardWithIf));
-    }
+    sum_in_registers(sums, LoopLevel(block, channel_tile), lanes, unroll, source);
     const RVar output_channel(output.rvars(update)[0]), output_row(output.rvars(update)[1]);
     Var d = values.args()[0];
     DISTILE_APPLY(output.update(update).allow_race_conditions().vectorize(output_channel, lanes));
