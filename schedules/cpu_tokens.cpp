@@ -246,8 +246,6 @@ void schedule_blocks(TokenOperator &op, const ScoreTile &tile, int rows, std::os
         DISTILE_APPLY(block.update(update).unscheduled());
     }
     schedule_scores(op, tile, of_block, source);
-    Func dots = op.funcs.at("dots");
-    DISTILE_APPLY(dots.bound_extent(dots.args()[0], tile.tokens).bound_extent(dots.args()[1], tile.others));
     schedule_softmax_of_rows(op, of_block, tile.tokens, tile.lanes, source);
     // Register tiles of values read weights of more rows than there are, so behind those of the last key there is
     // memory.

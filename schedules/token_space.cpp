@@ -20,8 +20,11 @@ std::string describe(const Theta &theta) {
                 count_of(theta, "value_vectors", "vector") + " of channels, " +
                 count_of(theta, theta.count("value_unroll") != 0 ? "value_unroll" : "unroll", "key") + " unrolled";
     }
-    for (const char *knob : {"value_keys", "softmax_keys"}) {
-        text += value_of(theta, knob) != 0 ? "; blocks of " + count_of(theta, knob, "key") : "";
+    if (value_of(theta, "value_keys") != 0) {
+        text += "; values of " + count_of(theta, "value_keys", "key") + " at a time";
+    }
+    if (value_of(theta, "softmax_keys") != 0) {
+        text += "; a softmax for every " + count_of(theta, "softmax_keys", "key");
     }
     return text;
 }
