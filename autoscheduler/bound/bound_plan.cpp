@@ -29,9 +29,11 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     RankOptions options;
     options.keep = 0;
     options.per_bucket = count;
-    // Masks of tokens have no regions, and tensor cores read single tokens as fast. Dot products skip inactive pixels.
-    const bool has_tokens = workload.height == 1 && workload.problem.tensor_cores;
-    if (!bound_backend(workload.device.backend).coarse_tiles || has_tokens || workload.problem.dot_products) {
+    // Code for tensor cores gathers single pixels as fast as tiles, and copies boxes where every pixel is active. Dot
+    // products skip inactive pixels.
+    const bool has_inactive = std::any_of(densities.begin(), densities.end(), [](double d) { return d < 1; });
+    const bool gathers = workload.problem.tensor_cores && (has_inactive || workload.height == 1);
+    if (!bound_backend(workload.device.backend).coarse_tiles || gathers || workload.problem.dot_products) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
     }
     std::vector<Candidate> candidates = rank(workload, buckets, options).kept;

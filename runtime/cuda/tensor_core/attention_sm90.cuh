@@ -266,8 +266,6 @@ private:
         const float scale = fabsf(a.scale) * log2_e;
         Turn<Stages> turn;
         Turn<2> query_turn;
-        // Descriptors of shared memory are in uniform registers.
-        const auto uniform = [](uint32_t value) { return __shfl_sync(~0u, value, 0); };
         const auto issue_scores = [&](uint32_t at) {
             const uint32_t stage = uniform(at), buffer = uniform(query_turn.at);
             warpgroup_fence_operand(scores);

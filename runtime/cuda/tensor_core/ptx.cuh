@@ -12,6 +12,30 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/** A value that all lanes of a warp have, for instructions that take addresses from uniform registers. Otherwise each
+ * of them becomes a loop over the lanes' values. */
+__device__ inline uint32_t uniform(uint32_t value) {
+    return __shfl_sync(~0u, value, 0);
+}
+
+/** Keeps a value in a register, where the compiler would compute it in every iteration. */
+__device__ inline uint32_t keep_value(uint32_t value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+__device__ inline char *keep_value(char *value) {
+    asm volatile("" : "+l"(value));
+    return value;
+}
+
+/** Stores to shared memory without a branch, so that the compiler overlaps many of these. */
+__device__ inline void store_shared_if(bool condition, uint32_t to, uint16_t value) {
+    asm volatile("{\n\t.reg .pred stores;\n\tsetp.ne.u32 stores, %0, 0;\n\t"
+                 "@stores st.shared.u16 [%1], %2;\n\t}" ::"r"(static_cast<uint32_t>(condition)),
+                 "r"(to), "h"(value)
+                 : "memory");
+}
+
 /** Copies 16 bytes from global to shared memory, or writes zeros. */
 __device__ inline void copy_or_zero(uint32_t to, const char *from, bool copies) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(copies ? 16 : 0)

@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_TENSOR_CORE_ROWS_CUH
 
 #include "arguments.h"
+#include "ptx.cuh"
 
 namespace distile::tensor_core {
 
@@ -71,45 +72,44 @@ public:
     }
 
 private:
-    /** Lists the active pixels. Each thread takes some of the mask's bytes. */
+    /** Lists the active pixels: each lane counts those of a word of the mask, and then a warp lists the pixels of one
+     * word after the other, a lane for each. */
     __device__ uint32_t list() {
         const Arguments &a = arguments_;
-        const auto *bytes = reinterpret_cast<const uint8_t *>(a.bits);
-        const uint32_t row_bytes = 4 * a.words_per_row, num_bytes = a.batch * a.height * row_bytes;
-        const uint32_t share = (num_bytes + blockDim.x - 1) / blockDim.x;
-        const uint32_t begin = min(threadIdx.x * share, num_bytes), end = min(begin + share, num_bytes);
-        // Most masks have few bytes for each thread, which it reads at once and only once.
-        constexpr uint32_t kept_bytes = 4;
-        uint32_t kept = 0, count = 0;
+        const uint32_t words = a.batch * a.height * a.words_per_row;
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        uint32_t total = 0;
+        // Most masks have no more words than a block has threads.
+        for (uint32_t first = 0; first < words; first += blockDim.x) {
+            const uint32_t word = first + threadIdx.x, row = word / a.words_per_row;
+            const uint32_t bits = word < words ? a.bits[word] : 0, count = __popc(bits);
+            const uint32_t pixel = row * a.width + 32 * (word - row * a.words_per_row);
+            uint32_t sum = count;
 #pragma unroll
-        for (uint32_t i = 0; i < kept_bytes; i++) {
-            kept |= begin + i < end ? uint32_t{bytes[begin + i]} << (8 * i) : 0;
-        }
-        count = __popc(kept);
-        for (uint32_t i = begin + kept_bytes; i < end; i++) {
-            count += __popc(bytes[i]);
-        }
-        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        uint32_t sum = count;
-        for (uint32_t step = 1; step < 32; step *= 2) {
-            const uint32_t before = __shfl_up_sync(~0u, sum, step);
-            sum += lane >= step ? before : 0;
-        }
-        if (lane == 31) {
-            memory_.warps[warp] = sum;
-        }
-        __syncthreads();
-        const uint32_t of_warp = lane < blockDim.x / 32 ? memory_.warps[lane] : 0;
-        const uint32_t total = __reduce_add_sync(~0u, of_warp);
-        uint32_t at = sum - count + __reduce_add_sync(~0u, lane < warp ? of_warp : 0);
-        for (uint32_t i = begin; i < end; i++) {
-            const uint32_t line = i / row_bytes, first = line * a.width + 8 * (i - line * row_bytes);
-            uint32_t bits = i < begin + kept_bytes ? kept >> (8 * (i - begin)) & 0xff : bytes[i];
-            for (; bits != 0; bits &= bits - 1) {
-                memory_.pixels[at++] = static_cast<uint16_t>(first + __ffs(static_cast<int>(bits)) - 1);
+            for (uint32_t step = 1; step < 32; step *= 2) {
+                const uint32_t before = __shfl_up_sync(~0u, sum, step);
+                sum += lane >= step ? before : 0;
             }
+            if (lane == 31) {
+                memory_.warps[warp] = sum;
+            }
+            __syncthreads();
+            const uint32_t of_warp = lane < warps ? memory_.warps[lane] : 0;
+            const uint32_t at = total + sum - count + __reduce_add_sync(~0u, lane < warp ? of_warp : 0);
+            total += __reduce_add_sync(~0u, of_warp);
+            // Both fit: pixels of masks without a list are at most 4096.
+            const uint32_t begin = at | pixel << 16, list = shared_address(memory_.pixels);
+            if (__any_sync(~0u, bits != 0)) {
+#pragma unroll 4
+                for (int i = 0; i < 32; i++) {
+                    const uint32_t others = __shfl_sync(~0u, bits, i), their_begin = __shfl_sync(~0u, begin, i);
+                    const uint32_t entry = (their_begin & 0xffff) + __popc(others & ((1u << lane) - 1));
+                    store_shared_if((others >> lane & 1) != 0, list + 2 * entry,
+                                    static_cast<uint16_t>((their_begin >> 16) + lane));
+                }
+            }
+            __syncthreads();
         }
-        __syncthreads();
         return total;
     }
 

@@ -143,14 +143,13 @@ private:
     __device__ int32_t channel_of(uint32_t item) const {
         return static_cast<int32_t>(order.column(item)) * BlockChannels;
     }
-    __device__ char *weights_of(int stage) const {
+    __device__ char *weights_of(uint32_t stage) const {
         return stages + Stages * input_bytes + stage * weight_bytes;
     }
 
     /** A stage and how often it was used before. */
     struct Turn {
-        int stage = 0;
-        uint32_t parity = 0;
+        uint32_t stage = 0, parity = 0;
 
         __device__ void next() {
             if (++stage == Stages) {
@@ -255,20 +254,25 @@ private:
         // Eight threads copy a row's 128 bytes.
         constexpr int row_step = 128 / 8, own_rows = BlockPixels / row_step;
         const uint32_t thread = threadIdx.x - multipliers, piece = thread % 8, first_row = thread / 8;
+        const uint32_t warp = uniform(thread / 32);
         const uint32_t to = shared_address(stages) + first_row * 128 + (piece ^ first_row % 8) * 16;
         const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
         const InputCopies<Op> input(a);
         Turn turn;
+        uint32_t stage = 0;  // That of the turn, for uniform registers.
         typename Work::Walk walk(work);
         Lookup lookup{*this};
         lookup.fetch(walk);
         while (walk.has_segment()) {
             const Segment segment = walk.segment();
-            Source<Op> sources[own_rows];
+            const char *from[own_rows];
+            uint32_t readable[own_rows];
             const Source<Op> *const found = lookup.finish();
 #pragma unroll
             for (int i = 0; i < own_rows; i++) {
-                sources[i] = found[first_row + i * row_step];
+                const Source<Op> source = found[first_row + i * row_step];
+                from[i] = a.input.data + int64_t{source.at} * 16;
+                readable[i] = source.readable;
             }
             walk.next();
             lookup.fetch(walk);
@@ -276,26 +280,30 @@ private:
             Reduction place(8 * segment.begin + static_cast<int32_t>(piece));
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
-                wait(emptied + turn.stage * 8, turn.parity ^ 1);
+                const uint32_t barrier = filled + stage * 8;
+                wait(emptied + stage * 8, turn.parity ^ 1);
                 // The warps take turns, since this takes as long as a warp's rows.
-                if (thread == static_cast<uint32_t>(step) % 4 * 32) {
-                    weights.copy(shared_address(weights_of(turn.stage)), filled + turn.stage * 8, 0);
+                if (warp == static_cast<uint32_t>(step) % 4) {
+                    if (thread % 32 == 0) {
+                        weights.copy(shared_address(weights_of(stage)), barrier, 0);
+                    }
+                    __syncwarp();
                 }
                 weights.step();
-                const char *const from = a.input.data + int64_t{place.offset(a)} * 16;
+                const int64_t offset = int64_t{place.offset(a)} * 16;
                 const uint32_t needed = place.needed();
 #pragma unroll
                 for (int i = 0; i < own_rows; i++) {
                     // Few rows are copied as fast as possible. The longer test spreads many over the step: on an H200,
                     // blocks that copied eight at once were 5 % slower.
-                    const bool is_in = own_rows > 4 ? place.is_in(sources[i].readable)
-                                                    : place.is_whole() && (~sources[i].readable & needed) == 0;
-                    input.copy(to + turn.stage * input_bytes + i * (row_step * 128), from + int64_t{sources[i].at} * 16,
-                               is_in);
+                    const bool is_in =
+                        own_rows > 4 ? place.is_in(readable[i]) : place.is_whole() && (~readable[i] & needed) == 0;
+                    input.copy(to + stage * input_bytes + i * (row_step * 128), from[i] + offset, is_in);
                 }
-                arrive_after_copies(filled + turn.stage * 8);
-                place.step();
+                arrive_after_copies(barrier);
                 turn.next();
+                stage = uniform(turn.stage);
+                place.step();
             }
         }
         wait_for_copies();
@@ -352,11 +360,12 @@ private:
         }
         using Atom = GMMA::Layout_K_SW128_Atom<Element>;
         constexpr int step_channels = Reduction::step_channels;
+        char *const first_stage = keep_value(stages);
         const auto input =
-            make_tensor(make_smem_ptr(reinterpret_cast<Element *>(stages)),
+            make_tensor(make_smem_ptr(reinterpret_cast<Element *>(first_stage)),
                         tile_to_shape(Atom{}, make_shape(Int<BlockPixels>{}, Int<step_channels>{}, Int<Stages>{})));
         const auto weights =
-            make_tensor(make_smem_ptr(reinterpret_cast<Weight *>(stages + Stages * input_bytes)),
+            make_tensor(make_smem_ptr(reinterpret_cast<Weight *>(first_stage + Stages * input_bytes)),
                         tile_to_shape(GMMA::Layout_K_SW128_Atom<Weight>{},
                                       make_shape(Int<BlockChannels>{}, Int<step_channels>{}, Int<Stages>{})));
         auto mma = make_tiled_mma(
@@ -369,7 +378,7 @@ private:
         static_assert(size<1>(typename decltype(mma)::AtomShape_MNK{}) == group_channels);
         auto sums = partition_fragment_C(mma, make_shape(Int<BlockPixels>{}, Int<BlockChannels>{}));
 
-        const uint32_t filled = shared_address(shared.filled);
+        const uint32_t filled = keep_value(shared_address(shared.filled));
         Turn turn;
         uint32_t done = 0;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next(), done++) {
