@@ -1,13 +1,14 @@
 """Measures masked attention on a GPU against PyTorch's, all sides in captured graphs and in turns.
 
-Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER [--times FOLDER]] [--filter REGEX]
-                         --out results.json
+Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER [--times FOLDER] [--linked]]
+                         [--filter REGEX] --out results.json
 
 The other sides are dense scaled_dot_product_attention, the fastest of the backends that run; the same over the active
 tokens, with gathering them before and scattering the results after it in the time (the lists are given); and, with
 --flex, FlexAttention over gathered rows, with a block mask of keys that is made beforehand. Ours is `distile
 compile`'s PLAN.so in the folder, for instance attention_24_64_bfloat16_sm90.so; rows without it are reported as
-skipped.
+skipped. With --linked, ours is measured once more with PyTorch's fastest dense backend as a dense candidate, from which
+the host chooses by measured times.
 """
 import argparse
 import ctypes
@@ -34,12 +35,15 @@ DENSITIES = [(.3, None), (.3, .3), (.1, None), (.1, .1), (.5, None), (.5, .5), (
 TYPES = {"bfloat16": ("bfloat16", "sm90"), "float16": ("float16", "sm90"), "tf32": ("float32", "sm80")}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
+LINKED = b"pytorch"  # The dense candidate's name.
 TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
 SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
 attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
 by lists that are given; t_flex_us: FlexAttention over gathered rows, with its block mask of keys given; t_kernels_us:
-ours for known masks; t_masked_us: from the byte masks; work_fraction: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
+ours for known masks; t_masked_us: from the byte masks; t_linked_us: ours for known masks by linked_variant, which the
+host chose from ours and PyTorch's dense attention with a copy of its result; work_fraction: the share of products of
+rows and keys that the masks ask for""".replace("\n", " ")
 
 
 class Ours:
@@ -47,6 +51,7 @@ class Ours:
 
     def __init__(self, library, path, stream, dtype, batch, tokens, query, key, value, output):
         self.library = library
+        self.failure = ""  # Of the dense candidate.
         self.side = library.attention_side_open(
             str(path).encode(), stream, dtype, batch, tokens, key.shape[1], query.shape[2],
             *(tensor.data_ptr() for tensor in (query, key, value, output)))
@@ -54,17 +59,33 @@ class Ours:
 
     def require(self, good):
         if not good:
-            raise RuntimeError(self.library.attention_side_message().decode())
+            raise RuntimeError(self.library.attention_side_message().decode() + self.failure)
         return good
 
     def load_times(self, path):
         self.require(self.library.attention_side_load_times(self.side, str(path).encode()) == 0)
+
+    def link(self, dense):
+        """`dense(stream, output)`, given addresses, becomes a dense candidate."""
+        def run(stream, output):
+            try:
+                dense(stream, output)
+                return 0
+            except Exception as error:  # None may pass through C.
+                self.failure = ": " + str(error)
+                return 1
+        self.dense = DENSE(run)
+        self.require(self.library.attention_side_link(self.side, LINKED, self.dense) == 0)
+
+    def add_time(self, microseconds):
+        self.require(self.library.attention_side_add_time(self.side, LINKED, microseconds) == 0)
 
     def set(self, rows, keys):
         self.require(self.library.attention_side_set(
             self.side, rows.data_ptr(), None if keys is None else keys.data_ptr()) == 0)
 
     def choose(self):
+        """Makes the call with the variant that the host chooses, and returns its name."""
         return self.require(self.library.attention_side_choose(self.side))
 
     def run(self, variant):
@@ -74,12 +95,24 @@ class Ours:
         self.library.attention_side_close(self.side)
 
 
+DENSE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Memory:
+    """Elements of the GPU's memory, as PyTorch takes them: integers of the size of a type."""
+
+    def __init__(self, address, elements, dtype):
+        self.__cuda_array_interface__ = {
+            "shape": (elements,), "typestr": f"<i{dtype.itemsize}", "data": (address, False), "version": 3}
+
+
 def load(path):
     library = ctypes.CDLL(path)
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p
     for name, result, arguments in (
             ("open", pointer, [text, pointer] + [integer] * 5 + [pointer] * 4), ("close", None, [pointer]),
-            ("load_times", ctypes.c_int, [pointer, text]), ("set", ctypes.c_int, [pointer] * 3),
+            ("load_times", ctypes.c_int, [pointer, text]), ("link", ctypes.c_int, [pointer, text, DENSE]),
+            ("add_time", ctypes.c_int, [pointer, text, ctypes.c_double]), ("set", ctypes.c_int, [pointer] * 3),
             ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]), ("message", text, [])):
         function = getattr(library, "attention_side_" + name)
         function.restype, function.argtypes = result, arguments
@@ -168,6 +201,12 @@ class Problem:
 
     def dense(self, backend):
         return self.attention(self.query, self.key, self.value, backend)
+
+    def dense_into(self, backend, address):
+        """The same into memory like the output's."""
+        memory = torch.as_tensor(Memory(address, self.output.numel(), self.output.dtype), device="cuda")
+        result = self.dense(backend).transpose(1, 2)
+        memory.view(self.output.dtype).view(result.shape).copy_(result)
 
     def packed(self, backend):
         query = self.take(self.query, self.row_list)
@@ -271,27 +310,51 @@ def measure(row, shape, densities, options, library):
         except Exception as error:  # It may lack a compiler.
             row["flex"] = str(error).splitlines()[0]
     path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_{capability}.so"
-    ours = None
-    if library and path.exists():
-        ours = Ours(library, path, stream.cuda_stream, DTYPES[stored], batch, tokens, problem.query, problem.key,
-                    problem.value, problem.output)
+
+    def open_ours():
+        opened = Ours(library, path, stream.cuda_stream, DTYPES[stored], batch, tokens, problem.query, problem.key,
+                      problem.value, problem.output)
         times = pathlib.Path(options.times or "") / f"{path.stem}.json"
         if options.times and times.exists():
-            ours.load_times(times)
-        ours.set(problem.rows, problem.keys)
-        variant = ours.choose()
-        row["variant"] = variant.decode()
+            opened.load_times(times)
+        return opened
+
+    def choose(side):
+        """The variant that the host chooses, and the error of its result."""
+        side.set(problem.rows, problem.keys)
         problem.output.zero_()
         torch.cuda.synchronize()
-        ours.run(variant)
+        chosen = side.choose()
         stream.synchronize()
-        row["max_rel_err"] = problem.error()
+        return chosen, problem.error()
+    ours = linked = None
+    if library and path.exists():
+        ours = open_ours()
+        variant, row["max_rel_err"] = choose(ours)
+        row["variant"] = variant.decode()
         graphs["kernels"] = Graph(stream, lambda: ours.run(variant))
 
         def from_bytes():
             ours.set(problem.rows, problem.keys)
             ours.run(variant)
         graphs["masked"] = Graph(stream, from_bytes)
+    if ours and options.linked:
+        linked = open_ours()
+        backend = BACKENDS[row["peer_implementation"]]
+
+        def dense(given, address):
+            with torch.cuda.stream(torch.cuda.ExternalStream(given)):
+                problem.dense_into(backend, address)
+        linked.link(dense)
+        # Its time for these rows, with the copy of the active ones if there are others, and for every key. The host
+        # chooses as the graph is captured, because it knows by then how many rows are active: of a call that names a
+        # variant it knows nothing, so all rows would be copied.
+        linked.set(problem.rows, None)
+        linked.add_time(1e-3)
+        linked.add_time(in_turns({"dense": Graph(stream, lambda: linked.run(None))}, options.rounds)["dense"])
+        linked_variant, row["linked_max_rel_err"] = choose(linked)
+        row["linked_variant"] = linked_variant.decode()
+        graphs["linked"] = Graph(stream, lambda: linked.run(None))
     for name, time in in_turns(graphs, options.rounds).items():
         row[f"t_{name}_us"] = round(time, 3)
     row["status"] = "measured" if ours else "skipped"
@@ -301,9 +364,9 @@ def measure(row, shape, densities, options, library):
         row["speedup"] = round(row["t_peer_us"] / row["t_masked_us"], 4)
         row["speedup_over_gather"] = round(row["t_gather_us"] / row["t_masked_us"], 4)
     graphs.clear()
-    if ours:
-        stream.synchronize()
-        ours.close()
+    stream.synchronize()
+    for side in filter(None, (ours, linked)):
+        side.close()
 
 
 def rows_of(filter_text):
@@ -329,6 +392,8 @@ def main():
     parser.add_argument("--filter", default="", help="measure rows whose names match this regular expression")
     parser.add_argument("--rounds", type=int, default=7, help="replays of each side")
     parser.add_argument("--flex", action="store_true", help="measure FlexAttention too; it compiles for each shape")
+    parser.add_argument("--linked", action="store_true",
+                        help="measure ours with PyTorch's dense attention as a dense candidate too")
     parser.add_argument("--version", default="unknown", help="the commit of ours")
     parser.add_argument("--out", required=True, help="the results, written after each row")
     options = parser.parse_args()
@@ -353,7 +418,7 @@ def main():
             row["status"], row["reason"], failed = "failed", str(error).splitlines()[0], 1
         results["rows"].append(row)
         pathlib.Path(options.out).write_text(json.dumps(results, indent=1) + "\n")
-        sides = [name for name in ("masked", "kernels", "peer", "gather", "flex") if f"t_{name}_us" in row]
+        sides = [name for name in ("masked", "kernels", "linked", "peer", "gather", "flex") if f"t_{name}_us" in row]
         times = "  ".join(f"{name} {row[f't_{name}_us']:.1f}" for name in sides)
         print(row["row"], times, row.get("reason", ""), flush=True)
         torch.cuda.empty_cache()

@@ -31,13 +31,18 @@ const distile_polykernel &load(const char *path) {
     return *static_cast<const distile_polykernel *>(found);
 }
 
-Context make_context(void *stream) {
-    distile_cuda_options options{};
-    options.stream = stream;
-    distile_context_options numerics{};
-    numerics.math = DISTILE_MATH_TF32;
+/** `variant` becomes the one that a call took. */
+Context make_context(void *stream, const char **variant) {
+    distile_cuda_options cuda{};
+    cuda.stream = stream;
+    distile_context_options options{};
+    options.math = DISTILE_MATH_TF32;
+    options.trace = [](void *user, const distile_choice *choice) {
+        *static_cast<const char **>(user) = choice->variant;
+    };
+    options.trace_user = variant;
     distile_context *context = nullptr;
-    if (distile_cuda_context_create(&numerics, &options, &context) != DISTILE_OK) {
+    if (distile_cuda_context_create(&options, &cuda, &context) != DISTILE_OK) {
         throw std::runtime_error(distile_context_message(nullptr));
     }
     return Context(context);
@@ -53,14 +58,19 @@ distile_tensor tokens_of(void *data, int32_t dtype, int32_t batch, int32_t token
 
 extern "C" {
 
+/** Dense attention of the same tensors by somebody else, enqueued on a stream. Returns 0 for success. */
+typedef int (*attention_side_dense)(void *stream, void *output);
+
 /** An attention operator and its tensors. */
 struct attention_side {
-    attention_side(const char *object, void *stream) : context(make_context(stream)) {
+    attention_side(const char *object, void *stream) : context(make_context(stream, &variant)) {
         kernel = make_kernel(context, load(object));
         row_mask = make_mask(context);
         key_mask = make_mask(context);
     }
 
+    const char *variant = nullptr;  // Of the last call.
+    attention_side_dense dense = nullptr;
     Context context;
     Kernel kernel;
     Mask row_mask, key_mask;
@@ -105,6 +115,34 @@ int attention_side_load_times(attention_side *side, const char *path) {
     }
 }
 
+/** Adds a dense candidate, whose output is contiguous. */
+int attention_side_link(attention_side *side, const char *name, attention_side_dense dense) {
+    const auto run = [](void *user, void *stream, const distile_run_args *args) {
+        return static_cast<attention_side *>(user)->dense(stream, args->output->data);
+    };
+    const distile_dense_candidate candidate{name, run, side};
+    side->dense = dense;
+    try {
+        check(side->context, distile_kernel_add_dense(side->kernel.get(), &candidate));
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+
+/** Tells the dispatcher how long a dense candidate takes for all rows. */
+int attention_side_add_time(attention_side *side, const char *name, double microseconds) {
+    try {
+        const int64_t rows = int64_t{side->output.batch} * side->output.width;
+        check(side->context, distile_kernel_add_time(side->kernel.get(), name, rows, microseconds));
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+
 /** Sets the masks from bytes [batch, tokens]; without `keys`, every key is active. */
 int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t *keys) {
     try {
@@ -123,17 +161,7 @@ int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t 
     }
 }
 
-/** The variant that the host would choose for the masks; null for an error. Waits. */
-const char *attention_side_choose(attention_side *side) {
-    distile_choice choice{};
-    if (distile_kernel_choose(side->kernel.get(), side->row_mask.get(), &choice) != DISTILE_OK) {
-        message() = distile_context_message(side->context.get());
-        return nullptr;
-    }
-    return choice.variant;
-}
-
-/** Inactive rows keep what they hold. */
+/** Inactive rows keep what they hold. If `variant` is null, the host chooses, which waits. */
 int attention_side_run(attention_side *side, const char *variant) {
     distile_run_args args{};
     args.input = &side->query;
@@ -150,5 +178,11 @@ int attention_side_run(attention_side *side, const char *variant) {
         message() = error.what();
         return 1;
     }
+}
+
+/** Makes the call with the variant that the host chooses for the masks, and returns its name; null for an error. Waits.
+ */
+const char *attention_side_choose(attention_side *side) {
+    return attention_side_run(side, nullptr) == 0 ? side->variant : nullptr;
 }
 }

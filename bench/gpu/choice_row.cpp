@@ -22,9 +22,9 @@ std::vector<std::unique_ptr<GpuGraph>> graphs_of_variants(const MaskedCall &call
 }
 
 /** The peer as a candidate of our dispatcher. */
-int run_peer(void *peer, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+int run_peer(void *peer, void *, const distile_run_args *args) {
     try {
-        static_cast<const GpuPeer *>(peer)->run_into(output->data);
+        static_cast<const GpuPeer *>(peer)->run_into(args->output->data);
         return 0;
     } catch (const std::exception &) {
         return 1;

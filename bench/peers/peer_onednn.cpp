@@ -48,10 +48,9 @@ private:
     }
 
     /** No exception may pass through the runtime, a C library. */
-    static int run_candidate(void *conv, void *, const distile_tensor *input, const distile_tensor *residual,
-                             const distile_tensor *output) {
+    static int run_candidate(void *conv, void *, const distile_run_args *args) {
         try {
-            static_cast<OneDnnConv2d *>(conv)->run(*input, residual, *output);
+            static_cast<OneDnnConv2d *>(conv)->run(*args->input, args->residual, *args->output);
             return 0;
         } catch (const std::exception &) {
             return 1;

@@ -5,6 +5,7 @@
 #include "mask_families.h"
 #include "tensor_core_operator.h"
 #include "tiles.h"
+#include <array>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -39,6 +40,70 @@ distile_status last_choice(const Setup &setup, int32_t number, distile_choice &c
     const FakeSetting count("count", number, 0);
     return distile_cuda_last_choice(setup.kernel.get(), &choice);
 }
+
+/** Attention of 2 heads of 8 channels over 6 tokens, whose code does nothing. */
+struct Attention {
+    Attention()
+        : context(make_cuda_context({}, tracing(traced))), kernel(make_kernel(context, describe())),
+          rows(make_mask(context)), keys(make_mask(context)), memory(size_t{4} * 6 * 16), bytes(6) {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            tensors[i] = distile_tokens_make(memory.data() + i * 6 * 16, 1, 6, 16);
+        }
+        args.input = &tensors[0];
+        args.key = &tensors[1];
+        args.value = &tensors[2];
+        args.output = &tensors[3];
+        args.mask = rows.get();
+        args.key_mask = keys.get();
+        set(rows);
+        set(keys);
+        const distile_dense_candidate dense{"mine", write_nothing, &written};
+        check(context, distile_kernel_add_dense(kernel.get(), &dense));
+        check(context, distile_kernel_add_time(kernel.get(), "own", 1, 5));
+        check(context, distile_kernel_add_time(kernel.get(), "mine", 6, 3));
+    }
+    const distile_polykernel &describe() {
+        polykernel.version = DISTILE_POLYKERNEL_VERSION;
+        polykernel.name = "attention_operator";
+        polykernel.kind = DISTILE_MASKED_ATTENTION;
+        polykernel.op = &attention;
+        polykernel.num_operands = static_cast<int32_t>(operands.size());
+        polykernel.operands = operands.data();
+        polykernel.device = DISTILE_CUDA;
+        polykernel.features = "sm_80";
+        polykernel.num_variants = 1;
+        polykernel.variants = &variant;
+        return polykernel;
+    }
+    void set(const Mask &mask) const {
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 1, 6, 6, 6));
+    }
+    /** Makes the call and returns how often it waits. */
+    int64_t run() {
+        const int64_t waits = count_fake("cuStreamSynchronize");
+        written = nullptr;
+        check(context, distile_run(kernel.get(), &args));
+        CHECK((written != nullptr) == (traced.variant == std::string("mine")));
+        return count_fake("cuStreamSynchronize") - waits;
+    }
+
+    distile_attention attention = {2, 8, 0};
+    std::array<distile_operand, 4> operands = {{{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, 16},
+                                                {DISTILE_ROLE_KEY, DISTILE_FLOAT32, 16},
+                                                {DISTILE_ROLE_VALUE, DISTILE_FLOAT32, 16},
+                                                {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, 16}}};
+    distile_variant variant = {"own", 1, 1, 0, nullptr, [](const distile_kernel_call *) { return 0; }, {}, 0, 0};
+    distile_polykernel polykernel{};
+    distile_choice traced{};
+    Context context;
+    Kernel kernel;
+    Mask rows, keys;
+    DeviceArray<float> memory;
+    DeviceArray<uint8_t> bytes;
+    std::array<distile_tensor, 4> tensors{};
+    distile_run_args args{};
+    const void *written = nullptr;
+};
 
 }  // namespace
 
@@ -229,6 +294,68 @@ TEST_CASE("A GPU chooses among the PolyKernel's own variants", "[.fake_driver]")
     setup.refuse_run(DISTILE_ERROR_KERNEL, {"chosen on the device", "cuLaunchKernel"});
     fail_fake("cuLaunchKernel", 0);
     setup.run();
+}
+
+TEST_CASE("A GPU's dense candidate of attention runs only where the host knows that every key is active",
+          "[.fake_driver]") {
+    Attention call;
+    {
+        const FakeSetting count("count", 6, 0);
+        // Once for each mask.
+        CHECK(call.run() == 2);
+        CHECK(call.traced.variant == std::string("mine"));
+        CHECK(call.run() == 0);
+        CHECK(call.traced.variant == std::string("mine"));
+        // Those that name it never wait, so they have no key mask.
+        call.args.variant = "mine";
+        const int64_t waits = count_fake("cuStreamSynchronize");
+        call.written = nullptr;
+        CHECK(distile_run(call.kernel.get(), &call.args) == DISTILE_ERROR_BAD_VALUE);
+        CHECK(contains(distile_context_message(call.context.get()), "give no key mask"));
+        CHECK(call.written == nullptr);
+        CHECK(count_fake("cuStreamSynchronize") == waits);
+        call.args.variant = "own";
+        CHECK(call.run() == 0);
+        call.args.variant = "mine";
+        call.args.key_mask = nullptr;
+        CHECK(call.run() == 0);
+        call.args.variant = nullptr;
+        call.args.key_mask = call.keys.get();
+        // A graph would keep it, whatever the key mask becomes.
+        const FakeSetting capturing("capturing", 1, 0);
+        CHECK(call.run() == 0);
+        CHECK(call.traced.variant == std::string("own"));
+        call.args.key_mask = nullptr;
+        CHECK(call.run() == 0);
+        CHECK(call.traced.variant == std::string("mine"));
+        call.args.variant = "mine";
+        CHECK(call.run() == 0);
+    }
+    call.args.variant = nullptr;
+    call.args.key_mask = call.keys.get();
+    call.set(call.rows);
+    call.set(call.keys);
+    {
+        // It would be the fastest, but reads every key.
+        const FakeSetting count("count", 5, 0);
+        CHECK(call.run() == 2);
+        CHECK(call.traced.variant == std::string("own"));
+    }
+    // One that is slow need not know.
+    check(call.context, distile_kernel_add_time(call.kernel.get(), "mine", 6, 1e6));
+    call.set(call.rows);
+    call.set(call.keys);
+    const FakeSetting count("count", 6, 0);
+    CHECK(call.run() == 1);
+    CHECK(call.traced.variant == std::string("own"));
+    // Nobody knows the keys of a graph.
+    check(call.context, distile_kernel_add_time(call.kernel.get(), "mine", 6, 3));
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        call.set(call.keys);
+    }
+    CHECK(call.run() == 0);
+    CHECK(call.traced.variant == std::string("own"));
 }
 
 TEST_CASE("Where code does not choose, a variant that fails is named", "[.fake_driver]") {

@@ -750,10 +750,8 @@ TEST_CASE("A dense candidate writes into the output only where that is right", "
             }
         }
     }
-    const distile_dense_candidate failing{
-        "failing",
-        [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 5; },
-        nullptr};
+    const distile_dense_candidate failing{"failing", [](void *, void *, const distile_run_args *) { return 5; },
+                                          nullptr};
     check(setup.context, distile_kernel_add_dense(setup.kernel.get(), &failing));
     setup.args.variant = "no such variant";
     setup.refuse_run(DISTILE_ERROR_BAD_VALUE, {"no such variant"});

@@ -123,13 +123,9 @@ struct OwnDense {
         candidate = {"mine", run, this};
         check(setup.context, distile_kernel_add_dense(setup.kernel.get(), &candidate));
     }
-    static int run(void *user, void *, const distile_tensor *input, const distile_tensor *residual,
-                   const distile_tensor *output) {
+    static int run(void *user, void *, const distile_run_args *given) {
         const auto &self = *static_cast<const OwnDense *>(user);
-        distile_run_args args{};
-        args.input = input;
-        args.residual = residual;
-        args.output = output;
+        distile_run_args args = *given;
         args.weights = self.weights;
         args.mask = self.mask.get();
         args.variant = self.variant;

@@ -1,7 +1,9 @@
 // distile_run of operators that read keys, with descriptors that the input spells, in memory between pages that nobody
-// may touch: a call succeeds and writes what the masks ask for, or is refused and writes nothing.
+// may touch: a call succeeds and writes what the masks ask for, or is refused and writes nothing. Some name a dense
+// candidate of the application's, which runs for all keys or not at all.
 #include "fuzz_tensor.h"
 #include "token_reference.h"
+#include <algorithm>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <test_attention_2_64_avx2.h>
@@ -13,10 +15,27 @@ using namespace distile;
 
 namespace {
 
+/** Fills the output with zeros. */
+int fill_zero(void *, void *, const distile_run_args *args) {
+    const distile_tensor &output = *args->output;
+    const auto element = static_cast<int64_t>(distile_dtype_size(output.dtype));
+    for (int32_t n = 0; n < output.batch; n++) {
+        for (int32_t y = 0; y < output.height; y++) {
+            for (int32_t x = 0; x < output.width; x++) {
+                const int64_t row = n * output.stride_n + y * output.stride_h + x * output.stride_w;
+                std::fill_n(static_cast<char *>(output.data) + row * element, output.channels * element, char{0});
+            }
+        }
+    }
+    return 0;
+}
+
 struct Loaded {
     Loaded(const Context &context, const distile_polykernel &polykernel)
         : op(token_operator_of(polykernel.kind, polykernel.op)), dtype(polykernel.operands[0].dtype),
           kernel(make_kernel(context, polykernel)) {
+        const distile_dense_candidate dense{"vendor", fill_zero, nullptr};
+        check(context, distile_kernel_add_dense(kernel.get(), &dense));
     }
 
     TokenOperator op;
@@ -62,7 +81,7 @@ public:
         args.key = op.scores != (bytes_.choice(31) == 0) ? key_.address() : nullptr;
         args.value = op.values != (bytes_.choice(31) == 0) ? value_.address() : nullptr;
         const std::vector<uint8_t> rows = set_mask(session_.rows, batch, tokens);
-        set_mask(session_.keys, batch, keys);
+        const std::vector<uint8_t> columns = set_mask(session_.keys, batch, keys);
         args.mask = session_.rows.get();
         args.key_mask = bytes_.flag() ? session_.keys.get() : nullptr;
         args.scale = op.scores && bytes_.choice(7) == 0 ? bytes_.take<float>() : 0;
@@ -71,6 +90,7 @@ public:
             output_.view.data = (bytes_.flag() && args.key ? key_ : input_).view.data;
             aliased_ = true;
         }
+        args.variant = bytes_.choice(3) == 1 ? "vendor" : nullptr;
         if (input_.huge || key_.huge || value_.huge || output_.huge) {
             return;
         }
@@ -85,6 +105,8 @@ public:
             return;
         }
         require(!aliased_, "an output that lies over what is read is accepted");
+        require(!args.variant || !args.key_mask || std::count(columns.begin(), columns.end(), 0) == 0,
+                "a dense candidate ran without all keys");
         check_rows(rows, args.inactive);
     }
 

@@ -29,7 +29,8 @@ using namespace distile;
 namespace {
 
 /** The application's dense candidate: zeros. */
-int fill_zero(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+int fill_zero(void *, void *, const distile_run_args *args) {
+    const distile_tensor *const output = args->output;
     for (int32_t n = 0; n < output->batch; n++) {
         for (int32_t y = 0; y < output->height; y++) {
             for (int32_t x = 0; x < output->width; x++) {

@@ -4,6 +4,7 @@
 #include "allocations.h"
 #include "catch.h"
 #include "descriptors.h"
+#include "plain_attention.h"
 #include "temporary_folder.h"
 #include <algorithm>
 #include <atomic>
@@ -103,8 +104,9 @@ struct CountingAllocator {
     }
 };
 
-int fill_ones(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
-    std::fill_n(static_cast<float *>(output->data), int64_t{output->height} * output->stride_h, 1.0f);
+int fill_ones(void *, void *, const distile_run_args *args) {
+    const distile_tensor &output = *args->output;
+    std::fill_n(static_cast<float *>(output.data), int64_t{output.height} * output.stride_h, 1.0f);
     return 0;
 }
 
@@ -143,6 +145,8 @@ public:
         for (HeldMask &held : masks_) {
             held.mask.reset();
         }
+        rows_.mask.reset();
+        keys_.mask.reset();
         context_.reset();
         CHECK(allocator_.blocks == 0);
     }
@@ -157,6 +161,7 @@ public:
             create_kernel();
             return;
         }
+        create_scores();
         for (size_t i = 0; i < std::size(clearings); i++) {
             distile_planner_options options{};
             options.clearing = clearings[i];
@@ -183,6 +188,7 @@ public:
         use_algebra();
         use_planners();
         use_copies();
+        use_scores();
     }
 
     /** Everything that was computed. */
@@ -205,14 +211,28 @@ private:
             source.order = DISTILE_OHWI;
             return distile_weights_pack(kernel_.get(), &source, out);
         });
-        const distile_dense_candidate candidate{"mine", fill_ones, nullptr};
-        step("add_dense", [&] { return distile_kernel_add_dense(kernel_.get(), &candidate); });
-        step("add_time", [&] { return distile_kernel_add_time(kernel_.get(), "mine", 100, 50); });
+        add_candidate();
         step("load_times", [&] { return distile_kernel_load_times(kernel_.get(), times_.c_str()); });
         step("load_no_times", [&] {
             const distile_status status = distile_kernel_load_times(kernel_.get(), "/none");
             return status == DISTILE_ERROR_BAD_FILE ? DISTILE_OK : status;
         });
+    }
+
+    /** Scores by a dense candidate, because the code of the tests allocates. */
+    void create_scores() {
+        made("kernel", kernel_,
+             [&](distile_kernel **out) { return distile_kernel_create(context_.get(), &scores_.polykernel(), out); });
+        add_candidate();
+        for (HeldMask *held : {&rows_, &keys_}) {
+            made("mask", held->mask, [&](distile_mask **out) { return distile_mask_create(context_.get(), out); });
+        }
+    }
+
+    void add_candidate() {
+        const distile_dense_candidate candidate{"mine", fill_ones, nullptr};
+        step("add_dense", [&] { return distile_kernel_add_dense(kernel_.get(), &candidate); });
+        step("add_time", [&] { return distile_kernel_add_time(kernel_.get(), "mine", 100, 50); });
     }
 
     /** A step fails with OUT_OF_MEMORY exactly where an allocation failed, or goes on without; then it succeeds. */
@@ -358,6 +378,34 @@ private:
         }
     }
 
+    void use_scores() {
+        static const std::vector<uint8_t> every_key(height, 1);
+        set_mask("set_bytes", rows_, 1, [&](distile_mask *mask) {
+            return distile_mask_set_bytes(mask, bytes_.data(), 1, 1, width, width, width);
+        });
+        set_mask("set_bytes", keys_, 1, [&](distile_mask *mask) {
+            return distile_mask_set_bytes(mask, every_key.data(), 1, 1, height, height, height);
+        });
+        const distile_tensor query = distile_tokens_make(input_.data(), 1, width, scores_channels);
+        const distile_tensor key = distile_tokens_make(input_.data(), 1, height, scores_channels);
+        const distile_tensor output = distile_tensor_make(output_.data(), 1, scores_heads, width, height);
+        for (const char *variant : {static_cast<const char *>(nullptr), "mine"}) {
+            for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+                distile_run_args args{};
+                args.input = &query;
+                args.key = &key;
+                args.output = &output;
+                args.mask = rows_.mask.get();
+                args.key_mask = keys_.mask.get();
+                args.inactive = inactive;
+                args.variant = variant;
+                std::fill(output_.begin(), output_.end(), 7.0f);
+                step("run", [&] { return distile_run(kernel_.get(), &args); });
+                keep_sum(output_);
+            }
+        }
+    }
+
     void use_planners() {
         distile_mask *mask = masks_[0].mask.get();
         const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1, DISTILE_FLOAT32};
@@ -469,7 +517,9 @@ private:
     TemporaryFolder folder_;
     std::string times_;
     Context context_;
-    HeldMask masks_[18];
+    HeldMask masks_[18], rows_, keys_;
+    static constexpr int32_t scores_heads = 2, scores_channels = 8;
+    const PlainAttention scores_{scores_heads, scores_channels / scores_heads, DISTILE_SCORES};
     Kernel kernel_;
     Weights weights_;
     Planner planners_[std::size(clearings)];

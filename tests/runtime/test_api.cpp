@@ -234,8 +234,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     source.order = DISTILE_OIHW;
     distile_weights_source no_filter = source;
     no_filter.filter = nullptr;
-    const auto run_nothing = [](void *, void *, const distile_tensor *, const distile_tensor *,
-                                const distile_tensor *) { return 0; };
+    const auto run_nothing = [](void *, void *, const distile_run_args *) { return 0; };
     distile_kernel_info info{};
     const int32_t index = 0;
     uint8_t written = 0;
@@ -838,8 +837,7 @@ TEST_CASE("Of variants with equal times the first of the plan is taken", "[api]"
     distile_context_options options{};
     options.threads = 3;
     Call call(timed_kernel, options, 1, 20, 20);
-    const auto run_nothing = [](void *, void *, const distile_tensor *, const distile_tensor *,
-                                const distile_tensor *) { return 0; };
+    const auto run_nothing = [](void *, void *, const distile_run_args *) { return 0; };
     const distile_dense_candidate own{"own", run_nothing, nullptr};
     REQUIRE(distile_kernel_add_dense(call.kernel.get(), &own) == DISTILE_OK);
     // From the last to the first, so that the order of the rows decides nothing.
@@ -1318,10 +1316,8 @@ TEST_CASE("Packed weights do not need the PolyKernel that they were packed for",
 TEST_CASE("The message is that of the last call that failed", "[api]") {
     int code = 0;
     Call call;
-    const distile_dense_candidate candidate{"mine",
-                                            [](void *user, void *, const distile_tensor *, const distile_tensor *,
-                                               const distile_tensor *) { return *static_cast<int *>(user); },
-                                            &code};
+    const distile_dense_candidate candidate{
+        "mine", [](void *user, void *, const distile_run_args *) { return *static_cast<int *>(user); }, &code};
     REQUIRE(distile_kernel_add_dense(call.kernel.get(), &candidate) == DISTILE_OK);
     REQUIRE(distile_kernel_add_time(call.kernel.get(), "nobody", 1, 1) == DISTILE_ERROR_BAD_VALUE);
     const std::string message = call.message();
@@ -1358,14 +1354,14 @@ struct Ones {
     int calls = 0, code = 0;
     bool overlapped = false;
 
-    static int run(void *user, void *stream, const distile_tensor *, const distile_tensor *residual,
-                   const distile_tensor *output) {
+    static int run(void *user, void *stream, const distile_run_args *args) {
+        const distile_tensor *const output = args->output;
         auto *self = static_cast<Ones *>(user);
         if (stream) {
             return 77;  // A CPU has none.
         }
         self->calls++;
-        self->overlapped = self->overlapped || (residual && residual->data == output->data);
+        self->overlapped = self->overlapped || (args->residual && args->residual->data == output->data);
         if (self->code != 0) {
             return self->code;
         }

@@ -299,15 +299,14 @@ TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes 
                 session.run();
             }
             // A dense candidate of the application's writes into scratch memory, too.
-            const distile_dense_candidate dense{
-                "brought",
-                [](void *user, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
-                    auto *saw = static_cast<Seen *>(user);
-                    saw->outputs++;
-                    saw->foreign += !saw->allocator->owns(output->data);
-                    return 0;
-                },
-                &what};
+            const distile_dense_candidate dense{"brought",
+                                                [](void *user, void *, const distile_run_args *args) {
+                                                    auto *saw = static_cast<Seen *>(user);
+                                                    saw->outputs++;
+                                                    saw->foreign += !saw->allocator->owns(args->output->data);
+                                                    return 0;
+                                                },
+                                                &what};
             check(session.context, distile_kernel_add_dense(session.kernel.get(), &dense));
             session.run("brought");
         }

@@ -155,10 +155,8 @@ TEST_CASE("A kernel says what it computes", "[run]") {
             CHECK(variant.tile_w == due.tile_w);
             CHECK(variant.dense == due.dense);
         }
-        const distile_dense_candidate candidate{
-            "mine",
-            [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 0; },
-            nullptr};
+        const distile_dense_candidate candidate{"mine", [](void *, void *, const distile_run_args *) { return 0; },
+                                                nullptr};
         REQUIRE(distile_kernel_add_dense(kernel.get(), &candidate) == DISTILE_OK);
         REQUIRE(distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK);
         CHECK(info.num_variants == polykernel->num_variants + 1);
@@ -284,7 +282,8 @@ TEST_CASE("A dense candidate of the application's is copied in every storage typ
             Layer layer(dtype);
             const distile_dense_candidate candidate{
                 "ones",
-                [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+                [](void *, void *, const distile_run_args *args) {
+                    const distile_tensor *const output = args->output;
                     for (int64_t pixel = 0; pixel < output->width; pixel++) {
                         for (int64_t c = 0; c < output->channels; c++) {
                             const int64_t element = pixel * output->stride_w + c;

@@ -46,6 +46,66 @@ std::vector<TokenCall> calls(std::mt19937 &random) {
     return calls;
 }
 
+/** A dense candidate of the application's: the reference over all rows and keys. It says what is wrong with what it is
+ * given, beside the call's arguments. */
+struct Brought {
+    explicit Brought(const distile_polykernel &polykernel) : op(token_operator_of(polykernel.kind, polykernel.op)) {
+    }
+    void add_to(const Context &context, const Kernel &kernel, bool fastest) {
+        const distile_dense_candidate candidate{"brought", &Brought::run, this};
+        check(context, distile_kernel_add_dense(kernel.get(), &candidate));
+        check(context, distile_kernel_add_time(kernel.get(), "plain", 1, 100));
+        check(context, distile_kernel_add_time(kernel.get(), "brought", 1, fastest ? 1e-6 : 1e6));
+    }
+
+    static int run(void *user, void *stream, const distile_run_args *args) {
+        auto &self = *static_cast<Brought *>(user);
+        self.calls++;
+        const auto expect = [&](bool good, const char *what) {
+            if (!good) {
+                self.wrong += std::string(what) + "; ";
+            }
+        };
+        const distile_run_args &due = self.due;
+        const float usual = self.op.scores ? 1 / std::sqrt(static_cast<float>(self.op.head_dim)) : 0;
+        expect(!stream, "there is a stream");
+        expect(args->input == due.input && args->key == due.key && args->value == due.value, "what it reads");
+        expect(args->scale == (due.scale != 0 ? due.scale : usual), "the scale");
+        expect(!args->residual && !args->weights && !args->mask && !args->key_mask && !args->variant, "not null");
+        expect(args->inactive == 0 && args->store == 0, "the modes");
+        expect(std::count(args->reserved, args->reserved + 4, 0) == 4, "what is reserved");
+        const distile_tensor &output = *args->output, &asked = *due.output;
+        self.direct = output.data == asked.data;
+        expect(output.dtype == asked.dtype && output.batch == asked.batch && output.height == asked.height &&
+                   output.width == asked.width && output.channels == asked.channels,
+               "the output's shape");
+        if (self.code != 0) {
+            return self.code;
+        }
+        const TokenArgs all = {args->input, args->key, args->value, nullptr, args->scale};
+        const auto bytes = static_cast<int64_t>(distile_dtype_size(output.dtype));
+        for (int32_t n = 0; n < output.batch; n++) {
+            for (int32_t y = 0; y < output.height; y++) {
+                for (int32_t x = 0; x < output.width; x++) {
+                    const std::vector<TokenResult> row = reference_token_row(self.op, all, n, y, x);
+                    const int64_t first = n * output.stride_n + y * output.stride_h + x * output.stride_w;
+                    for (int32_t c = 0; c < output.channels; c++) {
+                        store_as(output.dtype, static_cast<float>(row[c].value),
+                                 static_cast<char *>(output.data) + (first + c) * bytes);
+                    }
+                }
+            }
+        }
+        return 0;
+    }
+
+    TokenOperator op;
+    distile_run_args due{};
+    int calls = 0, code = 0;
+    bool direct = false;
+    std::string wrong;
+};
+
 /** A call with all that it needs. Each refused argument changes one thing of it. */
 struct Fixture {
     explicit Fixture(const distile_polykernel &of)
@@ -67,6 +127,12 @@ struct Fixture {
     }
     void set(const Mask &mask, const std::vector<uint8_t> &bytes, int32_t batch, int32_t tokens) const {
         check(context, distile_mask_set_bytes(mask.get(), bytes.data(), batch, 1, tokens, tokens, tokens));
+    }
+    /** Leaves out one key of the last image. */
+    void leave_out_a_key() const {
+        std::vector<uint8_t> all_but_one(14, 1);
+        all_but_one[11] = 0;
+        set(keys, all_but_one, 2, 7);
     }
 
     /** Expects a status and a message for changed arguments, and that nothing is written. */
@@ -166,11 +232,6 @@ TEST_CASE("attention refuses what does not fit together", "[token_calls]") {
     const Weights packed = pack_weights(f.context, other, source);
     f.refuses(DISTILE_ERROR_BAD_VALUE, "takes no weights",
               [&](distile_run_args &args) { args.weights = packed.get(); });
-    const distile_dense_candidate candidate = {
-        "mine",
-        [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 0; },
-        nullptr};
-    CHECK(distile_kernel_add_dense(f.kernel.get(), &candidate) == DISTILE_ERROR_BAD_VALUE);
 }
 
 TEST_CASE("the products refuse what they do not take", "[token_calls]") {
@@ -222,4 +283,120 @@ TEST_CASE("operators with a filter take neither key nor value", "[token_calls]")
     refuses("takes no value,", [&](distile_run_args &changed) { changed.value = &input.view(); });
     refuses("takes no key mask,", [&](distile_run_args &changed) { changed.key_mask = mask.get(); });
     refuses("takes no scale,", [&](distile_run_args &changed) { changed.scale = 1; });
+}
+
+TEST_CASE("A dense candidate computes every row from every key, and the rows that are due become the output",
+          "[token_calls]") {
+    std::mt19937 random(2);
+    const PlainAttention attention(3, 4), causal(2, 4, true), halves(2, 4, false, DISTILE_FLOAT16),
+        scores(3, 4, DISTILE_SCORES), values(2, 4, DISTILE_VALUES), packed_scores(3, 4, DISTILE_SCORES, true),
+        packed_values(2, 4, DISTILE_VALUES, true);
+    const Context context = make_context();
+    for (const PlainAttention *plain :
+         {&attention, &causal, &halves, &scores, &values, &packed_scores, &packed_values}) {
+        const Kernel kernel = make_kernel(context, plain->polykernel());
+        Brought brought(plain->polykernel());
+        brought.add_to(context, kernel, true);
+        for (TokenCall call : calls(random)) {
+            const size_t keys = call.key_mask.size();
+            call.key_mask.assign(keys, 1);
+            const distile_store store = random() % 3 == 0 ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
+            const std::vector<uint8_t> rows = call.rows;
+            if (store == DISTILE_STORE_TILES) {
+                call.rows.assign(rows.size(), 1);  // They are all written.
+            }
+            const bool named = random() % 2 == 0;
+            CAPTURE(brought.op.scores, brought.op.values, call.batch, call.tokens, call.keys, keys, call.inactive,
+                    store, named);
+            const TokenTensors tensors(plain->polykernel(), call, random);
+            const Mask row_mask = make_mask(context), key_mask = make_mask(context);
+            check(context, distile_mask_set_bytes(row_mask.get(), rows.data(), call.batch, 1, call.tokens, call.tokens,
+                                                  call.tokens));
+            if (keys > 0) {
+                check(context, distile_mask_set_bytes(key_mask.get(), call.key_mask.data(), call.batch, 1, call.keys,
+                                                      call.keys, call.keys));
+            }
+            distile_run_args args = tensors.args(row_mask, key_mask);
+            args.store = store;
+            args.variant = named ? "brought" : nullptr;
+            brought.due = args;
+            brought.calls = 0;
+            const std::vector<uint32_t> before = tensors.output->snapshot();
+            REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
+            REQUIRE(brought.calls == 1);
+            REQUIRE(brought.wrong == "");
+            REQUIRE(tensors.difference(before) == "");
+            // Scratch memory only where rows are kept.
+            const bool all = std::count(call.rows.begin(), call.rows.end(), 1) == std::ptrdiff_t(call.rows.size());
+            REQUIRE(brought.direct == (all || call.inactive == DISTILE_ZERO));
+        }
+    }
+}
+
+TEST_CASE("A dense candidate is chosen by its times only where every key is active", "[token_calls]") {
+    const PlainAttention attention(2, 4), scores(2, 4, DISTILE_SCORES), values(2, 4, DISTILE_VALUES);
+    for (const PlainAttention *plain : {&attention, &scores, &values}) {
+        Fixture f(plain->polykernel());
+        Brought slow(plain->polykernel()), fast(plain->polykernel());
+        slow.add_to(f.context, f.kernel, false);
+        fast.due = slow.due = f.args;
+        const auto run = [&](int calls) {
+            fast.calls = 0;
+            REQUIRE(distile_run(f.kernel.get(), &f.args) == DISTILE_OK);
+            CHECK(fast.calls == calls);
+            CHECK(slow.calls == 0);
+            CHECK(fast.wrong == "");
+        };
+        run(0);
+        const distile_dense_candidate faster{"faster", &Brought::run, &fast};
+        REQUIRE(distile_kernel_add_dense(f.kernel.get(), &faster) == DISTILE_OK);
+        run(0);
+        REQUIRE(distile_kernel_add_time(f.kernel.get(), "faster", 12, 1e-6) == DISTILE_OK);
+        distile_choice choice{};
+        REQUIRE(distile_kernel_choose(f.kernel.get(), f.rows.get(), &choice) == DISTILE_OK);
+        CHECK(choice.variant == std::string("faster"));
+        CHECK(choice.dense == 1);
+        CHECK(choice.tiles == 12);
+        run(1);
+        f.args.key_mask = nullptr;
+        run(1);
+        f.args.key_mask = f.keys.get();
+        f.leave_out_a_key();
+        run(0);
+        f.set(f.keys, std::vector<uint8_t>(14, 1), 2, 7);
+        run(1);
+    }
+}
+
+TEST_CASE("A dense candidate that is named refuses a key mask that leaves keys out", "[token_calls]") {
+    const PlainAttention attention(2, 4), scores(2, 4, DISTILE_SCORES), values(2, 4, DISTILE_VALUES);
+    for (const PlainAttention *plain : {&attention, &scores, &values}) {
+        Fixture f(plain->polykernel());
+        Brought brought(plain->polykernel());
+        brought.add_to(f.context, f.kernel, true);
+        brought.due = f.args;
+        f.leave_out_a_key();
+        for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+            f.refuses(DISTILE_ERROR_BAD_VALUE,
+                      "distile_run: the dense candidate 'brought' of 'plain_attention' reads every key, but only 13 of "
+                      "14 are active",
+                      [&](distile_run_args &args) {
+                          args.variant = "brought";
+                          args.inactive = inactive;
+                      });
+        }
+        const auto before = f.tensors.output->snapshot();
+        CHECK(distile_run_variant(f.kernel.get(), 1, &f.args) == DISTILE_ERROR_BAD_VALUE);
+        CHECK(f.tensors.output->snapshot() == before);
+        CHECK(brought.calls == 0);
+        // Others take it, and the candidate takes all keys.
+        CHECK(distile_run_variant(f.kernel.get(), 0, &f.args) == DISTILE_OK);
+        f.set(f.keys, std::vector<uint8_t>(14, 1), 2, 7);
+        CHECK(distile_run_variant(f.kernel.get(), 1, &f.args) == DISTILE_OK);
+        CHECK(brought.calls == 1);
+        CHECK(brought.wrong == "");
+        brought.code = 42;
+        f.refuses(DISTILE_ERROR_KERNEL, "'brought' of 'plain_attention' failed with code 42",
+                  [](distile_run_args &args) { args.variant = "brought"; });
+    }
 }

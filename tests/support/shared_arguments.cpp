@@ -20,7 +20,7 @@ constexpr int32_t images = 2, rows = 6, columns = 7;
 constexpr int32_t beyond = 65536; /**< One more than any extent may be. */
 constexpr int64_t most64 = std::numeric_limits<int64_t>::max(), least64 = std::numeric_limits<int64_t>::min();
 
-int run_nothing(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) {
+int run_nothing(void *, void *, const distile_run_args *) {
     return 0;
 }
 

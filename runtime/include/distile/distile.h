@@ -337,23 +337,34 @@ DISTILE_API distile_status distile_kernel_load_times(distile_kernel *kernel, con
 DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
                                                    double microseconds);
 
+struct distile_run_args;
+
 /** The application's own dense implementation of the same operator, for instance from oneDNN or cuDNN. `run` computes
- * every output pixel, including epilogue and residual, for tensors of any shape, and returns 0 for success. Any other
- * code ends the call with KERNEL, and the message reports the code. On a GPU, `run` enqueues its work on `stream`, a
- * CUstream, with the GPU's context current, and does not wait; on a CPU `stream` is null. The residual is null for
- * operators without one and never overlaps the output. Must not throw. */
+ * every output pixel from the whole input, including epilogue and residual, or every row from every key, for tensors of
+ * any shape, and returns 0 for success. Any other code ends the call with KERNEL, and the message reports the code. On
+ * a GPU, `run` enqueues its work on `stream`, a CUstream, with the GPU's context current, and does not wait; on a CPU
+ * `stream` is null. Must not throw.
+ *
+ * The arguments are the call's, valid until `run` returns, but for these: `output` may be scratch memory of the same
+ * shape and type with other strides; masks, weights and `variant` are null; `inactive` and `store` are 0; `scale` is
+ * the factor itself for operators that compute scores. The residual never overlaps the output. */
 typedef struct distile_dense_candidate {
     const char *name; /**< The variant's name in choices, traces and time tables. Copied. */
-    int (*run)(void *user, void *stream, const distile_tensor *input, const distile_tensor *residual,
-               const distile_tensor *output);
+    int (*run)(void *user, void *stream, const struct distile_run_args *args);
     void *user; /**< Must outlive the kernel. */
 } distile_dense_candidate;
 
 /** Adds a dense candidate to the kernel's variants. The dispatcher takes it when the time table says that it is
- * fastest, so give it times (its tiles are output pixels). distile_run stays exact: unless every pixel is active, the
- * candidate writes to scratch memory and the runtime copies the active pixels or, in mode DISTILE_ZERO, zeros the
- * others. Errors: NULL_POINTER, BAD_VALUE (the name is taken, or the operator reads a key or a value), OUT_OF_MEMORY.
- */
+ * fastest, so give it times (its tiles are output pixels, or rows). distile_run stays exact: unless every pixel is
+ * active, the candidate writes to scratch memory and the runtime copies the active pixels or, in mode DISTILE_ZERO,
+ * zeros the others.
+ *
+ * A candidate reads every key, so it takes no part in the choice if the key mask leaves keys out, and a call that names
+ * it fails. Only where the host knows the key mask's count can it tell: to choose on a GPU, it waits once per key mask
+ * if the candidate would be fastest, and leaves the candidate out during a graph capture and for a key mask that a
+ * graph sets. A call that names a candidate never waits, so on a GPU its key mask must be null.
+ *
+ * Errors: NULL_POINTER, BAD_VALUE (the name is taken), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate);
 
 /* ---- Weights ------------------------------------------------------------------------------ */
@@ -434,7 +445,8 @@ typedef struct distile_run_args {
     /** Tokens of the input's batch and of equal lengths: both are required by attention, the key by scores, and the
      * value by products with values; else null. `weights` is null for all of these. */
     const distile_tensor *key, *value;
-    /** The active keys, [batch, 1, key tokens]; null: every key. Rows of an image without an active key become 0. */
+    /** The active keys, [batch, 1, key tokens]; null: every key. Rows of an image without an active key become 0.
+     * Dense candidates need every key (distile_kernel_add_dense). */
     distile_mask *key_mask;
     float scale;         /**< Factor of the scores; 0: 1 / sqrt(head_dim). 0 for operators without scores. */
     int64_t reserved[4]; /**< 0 */
@@ -453,8 +465,8 @@ DISTILE_API distile_status distile_run(distile_kernel *kernel, const distile_run
  * is out of range. */
 DISTILE_API distile_status distile_run_variant(distile_kernel *kernel, int32_t index, const distile_run_args *args);
 
-/** Reports which variant distile_run would choose for a mask and the time that the table predicts; runs nothing. Waits
- * on a GPU. Errors: NULL_POINTER, BAD_MASK, CAPTURING, OUT_OF_MEMORY. */
+/** Reports which variant distile_run would choose for a mask, if every key is active, and the time that the table
+ * predicts; runs nothing. Waits on a GPU. Errors: NULL_POINTER, BAD_MASK, CAPTURING, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask, distile_choice *choice);
 
 #ifdef __cplusplus

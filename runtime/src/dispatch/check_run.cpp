@@ -222,4 +222,26 @@ distile_status check_run(const distile_kernel &kernel, const char *call, const d
                : check_same_shape(context, call, args.mask->shape, {args.output->batch, 1, args.output->width});
 }
 
+distile_status check_named(const distile_kernel &kernel, const char *call, const distile_run_args &args,
+                           int32_t variant) {
+    if (!kernel.is_external(variant) || !args.key_mask) {
+        return DISTILE_OK;
+    }
+    const char *const name = kernel.variants[variant].name;
+    if (!args.key_mask->counts_on_host()) {
+        return fail(&kernel.context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: the dense candidate '%s' of '%s' reads every key, but the host does not know how many are "
+                    "active; give no key mask, or let the dispatcher choose",
+                    call, name, kernel.polykernel.name);
+    }
+    const int64_t keys = args.key_mask->shape.num_pixels(), active = args.key_mask->active_pixels();
+    if (active == keys) {
+        return DISTILE_OK;
+    }
+    return fail(&kernel.context, DISTILE_ERROR_BAD_VALUE,
+                "%s: the dense candidate '%s' of '%s' reads every key, but only %lld of %lld are active; name another "
+                "variant, or let the dispatcher choose",
+                call, name, kernel.polykernel.name, static_cast<long long>(active), static_cast<long long>(keys));
+}
+
 }  // namespace distile

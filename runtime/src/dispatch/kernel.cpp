@@ -124,7 +124,16 @@ distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) con
     return choice_of(variant, mask.active_pixels(), tiles);
 }
 
-distile_choice distile_kernel::choose(distile_mask &mask) {
+bool distile_kernel::has_every_key(distile_mask *key_mask) const {
+    if (!key_mask) {
+        return true;
+    }
+    // A graph takes any key mask that it finds when it is launched.
+    return !context.device->is_capturing() && !context.device->chooses_for(*key_mask) &&
+           key_mask->active_pixels() == key_mask->shape.num_pixels();
+}
+
+distile_choice distile_kernel::choose(distile_mask &mask, distile_mask *key_mask) {
     // Count all granularities at once, so a GPU makes us wait only once.
     mask.count(granularities_.data(), static_cast<int32_t>(granularities_.size()), tiles_.data());
     int32_t best = 0;
@@ -136,6 +145,10 @@ distile_choice distile_kernel::choose(distile_mask &mask) {
         const int64_t tiles = variant.dense ? num_tiles(mask.shape, {variant.tile_h, variant.tile_w}) : *counted++;
         const Cost cost = cost_of(timed(i), tiles);
         if (i == 0 || is_better(cost, best_cost)) {
+            // The candidates come last, so they share one answer; it may take a wait, so only the fastest asks.
+            if (is_external(i) && !has_every_key(key_mask)) {
+                break;
+            }
             best = i;
             best_tiles = tiles;
             best_cost = cost;

@@ -28,8 +28,9 @@ struct distile_kernel {
     distile_kernel(distile_context &given, const distile_polykernel &of);
 
     /** The fastest variant for a mask according to the time table. Without times, the one that computes the fewest
-     * pixels; ties go to a dense one, then to the first. */
-    distile_choice choose(distile_mask &mask);
+     * pixels; ties go to a dense one, then to the first. The application's candidates take part if every key is active:
+     * `key_mask` is null or has them all. */
+    distile_choice choose(distile_mask &mask, distile_mask *key_mask);
     /** The same for a mask whose counts only the device knows. If several variants are possible, the device will
      * choose, and the index is -1. */
     distile_choice choose_on_device(const distile_mask &mask);
@@ -46,6 +47,10 @@ struct distile_kernel {
     /** The index of the named variant; -1 if there is none. */
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);
+    /** Whether a variant is a candidate of the application's. */
+    bool is_external(int32_t variant) const {
+        return variant >= polykernel.num_variants;
+    }
     void set_times(std::vector<distile_time_point> points);
     /** Adds a point for the kernel's number of threads. Before the first, copies the points that the variant has by
      * those of other numbers, scaled to agree with it. */
@@ -67,6 +72,9 @@ struct distile_kernel {
     std::unique_ptr<distile::DeviceChooser> chooser; /**< Made when the device first chooses. */
 
 private:
+    /** Whether the host may know that every key is active, for longer than a graph that is being captured. May wait. */
+    bool has_every_key(distile_mask *key_mask) const;
+
     struct FullMask {
         std::unique_ptr<distile_mask> mask;
         bool captured; /**< A graph reads its lists, so they must not change. */

@@ -129,10 +129,14 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
                             kernel->polykernel.name, args->variant);
             }
         }
+        const distile_status allowed = named >= 0 ? check_named(*kernel, call, *args, named) : DISTILE_OK;
+        if (allowed != DISTILE_OK) {
+            return allowed;
+        }
         distile_mask &mask = *args->mask;
         distile_choice choice = named >= 0                           ? kernel->describe(named, mask)
                                 : context->device->chooses_for(mask) ? kernel->choose_on_device(mask)
-                                                                     : kernel->choose(mask);
+                                                                     : kernel->choose(mask, args->key_mask);
         if (!context->options.trace) {
             return run_variant(*kernel, call, *args, choice);
         }
@@ -325,11 +329,6 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
     if (status != DISTILE_OK) {
         return status;
     }
-    if (kernel->kind.tokens) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "%s: '%s' reads a key or a value, which dense candidates do not get", call,
-                    kernel->polykernel.name);
-    }
     if (kernel->find(candidate->name) >= 0) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,
                     kernel->polykernel.name, candidate->name);
@@ -351,7 +350,7 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
     }
     const distile_status status = check_mask(context, call, mask);
     return status != DISTILE_OK ? status : guarded(context, [&] {
-        *choice = kernel->choose(*mask);
+        *choice = kernel->choose(*mask, nullptr);
         return DISTILE_OK;
     });
 }

@@ -111,12 +111,16 @@ const uint32_t *starts_of(distile_mask &mask) {
     return reinterpret_cast<const uint32_t *>(mask.cumulative_lengths());
 }
 
+/** The factor of the scores; 0 for operators without. */
+float scale_of(const distile_kernel &kernel, const distile_run_args &args) {
+    return args.scale != 0 || !kernel.kind.tokens ? args.scale : kernel.kind.tokens->scale(kernel.polykernel.op);
+}
+
 /** Adds the rows of each image, and the keys and their factor, to the call of an operator that reads a key or a value.
  */
 void add_keys(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
               distile_kernel_call &call) {
-    const float usual_scale = kernel.kind.tokens->scale(kernel.polykernel.op);
-    call.scale = args.scale != 0 ? args.scale : usual_scale;
+    call.scale = scale_of(kernel, args);
     call.row_starts = starts_of(mask_of(kernel, variant, args));
     if (args.key_mask) {
         const TileList keys = args.key_mask->list({1, 1}, {0, args.key_mask->shape.width, 0, 1});
@@ -248,6 +252,22 @@ distile_status run_possible(distile_kernel &kernel, const char *call, const dist
     return make_calls(kernel, call, args, calls, zero_scores(kernel, args, args.inactive == DISTILE_ZERO));
 }
 
+/** Copies `from`, unless null, to the pixels of the output that are active in the mask; with `zero`, zeros the others.
+ * The heads of scores share a mask of height 1; all other outputs have its height. */
+void update_output(distile_kernel &kernel, const distile_run_args &args, const distile_tensor *from, bool zero) {
+    const int32_t height = args.mask->shape.height;
+    const auto part_of = [height](const distile_tensor &tensor, int32_t first) {
+        distile_tensor part = without_border(tensor);
+        part.data = static_cast<char *>(part.data) + first * part.stride_h * element_bytes(part.dtype);
+        part.height = height;
+        return part;
+    };
+    for (int32_t first = 0; first < args.output->height; first += height) {
+        const distile_tensor source = from ? part_of(*from, first) : distile_tensor{};
+        kernel.context.device->update_pixels(args.mask, part_of(*args.output, first), from ? &source : nullptr, zero);
+    }
+}
+
 /** Runs one of the application's dense candidates. */
 distile_status run_candidate(distile_kernel &kernel, const char *call, const distile_run_args &args,
                              const distile_choice &choice) {
@@ -266,13 +286,22 @@ distile_status run_candidate(distile_kernel &kernel, const char *call, const dis
         memory = device.take_scratch(static_cast<size_t>(result.batch * result.stride_n * element_bytes(output.dtype)));
         result.data = memory.get();
     }
+    distile_run_args whole{};
+    whole.input = args.input;
+    whole.residual = args.residual;
+    whole.output = &result;
+    whole.key = args.key;
+    whole.value = args.value;
+    whole.scale = scale_of(kernel, args);
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
-    const int code = variant.external.run(variant.external.user, device.stream(), args.input, args.residual, &result);
+    const int code = variant.external.run(variant.external.user, device.stream(), &whole);
     if (code != 0) {
         return fail_variant(kernel, call, variant.name, {code, DISTILE_ERROR_KERNEL, 0});
     }
-    if (!direct || zero) {
-        device.update_pixels(every_pixel ? nullptr : args.mask, output, direct ? nullptr : &result, zero);
+    if (every_pixel && !direct) {
+        device.update_pixels(nullptr, output, &result, false);
+    } else if (!every_pixel) {
+        update_output(kernel, args, direct ? nullptr : &result, zero);
     }
     const Zeros zeros = zeros_of(args);
     if (zero && zeros.byte != 0) {
@@ -288,8 +317,8 @@ distile_status run_variant(distile_kernel &kernel, const char *call, const disti
     if (choice.variant_index < 0) {
         return run_possible(kernel, call, args);
     }
-    return kernel.variants[choice.variant_index].external.run ? run_candidate(kernel, call, args, choice)
-                                                              : run_own(kernel, call, args, choice);
+    return kernel.is_external(choice.variant_index) ? run_candidate(kernel, call, args, choice)
+                                                    : run_own(kernel, call, args, choice);
 }
 
 }  // namespace distile
