@@ -19,31 +19,33 @@ inline const std::vector<const char *> &tensor_core_knobs() {
     return knobs;
 }
 
-/** Fitted to 5620 times of 99 variants of convolutions and linear layers in TF32, 16 bits and 8 bits on an H200. */
 struct TensorCoreCosts {
-    static constexpr double sm90_rate = .7, sm80_rate = .6; /**< Of what the tensor cores can do. */
-    static constexpr double row_bytes = 80;     /**< Of gathered rows that a multiprocessor copies in a cycle. */
-    static constexpr double l2_bytes = 128;     /**< Of rows and weights that reach it in a cycle. */
-    static constexpr double l2_latencies = 4.5; /**< From the copy of a step to its multiplication. */
-    static constexpr double start_us = 2;       /**< Of a call, besides an empty launch: to list the pixels. */
-    static constexpr double wave_us = 1.7;      /**< To fill the pipeline, and to store the sums. */
-    static constexpr double cluster_us = 1.3;   /**< For the blocks of a cluster to add their sums, in each wave. */
-    /** For blocks that share the last items to add their sums, and of so many sums of a block. */
-    static constexpr double sharing_us = 4.2, sums_us = 5.3, sums = 128 * 256;
-    /** Of the multiprocessors that larger clusters can have: a cluster lies in one part of the chip. */
-    static constexpr double in_clusters = .94;
+    double rate;         /**< Of what the tensor cores can do. */
+    double row_bytes;    /**< Of gathered rows that a multiprocessor copies in a cycle. */
+    double l2_bytes;     /**< Of rows and weights that reach it in a cycle. */
+    double l2_latencies; /**< From the copy of a step to its multiplication. */
+    double start_us;     /**< Of a call, besides an empty launch: to list the pixels. */
 };
+/** Fitted to 5620 times of 99 variants of convolutions and linear layers in TF32, 16 bits and 8 bits on an H200. */
+constexpr TensorCoreCosts sm90_costs = {.7, 80, 128, 4.5, 2};
+/** Fitted to earlier code on an H200, but for the rate. */
+constexpr TensorCoreCosts sm80_costs = {.6, 40, 64, 6, 1.4};
+constexpr double wave_us = 1.7;    /**< To fill the pipeline, and to store the sums. */
+constexpr double cluster_us = 1.3; /**< For the blocks of a cluster to add their sums, in each wave. */
+/** For blocks that share the last items to add their sums, and for so many sums of a block. */
+constexpr double sharing_us = 4.2, sums_us = 5.3, sums = 128 * 256;
+/** Of the multiprocessors that larger clusters can have: a cluster lies in one part of the chip. */
+constexpr double in_clusters = .94;
 
 template<typename Sink>
 void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    using Costs = TensorCoreCosts;
     const std::array<int, 16> &values = knobs.values;
     const int tile_h = values[0], tile_w = values[1], stages = values[4], splits = values[5];
     const bool balanced = values[6] != 0;
     const double block_pixels = values[2], block_channels = values[3];
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
-    const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
+    const TensorCoreCosts &costs = *problem.tensor_cores == TensorCores::Sm90 ? sm90_costs : sm80_costs;
     const TensorCoreBlock block = tensor_core_block(
         *problem.tensor_cores,
         {{"block_pixels", values[2]}, {"block_channels", values[3]}, {"stages", stages}, {"splits", splits}},
@@ -56,7 +58,7 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
     const double items = std::ceil(pixels / block_pixels) * std::ceil(problem.out_channels / block_channels);
     const double elements = static_cast<double>(problem.kernel_h) * problem.kernel_w * problem.in_channels;
     const double steps = std::ceil(std::ceil(elements * problem.bytes_per_element / 128) / splits);
-    const double usable = splits > 2 ? Costs::in_clusters : 1;
+    const double usable = splits > 2 ? in_clusters : 1;
     const double room = resident * multiprocessors * usable / splits;
     // A cluster for which there is no room loses as much as it lacks.
     const double clusters = room < 1 ? room : std::floor(room);
@@ -65,7 +67,7 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
     // The steps that follow each other in a block, and those of a multiprocessor. In the last wave, often the only one,
     // it has fewer blocks; or all share that wave and the one before, where this saves more than it costs.
     double depth = full_waves * steps, block_steps = full_waves * resident * steps;
-    double exchange_us = splits > 1 ? waves * Costs::cluster_us : 0;
+    double exchange_us = splits > 1 ? waves * cluster_us : 0;
     if (balanced && last_items > 0 && (clusters - last_items) * steps > tensor_core::sharing_steps * clusters) {
         const double whole_waves = std::max(0.0, full_waves - 1), left = items - whole_waves * clusters;
         const double sharers =
@@ -73,7 +75,7 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
         const double share = std::ceil(left * steps / sharers);
         depth = whole_waves * steps + share;
         block_steps = whole_waves * resident * steps + std::min(resident, std::ceil(sharers / multiprocessors)) * share;
-        exchange_us = Costs::sharing_us + Costs::sums_us * block_pixels * block_channels / Costs::sums;
+        exchange_us = sharing_us + sums_us * block_pixels * block_channels / sums;
     } else if (last_items > 0) {
         depth += steps;
         block_steps += std::min(resident, std::ceil(last_items * splits / multiprocessors)) * steps;
@@ -87,19 +89,18 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
                      : problem.bytes_per_element == 2 ? device.tensor16_per_cycle
                                                       : 2 * device.tensor16_per_cycle;
     const double multiply_adds = block_pixels * block_channels * 128 / problem.bytes_per_element;
-    sink.time("multiply", block_steps * multiply_adds /
-                              (std::max(1, rate) * (sm90 ? Costs::sm90_rate : Costs::sm80_rate)) * us_per_cycle);
+    sink.time("multiply", block_steps * multiply_adds / (std::max(1, rate) * costs.rate) * us_per_cycle);
     const double row_bytes = block_pixels * 128, step_bytes = row_bytes + block_channels * 128;
-    sink.time("rows", block_steps * row_bytes / Costs::row_bytes * us_per_cycle);
-    sink.time("L2", block_steps * step_bytes / Costs::l2_bytes * us_per_cycle);
+    sink.time("rows", block_steps * row_bytes / costs.row_bytes * us_per_cycle);
+    sink.time("L2", block_steps * step_bytes / costs.l2_bytes * us_per_cycle);
     // Every 64 rows read the weights again.
     const double read_bytes = row_bytes + std::ceil(block_pixels / 64) * block_channels * 128;
     sink.time("shared", block_steps * (step_bytes + read_bytes) / (fast.gb_per_s * 1e3));
-    sink.time("latency", depth * Costs::l2_latencies * l2.latency_ns * 1e-3 / stages);
+    sink.time("latency", depth * costs.l2_latencies * l2.latency_ns * 1e-3 / stages);
     const double unique = input_footprint(workload, tile_h, tile_w, pixels) +
                           (elements + pixels) * problem.out_channels * problem.bytes_per_element;
     sink.time("global", unique / (dram.gb_per_s * 1e3));
-    sink.launches(device.launch_us + Costs::start_us + waves * Costs::wave_us + exchange_us);
+    sink.launches(device.launch_us + costs.start_us + waves * wave_us + exchange_us);
 
     sink.count("items", items);
     sink.count("steps", steps);
