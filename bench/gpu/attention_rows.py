@@ -77,8 +77,8 @@ class Ours:
         self.dense = DENSE(run)
         self.require(self.library.attention_side_link(self.side, LINKED, self.dense) == 0)
 
-    def add_time(self, microseconds):
-        self.require(self.library.attention_side_add_time(self.side, LINKED, microseconds) == 0)
+    def add_time(self, variant, rows, microseconds):
+        self.require(self.library.attention_side_add_time(self.side, variant, rows, microseconds) == 0)
 
     def set(self, rows, keys):
         self.require(self.library.attention_side_set(
@@ -112,7 +112,8 @@ def load(path):
     for name, result, arguments in (
             ("open", pointer, [text, pointer] + [integer] * 5 + [pointer] * 4), ("close", None, [pointer]),
             ("load_times", ctypes.c_int, [pointer, text]), ("link", ctypes.c_int, [pointer, text, DENSE]),
-            ("add_time", ctypes.c_int, [pointer, text, ctypes.c_double]), ("set", ctypes.c_int, [pointer] * 3),
+            ("add_time", ctypes.c_int, [pointer, text, ctypes.c_int64, ctypes.c_double]),
+            ("set", ctypes.c_int, [pointer] * 3),
             ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]), ("message", text, [])):
         function = getattr(library, "attention_side_" + name)
         function.restype, function.argtypes = result, arguments
@@ -350,8 +351,13 @@ def measure(row, shape, densities, options, library):
         # chooses as the graph is captured, because it knows by then how many rows are active: of a call that names a
         # variant it knows nothing, so all rows would be copied.
         linked.set(problem.rows, None)
-        linked.add_time(1e-3)
-        linked.add_time(in_turns({"dense": Graph(stream, lambda: linked.run(None))}, options.rounds)["dense"])
+        all_rows = problem.batch * problem.tokens
+        linked.add_time(LINKED, all_rows, 1e-3)
+        times = in_turns({"dense": Graph(stream, lambda: linked.run(None)), "kernels": graphs["kernels"]},
+                         options.rounds)
+        linked.add_time(LINKED, all_rows, times["dense"])
+        # Without times ours would take no part.
+        linked.add_time(variant, int(problem.rows.sum()), times["kernels"])
         linked_variant, row["linked_max_rel_err"] = choose(linked)
         row["linked_variant"] = linked_variant.decode()
         graphs["linked"] = Graph(stream, lambda: linked.run(None))

@@ -131,11 +131,10 @@ int attention_side_link(attention_side *side, const char *name, attention_side_d
     }
 }
 
-/** Tells the dispatcher how long a dense candidate takes for all rows. */
-int attention_side_add_time(attention_side *side, const char *name, double microseconds) {
+/** Tells the dispatcher how long a variant takes for so many rows of all images. */
+int attention_side_add_time(attention_side *side, const char *variant, int64_t rows, double microseconds) {
     try {
-        const int64_t rows = int64_t{side->output.batch} * side->output.width;
-        check(side->context, distile_kernel_add_time(side->kernel.get(), name, rows, microseconds));
+        check(side->context, distile_kernel_add_time(side->kernel.get(), variant, rows, microseconds));
         return 0;
     } catch (const std::exception &error) {
         message() = error.what();
