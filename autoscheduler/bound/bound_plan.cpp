@@ -4,7 +4,6 @@
 #include "greedy.h"
 #include "rank.h"
 #include "tensor_core.h"
-#include "tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 
@@ -45,19 +44,6 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
         }
     }
     return candidates;
-}
-
-/** What it costs to launch a kernel that has nothing to do, between others in a graph on an H100. */
-constexpr double idle_launch_us = 2.3;
-
-/** Whether variants are in one kernel where the GPU chooses. It launches every kernel. */
-bool share_kernel(const Problem &problem, const Theta &left, const Theta &right) {
-    const auto kernel_of = [&](const Theta &theta) {
-        const bool quantized = problem.bytes_per_element == 1;
-        return std::pair(value_of(theta, "splits") > 1,
-                         tensor_core_block(*problem.tensor_cores, theta, quantized).per_multiprocessor);
-    };
-    return kernel_of(left) == kernel_of(right);
 }
 
 /** Up to `most` candidates that together have the least mean ratio to the best of each bucket, each at least a percent
@@ -164,18 +150,11 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     Plan plan = make_plan(name, op, get_backend(device.backend), code);
     plan.profiled_device = "none: the bound for a " + device.name;
     const std::vector<double> densities = {.02, .05, .1, .2, .35, .5, .75};
-    const Theta dense = choose(best_of(workload, {1}, 20), 1).front();
-    std::vector<Candidate> candidates = best_of(workload, densities, 100);
-    for (Candidate &candidate : candidates) {
-        const bool together = !workload.problem.tensor_cores || share_kernel(workload.problem, candidate.theta, dense);
-        for (double &us : candidate.us) {
-            us += together ? 0 : idle_launch_us;
-        }
-    }
-    for (const Theta &theta : choose(candidates, masked)) {
+    for (const Theta &theta : choose(best_of(workload, densities, 100), masked)) {
         add_variant(plan, "masked_" + std::to_string(plan.variants.size() + 1), theta, false);
     }
-    add_variant(plan, "dense", dense, true);
+    const std::vector<Theta> dense = choose(best_of(workload, {1}, 20), 1);
+    add_variant(plan, "dense", dense.front(), true);
     for (const int threads : bound_backend(device.backend).plan_threads) {
         workload.threads = threads;
         for (const PlanVariant &variant : plan.variants) {
