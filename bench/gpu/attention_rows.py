@@ -347,9 +347,8 @@ def measure(row, shape, densities, options, library):
             with torch.cuda.stream(torch.cuda.ExternalStream(given)):
                 problem.dense_into(backend, address)
         linked.link(dense)
-        # Its time for these rows, with the copy of the active ones if there are others, and for every key. The host
-        # chooses as the graph is captured, because it knows by then how many rows are active: of a call that names a
-        # variant it knows nothing, so all rows would be copied.
+        # The candidate's time for these rows, with the copy of the active ones if there are others. Calls name no
+        # variant: only the host's choice reads how many rows are active, and if all are, nothing is copied.
         linked.set(problem.rows, None)
         all_rows = problem.batch * problem.tokens
         linked.add_time(LINKED, all_rows, 1e-3)

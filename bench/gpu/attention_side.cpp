@@ -54,6 +54,17 @@ distile_tensor tokens_of(void *data, int32_t dtype, int32_t batch, int32_t token
     return tensor;
 }
 
+/** Runs what may throw; 0 for success. */
+template<typename Body> int guarded(const Body &body) {
+    try {
+        body();
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -106,13 +117,7 @@ void attention_side_close(attention_side *side) {
 
 /** Takes the times of a file that `distile profile` wrote. */
 int attention_side_load_times(attention_side *side, const char *path) {
-    try {
-        check(side->context, distile_kernel_load_times(side->kernel.get(), path));
-        return 0;
-    } catch (const std::exception &error) {
-        message() = error.what();
-        return 1;
-    }
+    return guarded([&] { check(side->context, distile_kernel_load_times(side->kernel.get(), path)); });
 }
 
 /** Adds a dense candidate, whose output is contiguous. */
@@ -122,29 +127,18 @@ int attention_side_link(attention_side *side, const char *name, attention_side_d
     };
     const distile_dense_candidate candidate{name, run, side};
     side->dense = dense;
-    try {
-        check(side->context, distile_kernel_add_dense(side->kernel.get(), &candidate));
-        return 0;
-    } catch (const std::exception &error) {
-        message() = error.what();
-        return 1;
-    }
+    return guarded([&] { check(side->context, distile_kernel_add_dense(side->kernel.get(), &candidate)); });
 }
 
 /** Tells the dispatcher how long a variant takes for so many rows of all images. */
 int attention_side_add_time(attention_side *side, const char *variant, int64_t rows, double microseconds) {
-    try {
-        check(side->context, distile_kernel_add_time(side->kernel.get(), variant, rows, microseconds));
-        return 0;
-    } catch (const std::exception &error) {
-        message() = error.what();
-        return 1;
-    }
+    return guarded(
+        [&] { check(side->context, distile_kernel_add_time(side->kernel.get(), variant, rows, microseconds)); });
 }
 
 /** Sets the masks from bytes [batch, tokens]; without `keys`, every key is active. */
 int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t *keys) {
-    try {
+    return guarded([&] {
         const auto set = [&](const Mask &mask, const uint8_t *bytes, const distile_tensor &of) {
             check(side->context, distile_mask_set_bytes(mask.get(), bytes, of.batch, 1, of.width, of.width, of.width));
         };
@@ -153,11 +147,7 @@ int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t 
         if (keys) {
             set(side->key_mask, keys, side->key);
         }
-        return 0;
-    } catch (const std::exception &error) {
-        message() = error.what();
-        return 1;
-    }
+    });
 }
 
 /** Inactive rows keep what they hold. If `variant` is null, the host chooses, which waits. */
@@ -170,13 +160,7 @@ int attention_side_run(attention_side *side, const char *variant) {
     args.mask = side->row_mask.get();
     args.key_mask = side->has_key_mask ? side->key_mask.get() : nullptr;
     args.variant = variant;
-    try {
-        check(side->context, distile_run(side->kernel.get(), &args));
-        return 0;
-    } catch (const std::exception &error) {
-        message() = error.what();
-        return 1;
-    }
+    return guarded([&] { check(side->context, distile_run(side->kernel.get(), &args)); });
 }
 
 /** Makes the call with the variant that the host chooses for the masks, and returns its name; null for an error. Waits.

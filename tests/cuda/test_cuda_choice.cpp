@@ -3,6 +3,7 @@
 #include "cuda_setup.h"
 #include "every_polykernel.h"
 #include "mask_families.h"
+#include "plain_attention.h"
 #include "tensor_core_operator.h"
 #include "tiles.h"
 #include <array>
@@ -41,7 +42,7 @@ distile_status last_choice(const Setup &setup, int32_t number, distile_choice &c
     return distile_cuda_last_choice(setup.kernel.get(), &choice);
 }
 
-/** Attention of 2 heads of 8 channels over 6 tokens, whose code does nothing. */
+/** Attention of 4 heads of 4 channels over 6 tokens, whose code does nothing. */
 struct Attention {
     Attention()
         : context(make_cuda_context({}, tracing(traced))), kernel(make_kernel(context, describe())),
@@ -63,15 +64,8 @@ struct Attention {
         check(context, distile_kernel_add_time(kernel.get(), "mine", 6, 3));
     }
     const distile_polykernel &describe() {
-        polykernel.version = DISTILE_POLYKERNEL_VERSION;
-        polykernel.name = "attention_operator";
-        polykernel.kind = DISTILE_MASKED_ATTENTION;
-        polykernel.op = &attention;
-        polykernel.num_operands = static_cast<int32_t>(operands.size());
-        polykernel.operands = operands.data();
         polykernel.device = DISTILE_CUDA;
         polykernel.features = "sm_80";
-        polykernel.num_variants = 1;
         polykernel.variants = &variant;
         return polykernel;
     }
@@ -87,13 +81,9 @@ struct Attention {
         return count_fake("cuStreamSynchronize") - waits;
     }
 
-    distile_attention attention = {2, 8, 0};
-    std::array<distile_operand, 4> operands = {{{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, 16},
-                                                {DISTILE_ROLE_KEY, DISTILE_FLOAT32, 16},
-                                                {DISTILE_ROLE_VALUE, DISTILE_FLOAT32, 16},
-                                                {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, 16}}};
+    const PlainAttention plain{4, 4};
     distile_variant variant = {"own", 1, 1, 0, nullptr, [](const distile_kernel_call *) { return 0; }, {}, 0, 0};
-    distile_polykernel polykernel{};
+    distile_polykernel polykernel = plain.polykernel();
     distile_choice traced{};
     Context context;
     Kernel kernel;

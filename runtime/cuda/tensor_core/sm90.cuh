@@ -259,7 +259,6 @@ private:
         const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
         const InputCopies<Op> input(a);
         Turn turn;
-        uint32_t stage = 0;  // That of the turn, for uniform registers.
         typename Work::Walk walk(work);
         Lookup lookup{*this};
         lookup.fetch(walk);
@@ -280,12 +279,12 @@ private:
             Reduction place(8 * segment.begin + static_cast<int32_t>(piece));
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
-                const uint32_t barrier = filled + stage * 8;
-                wait(emptied + stage * 8, turn.parity ^ 1);
+                const uint32_t barrier = filled + turn.stage * 8;
+                wait(emptied + turn.stage * 8, turn.parity ^ 1);
                 // The warps take turns, since this takes as long as a warp's rows.
                 if (warp == static_cast<uint32_t>(step) % 4) {
                     if (thread % 32 == 0) {
-                        weights.copy(shared_address(weights_of(stage)), barrier, 0);
+                        weights.copy(shared_address(weights_of(turn.stage)), barrier, 0);
                     }
                     __syncwarp();
                 }
@@ -298,11 +297,11 @@ private:
                     // blocks that copied eight at once were 5 % slower.
                     const bool is_in =
                         own_rows > 4 ? place.is_in(readable[i]) : place.is_whole() && (~readable[i] & needed) == 0;
-                    input.copy(to + stage * input_bytes + i * (row_step * 128), from[i] + offset, is_in);
+                    input.copy(to + turn.stage * input_bytes + i * (row_step * 128), from[i] + offset, is_in);
                 }
                 arrive_after_copies(barrier);
                 turn.next();
-                stage = uniform(turn.stage);
+                turn.stage = uniform(turn.stage);
                 place.step();
             }
         }

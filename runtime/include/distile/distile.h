@@ -359,10 +359,11 @@ typedef struct distile_dense_candidate {
  * active, the candidate writes to scratch memory and the runtime copies the active pixels or, in mode DISTILE_ZERO,
  * zeros the others.
  *
- * A candidate reads every key, so it takes no part in the choice if the key mask leaves keys out, and a call that names
- * it fails. Only where the host knows the key mask's count can it tell: to choose on a GPU, it waits once per key mask
- * if the candidate would be fastest, and leaves the candidate out during a graph capture and for a key mask that a
- * graph sets. A call that names a candidate never waits, so on a GPU its key mask must be null.
+ * A candidate reads every key. So it takes part in the choice only if every key is active, and a call that names it
+ * with a key mask that leaves keys out fails. On a GPU, the host must read the key mask's count to know. The choice
+ * waits for it, once per key mask and only if the candidate would be fastest, and leaves the candidate out during a
+ * graph capture and for a key mask that a graph sets. A call that names a candidate never waits, so on a GPU its key
+ * mask must be null.
  *
  * Errors: NULL_POINTER, BAD_VALUE (the name is taken), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate);

@@ -72,7 +72,8 @@ struct distile_kernel {
     std::unique_ptr<distile::DeviceChooser> chooser; /**< Made when the device first chooses. */
 
 private:
-    /** Whether the host may know that every key is active, for longer than a graph that is being captured. May wait. */
+    /** Whether every key is active; false if the host cannot know, or if a graph being captured would outlive the
+     * answer. May wait. */
     bool has_every_key(distile_mask *key_mask) const;
 
     struct FullMask {
