@@ -239,11 +239,9 @@ Tensor compare_scores(const Tensor &input, const OptionalTensor &weight, double 
     const View source = view_of(input, checked_type(input));
     const ChannelVector factors(weight, source.view.channels, "the weight");
     const distile_tensor &view = source.view;
-    distile_mask *const result = session.result(view.batch, view.height, view.width);
-    check(distile_mask_set_scores(result, &source.view, factors.data, static_cast<float>(bias),
-                                  static_cast<float>(threshold)),
-          session.context());
-    return bytes_of(session, input, result, {view.batch, view.height, view.width, input.dim() == 3}, out);
+    const NewMask result(session, input, {view.batch, view.height, view.width, input.dim() == 3}, out);
+    return result.bytes_after(distile_mask_set_scores(result.get(), &source.view, factors.data,
+                                                      static_cast<float>(bias), static_cast<float>(threshold)));
 }
 
 }  // namespace

@@ -13,8 +13,26 @@ struct MaskShape {
     bool tokens; /**< [batch, width], not [batch, height, width]. */
 };
 
-/** The bytes of a mask of this session, as a tensor of type bool: `out`, or a new one if that is null. */
-Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, const MaskShape &shape, const Tensor *out);
+/** A mask that one call sets, with its bytes as a tensor of type bool: `out`, or a new one if that is null. */
+class NewMask {
+public:
+    NewMask(Session &session, const Tensor &like, const MaskShape &shape, const Tensor *out);
+    NewMask(const NewMask &) = delete;
+    NewMask &operator=(const NewMask &) = delete;
+    ~NewMask();
+
+    /** The mask to set. */
+    distile_mask *get() const {
+        return mask_;
+    }
+    /** The bytes, after the call that set it, which returned a status. */
+    Tensor bytes_after(distile_status status) const;
+
+private:
+    Session &session_;
+    Tensor bytes_;
+    distile_mask *mask_;
+};
 
 }  // namespace distile::python
 

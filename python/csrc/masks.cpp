@@ -32,9 +32,9 @@ void check_image(const Tensor &mask) {
 Tensor dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor *out) {
     check_image(mask);
     Session &session = Session::of(mask);
-    distile_mask *const result = session.result(mask.size(0), mask.size(1), mask.size(2));
-    check(distile_mask_dilate(result, session.mask(mask), number(radius_h), number(radius_w)), session.context());
-    return bytes_of(session, mask, result, {mask.size(0), mask.size(1), mask.size(2), false}, out);
+    const NewMask result(session, mask, {mask.size(0), mask.size(1), mask.size(2), false}, out);
+    return result.bytes_after(
+        distile_mask_dilate(result.get(), session.mask(mask), number(radius_h), number(radius_w)));
 }
 
 Tensor pool(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor *out) {
@@ -42,9 +42,8 @@ Tensor pool(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor
     const auto blocks = [](int64_t extent, int64_t factor) { return factor < 1 ? 1 : (extent + factor - 1) / factor; };
     const int64_t height = blocks(mask.size(1), factor_h), width = blocks(mask.size(2), factor_w);
     Session &session = Session::of(mask);
-    distile_mask *const result = session.result(mask.size(0), height, width);
-    check(distile_mask_pool(result, session.mask(mask), number(factor_h), number(factor_w)), session.context());
-    return bytes_of(session, mask, result, {mask.size(0), height, width, false}, out);
+    const NewMask result(session, mask, {mask.size(0), height, width, false}, out);
+    return result.bytes_after(distile_mask_pool(result.get(), session.mask(mask), number(factor_h), number(factor_w)));
 }
 
 /** What the active pixels read, or what reads them. */
@@ -55,9 +54,9 @@ Tensor through_window(decltype(&distile_mask_needed_input) algebra, const Tensor
         fail("size is 2 numbers: the height and the width of the result");
     }
     Session &session = Session::of(mask);
-    distile_mask *const result = session.result(mask.size(0), size[0], size[1]);
-    check(algebra(result, session.mask(mask), &window, number(size[0]), number(size[1])), session.context());
-    return bytes_of(session, mask, result, {mask.size(0), size[0], size[1], false}, out);
+    const NewMask result(session, mask, {mask.size(0), size[0], size[1], false}, out);
+    return result.bytes_after(
+        algebra(result.get(), session.mask(mask), &window, number(size[0]), number(size[1])));
 }
 
 Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tensor *out) {
@@ -68,10 +67,9 @@ Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tens
     Session &session = Session::of(a);
     const View first = view_of(a, *type), second = view_of(b, *type);
     const distile_tensor &view = first.view;
-    distile_mask *const result = session.result(view.batch, view.height, view.width);
-    check(distile_mask_set_difference(result, &first.view, &second.view, static_cast<float>(threshold)),
-          session.context());
-    return bytes_of(session, a, result, {view.batch, view.height, view.width, a.dim() == 3}, out);
+    const NewMask result(session, a, {view.batch, view.height, view.width, a.dim() == 3}, out);
+    return result.bytes_after(
+        distile_mask_set_difference(result.get(), &first.view, &second.view, static_cast<float>(threshold)));
 }
 
 Tensor from_indices(const Tensor &indices, int64_t height, int64_t width, const Tensor *out) {
@@ -79,11 +77,10 @@ Tensor from_indices(const Tensor &indices, int64_t height, int64_t width, const 
         fail("indices are a contiguous int32 tensor [N, count] of y * width + x");
     }
     Session &session = Session::of(indices);
-    distile_mask *const result = session.result(indices.size(0), height, width);
-    check(distile_mask_set_indices(result, static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
-                                   number(indices.size(0)), number(height), number(width), indices.size(1)),
-          session.context());
-    return bytes_of(session, indices, result, {indices.size(0), height, width, false}, out);
+    const NewMask result(session, indices, {indices.size(0), height, width, false}, out);
+    return result.bytes_after(distile_mask_set_indices(
+        result.get(), static_cast<const int32_t *>(indices.const_data_ptr()), nullptr, number(indices.size(0)),
+        number(height), number(width), indices.size(1)));
 }
 
 Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
@@ -91,11 +88,10 @@ Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
         fail("bits are a contiguous int32 tensor [N, H, words of 32 pixels]");
     }
     Session &session = Session::of(words);
-    distile_mask *const result = session.result(words.size(0), words.size(1), width);
-    check(distile_mask_set_bits(result, static_cast<const uint32_t *>(words.const_data_ptr()), number(words.size(0)),
-                                number(words.size(1)), number(width), words.size(2)),
-          session.context());
-    return bytes_of(session, words, result, {words.size(0), words.size(1), width, false}, out);
+    const NewMask result(session, words, {words.size(0), words.size(1), width, false}, out);
+    return result.bytes_after(
+        distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
+                              number(words.size(0)), number(words.size(1)), number(width), words.size(2)));
 }
 
 Tensor to_bits(const Tensor &mask, const Tensor *out) {
@@ -115,14 +111,24 @@ Tensor to_bits(const Tensor &mask, const Tensor *out) {
 
 }  // namespace
 
-Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, const MaskShape &shape, const Tensor *out) {
-    const auto [batch, height, width, tokens] = shape;
-    const Tensor result =
-        target_of(out, like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
-    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(result.mutable_data_ptr()), height * width, width),
+NewMask::NewMask(Session &session, const Tensor &like, const MaskShape &shape, const Tensor *out)
+    : session_(session), bytes_(target_of(out, like, shape.tokens ? Ints{shape.batch, shape.width}
+                                                                  : Ints{shape.batch, shape.height, shape.width},
+                                          ScalarType::Bool)),
+      mask_(session.result(shape.batch, shape.height, shape.width)) {
+    check(distile_mask_mirror(mask_, static_cast<uint8_t *>(bytes_.mutable_data_ptr()), shape.height * shape.width,
+                              shape.width),
           session.context());
-    session.take_result(result);
-    return result;
+}
+
+NewMask::~NewMask() {
+    distile_mask_mirror(mask_, nullptr, 0, 0);
+}
+
+Tensor NewMask::bytes_after(distile_status status) const {
+    check(status, session_.context());
+    session_.take_result(bytes_);
+    return bytes_;
 }
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {

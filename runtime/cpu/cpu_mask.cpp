@@ -152,10 +152,11 @@ MaskBits CpuMask::bits() {
     return {reinterpret_cast<const uint32_t *>(bits_.words), 2 * bits_.words_per_row()};
 }
 
-void CpuMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+void CpuMask::get_bytes(const MaskBytes &bytes) {
     const uint64_t *words = words_.data();
     for (int64_t row = 0; row < int64_t{shape.batch} * shape.height; row++, words += bits_.words_per_row()) {
-        uint8_t *const to = bytes + row / shape.height * stride_n + row % shape.height * stride_h;
+        uint8_t *const to =
+            bytes.bytes + row / shape.height * bytes.stride_n + row % shape.height * bytes.stride_h;
         int32_t x = 0;
         for (; x + 8 <= shape.width; x += 8) {
             std::memcpy(to + x, bytes_of_bits[words[x / 64] >> (x % 64) & 255].data(), 8);

@@ -25,7 +25,7 @@ public:
     void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
     void set_scores(const distile_tensor &tensor, const Scores &scores) override;
     MaskBits bits() override;
-    void get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) override;
+    void get_bytes(const MaskBytes &bytes) override;
     bool counts_on_host() const override {
         return true;
     }

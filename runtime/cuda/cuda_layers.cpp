@@ -203,10 +203,13 @@ void CudaMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
                                  tensor.channels <= few ? 1 : 0,
                                  scores.weights,
                                  scores.bias,
-                                 scores.threshold};
+                                 scores.threshold,
+                                 bytes_beside()};
+    const bool in_vectors =
+        is_in_units(tensor, layer_bytes) && reinterpret_cast<uintptr_t>(scores.weights) % layer_bytes == 0;
     const OwnKernels::PixelKernels &functions = device_.kernels->score_pixels(tensor.dtype);
     set_words({tensor.batch, tensor.height, tensor.width}, [&](uint32_t *words, Listing &) {
-        launch(is_in_units(tensor, layer_bytes) ? functions.vectors : functions.elements,
+        launch(in_vectors ? functions.vectors : functions.elements,
                pixels.by_lane != 0 ? grid_of(uint64_t{32} * pixels.num_words) : LaunchGrid{pixels.num_words}, pixels,
                words);
     });

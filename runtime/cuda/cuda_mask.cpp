@@ -158,11 +158,13 @@ void CudaMask::set_indices(const char *, const MaskShape &to, const int32_t *ind
     });
 }
 
-void CudaMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
-    device_.check_pointer(bytes, 1, "memory for bytes");
-    const BytesTarget target = {bytes,
-                                stride_n,
-                                stride_h,
+void CudaMask::check_bytes(const MaskShape &, const MaskBytes &to) const {
+    device_.check_pointer(to.bytes, 1, "memory for bytes");
+}
+
+void CudaMask::get_bytes(const MaskBytes &to) {
+    check_bytes(shape, to);
+    const BytesTarget target = {{to.bytes, to.stride_n, to.stride_h},
                                 make_divisor(static_cast<uint32_t>(bits_.width)),
                                 make_divisor(static_cast<uint32_t>(bits_.height)),
                                 static_cast<uint32_t>(shape.num_pixels())};

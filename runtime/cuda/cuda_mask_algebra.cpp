@@ -43,9 +43,14 @@ void CudaMask::set_window(const MaskShape &to, distile_mask &from, const distile
     transfer.height = make_divisor(static_cast<uint32_t>(to.height));
     transfer.num_rows = static_cast<uint32_t>(int64_t{to.batch} * to.height);
     transfer.words_per_row = (to.width + 31) / 32;
-    // Short rows get small teams, so no thread is idle.
+    transfer.width = to.width;
+    transfer.mirror = bytes_beside();
+    // Short rows get small teams, so few threads are idle: a thread for a word, and for every few bytes.
+    constexpr uint32_t bytes_of_thread = 4, most_for_bytes = 32;
+    const uint32_t for_bytes = std::min(static_cast<uint32_t>(to.width) / bytes_of_thread, most_for_bytes);
+    const uint32_t most = std::max(static_cast<uint32_t>(transfer.row.words), transfer.mirror.bytes ? for_bytes : 1);
     transfer.team = 1;
-    while (2 * transfer.team <= std::min(static_cast<uint32_t>(transfer.row.words), block_threads)) {
+    while (2 * transfer.team <= std::min(most, block_threads)) {
         transfer.team *= 2;
     }
     const uint32_t teams = block_threads / transfer.team;

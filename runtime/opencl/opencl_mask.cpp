@@ -163,11 +163,15 @@ void OpenClMask::set_difference(const distile_tensor &a, const distile_tensor &b
     });
 }
 
-void OpenClMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
-    device_.check_range(bytes, bytes_between(shape, stride_n, stride_h), 1, "memory for bytes");
+void OpenClMask::check_bytes(const MaskShape &of, const MaskBytes &to) const {
+    device_.check_range(to.bytes, bytes_between(of, to.stride_n, to.stride_h), 1, "memory for bytes");
+}
+
+void OpenClMask::get_bytes(const MaskBytes &to) {
+    check_bytes(shape, to);
     device_.launch("distile_unpack_bytes", items_for(static_cast<uint64_t>(shape.width), rows_of(shape)),
                    words_.as<uint32_t>(), words_per_row_, shape.height, shape.width,
-                   static_cast<int32_t>(rows_of(shape)), bytes, cl_long{stride_n}, cl_long{stride_h});
+                   static_cast<int32_t>(rows_of(shape)), to.bytes, cl_long{to.stride_n}, cl_long{to.stride_h});
 }
 
 // ---- Counting and listing --------------------------------------------------------------------

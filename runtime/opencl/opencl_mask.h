@@ -30,7 +30,8 @@ public:
     MaskBits bits() override {
         return {words_.as<uint32_t>(), words_per_row_};
     }
-    void get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) override;
+    void check_bytes(const MaskShape &of, const MaskBytes &to) const override;
+    void get_bytes(const MaskBytes &to) override;
     uint64_t bytes_of_words() const {
         return static_cast<uint64_t>(shape.batch) * static_cast<uint64_t>(shape.height) *
                static_cast<uint64_t>(words_per_row_) * sizeof(uint32_t);

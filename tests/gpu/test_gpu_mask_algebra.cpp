@@ -141,16 +141,27 @@ TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[
     }
     std::mt19937 random(1);
     Twin from(gpu, 1 << 20), to(gpu, 1);
+    constexpr size_t most_mirrored = 1 << 17;
+    const DeviceArray<uint8_t> mirror(8 * most_mirrored);
     const auto compare = [&](const Size &size, const distile_window &window, const Size &target, int32_t tile) {
         CAPTURE(size.batch, size.height, size.width, target.height, target.width, window.kind, window.kernel_h,
                 window.kernel_w, window.stride_h, window.stride_w, window.dilation_h, window.dilation_w, window.pad_top,
                 window.pad_left);
         for (const bool to_input : {true, false}) {
             const auto move = to_input ? distile_mask_needed_input : distile_mask_affected_output;
+            // The bytes of small masks, too.
+            const bool mirrored = target.pixels() <= most_mirrored && tile != 1;
+            const int64_t row = target.width + tile, image = row * target.height;
+            gpu.check(distile_mask_mirror(to.device.get(), mirrored ? mirror.data() : nullptr, image, row));
             const distile_status due = move(to.host.get(), from.host.get(), &window, target.height, target.width);
             REQUIRE(move(to.device.get(), from.device.get(), &window, target.height, target.width) == due);
             if (due == DISTILE_OK) {
                 REQUIRE(to.difference(target, tile) == "");
+            }
+            if (due == DISTILE_OK && mirrored) {
+                const std::vector<uint8_t> written = read_device(mirror.data(), static_cast<size_t>(image) * target.batch);
+                gpu.check(distile_mask_get_bytes(to.device.get(), mirror.data(), image, row));
+                REQUIRE(read_device(mirror.data(), written.size()) == written);
             }
         }
         // The operand is as it was.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>
+#include <distile/layers.h>
+#include <distile/mask_algebra.h>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -133,6 +136,79 @@ TEST_CASE("A mask is written as bytes, and nothing between its rows", "[mask_sou
             REQUIRE(distile_mask_get_bytes(masks.due.get(), written.data(), image, row) == DISTILE_OK);
             CHECK(written == due);
         }
+    }
+}
+
+TEST_CASE("A mirror has the bytes of every mask that is set, and nothing between its rows", "[mask_sources]") {
+    std::mt19937 random(35);
+    const Masks masks;
+    const Mask other = make_mask(masks.context);
+    distile_mask *const mask = masks.mask.get();
+    const distile_window window = {3, 2, 1, 1, 1, 1, 1, 0, DISTILE_WINDOW_CONV};
+    for (int32_t width : widths) {
+        const Shape shape{2, 5, width};
+        const std::vector<uint8_t> bytes = draw_bytes(shape, random);
+        const int64_t packed = int64_t{shape.height} * width;
+        masks.of_bytes(bytes, shape);
+        check(masks.context, distile_mask_pool(other.get(), masks.due.get(), 2, 1));
+        check(masks.context, distile_mask_needed_input(other.get(), masks.due.get(), &window, shape.height, width));
+        const uint32_t *words = nullptr;
+        int32_t words_per_row = 0;
+        check(masks.context, distile_mask_bits(masks.due.get(), &words, &words_per_row));
+        const std::vector<int32_t> indices = {0, width - 1, 4 * width, 0, 0, 2 * width};
+        std::vector<float> numbers(bytes.begin(), bytes.end()), zeros(bytes.size());
+        const distile_tensor tensor = distile_tensor_make(numbers.data(), 2, 5, width, 1);
+        const distile_tensor zero = distile_tensor_make(zeros.data(), 2, 5, width, 1);
+        const std::function<distile_status()> setters[] = {
+            [&] { return distile_mask_set_bytes(mask, bytes.data(), 2, 5, width, packed, width); },
+            [&] { return distile_mask_set_bits(mask, words, 2, 5, width, words_per_row); },
+            [&] { return distile_mask_set_indices(mask, indices.data(), nullptr, 2, 5, width, 0); },
+            [&] { return distile_mask_set_indices(mask, indices.data(), nullptr, 2, 5, width, 3); },
+            [&] { return distile_mask_needed_input(mask, masks.due.get(), &window, 5, width); },
+            [&] { return distile_mask_affected_output(mask, masks.due.get(), &window, 5, width); },
+            [&] { return distile_mask_dilate(mask, masks.due.get(), 1, 2); },
+            [&] { return distile_mask_pool(mask, masks.due.get(), 1, 1); },
+            [&] { return distile_mask_unite(mask, masks.due.get(), other.get()); },
+            [&] { return distile_mask_invert(mask, masks.due.get()); },
+            [&] { return distile_mask_set_difference(mask, &tensor, &zero, 0); },
+            [&] { return distile_mask_set_scores(mask, &tensor, nullptr, 0, 0.5f); }};
+        const int64_t row = width + 3, image = row * shape.height + 1;
+        std::vector<uint8_t> written(image + (shape.height - 1) * row + width);
+        for (const auto &set : setters) {
+            CAPTURE(width, &set - setters);
+            constexpr uint8_t untouched = 7;
+            std::fill(written.begin(), written.end(), untouched);
+            REQUIRE(distile_mask_mirror(mask, written.data(), image, row) == DISTILE_OK);
+            REQUIRE(set() == DISTILE_OK);
+            std::vector<uint8_t> due(written.size(), untouched);
+            REQUIRE(distile_mask_get_bytes(mask, due.data(), image, row) == DISTILE_OK);
+            CHECK(written == due);
+            // Without a mirror, later calls leave the memory alone.
+            REQUIRE(distile_mask_mirror(mask, nullptr, 0, 0) == DISTILE_OK);
+            std::fill(written.begin(), written.end(), untouched);
+            REQUIRE(set() == DISTILE_OK);
+            CHECK(std::count(written.begin(), written.end(), untouched) == static_cast<int64_t>(written.size()));
+        }
+    }
+}
+
+TEST_CASE("A mask keeps its contents if its mirror is too small for others", "[mask_sources]") {
+    std::mt19937 random(36);
+    const Masks masks;
+    const Shape shape{2, 5, 9};
+    const std::vector<uint8_t> bytes = draw_bytes(shape, random);
+    REQUIRE(distile_mask_set_bytes(masks.mask.get(), bytes.data(), 2, 5, 9, 45, 9) == DISTILE_OK);
+    const Contents before = masks.of(masks.mask, shape);
+    const std::vector<uint8_t> others(90, 1);
+    std::vector<uint8_t> written(90, 7);
+    const std::vector<uint8_t> untouched = written;
+    for (const auto &[image, row] : {std::pair(45, 8), {44, 9}, {-45, 9}, {45, -9}, {0, 0}}) {
+        CAPTURE(image, row);
+        REQUIRE(distile_mask_mirror(masks.mask.get(), written.data(), image, row) == DISTILE_OK);
+        REQUIRE(distile_mask_set_bytes(masks.mask.get(), others.data(), 2, 5, 9, 45, 9) == DISTILE_ERROR_BAD_STRIDE);
+        REQUIRE(distile_mask_invert(masks.mask.get(), masks.mask.get()) == DISTILE_ERROR_BAD_STRIDE);
+        CHECK((masks.of(masks.mask, shape) == before));
+        CHECK(written == untouched);
     }
 }
 

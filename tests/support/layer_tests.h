@@ -240,7 +240,7 @@ void test_group_norm(const Machine &machine, distile_dtype dtype, int number, st
 template<typename Machine>
 void test_scores(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 7, 70}, {1, 5, 64}, {2, 1, 300}};
-    const int32_t all_channels[] = {1, 3, 8, 9, 64, 72, 200};
+    const int32_t all_channels[] = {1, 3, 8, 9, 64, 72, 200, 1048, 1601};
     const int32_t *const shape = shapes[number % std::size(shapes)];
     const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const int32_t channels = all_channels[number / 2 % std::size(all_channels)];
@@ -255,6 +255,11 @@ void test_scores(const Machine &machine, distile_dtype dtype, int number, std::m
     const typename Machine::Tensor device_tensor(tensor, number % 2 == 0);
     const typename Machine::template Array<float> device_weights(weights.empty() ? std::vector<float>(1) : weights);
     const Mask mask = machine.make_mask();
+    // Its bytes too, with gaps.
+    const int64_t row = width + number % 3, image = row * height + number % 2;
+    std::vector<uint32_t> due(static_cast<size_t>(batch * image + 3) / 4, 0x07070707);
+    typename Machine::template Array<uint32_t> mirror(due);
+    machine.check(distile_mask_mirror(mask.get(), reinterpret_cast<uint8_t *>(mirror.data()), image, row));
     machine.check(distile_mask_set_scores(mask.get(), &device_tensor.view(),
                                           weights.empty() ? nullptr : device_weights.data(), bias, threshold));
     const uint32_t *words = nullptr;
@@ -272,8 +277,10 @@ void test_scores(const Machine &machine, distile_dtype dtype, int number, std::m
         CAPTURE(n, y, x, score, threshold);
         REQUIRE((word >> (x % 32) & 1) == (score > threshold ? 1u : 0u));
         set += score > threshold ? 1 : 0;
+        reinterpret_cast<uint8_t *>(due.data())[n * image + y * row + x] = score > threshold ? 1 : 0;
     });
     CHECK(active == set);
+    CHECK(machine.read_words(mirror.data(), due.size()) == due);
 }
 
 /** Concatenation by channels: copies into slices of a wider tensor leave its other channels. */

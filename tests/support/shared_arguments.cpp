@@ -255,6 +255,12 @@ void check_mask_contents(Fixture &f, WrongArguments &all) {
     if (!f.device.host_memory) {
         get_bytes.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&byte_on_host});
     }
+    all.of("distile_mask_mirror", distile_mask_mirror, f.result.get(), written.data(), rows * columns, columns)
+        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .any<1>({nullptr})
+        .any<2>({0, least64})
+        .any<3>({0, least64});
+    distile_mask_mirror(f.result.get(), nullptr, 0, 0);
     int64_t number = 0;
     all.of("distile_mask_active_pixels", distile_mask_active_pixels, mask, &number)
         .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})

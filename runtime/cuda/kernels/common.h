@@ -16,6 +16,12 @@ struct DeviceBits {
     int32_t height, width, words_per_row;
 };
 
+/** Memory for the bytes of a mask. */
+struct ByteRows {
+    uint8_t *bytes;  ///< Null: none.
+    int64_t stride_n, stride_h;
+};
+
 constexpr uint32_t most_grids = 16;   ///< The most granularities per launch.
 constexpr uint32_t most_groups = 32;  ///< The most groups of 32 tiles per warp, and so the most words.
 

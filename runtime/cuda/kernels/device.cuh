@@ -25,6 +25,11 @@ inline __device__ uint32_t warp_sum(uint32_t value) {
     return value;
 }
 
+/** The bytes of a row of a mask. */
+inline __device__ uint8_t *row_of(const ByteRows &rows, uint32_t image, uint32_t y) {
+    return rows.bytes + image * rows.stride_n + y * rows.stride_h;
+}
+
 /** Lets the next kernel of the stream start, and then waits until all earlier work is done. A kernel that may itself
  * start early must begin with it: nothing else keeps it from memory that earlier work still uses. The next kernel does
  * the same, so it cannot run ahead of this wait. Does nothing before compute capability 9.0. */

@@ -117,10 +117,7 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_transfer_bit
     for (int32_t s = 0; s < row.num_down; s++) {
         team.step([&](int32_t i) { return team.now[i] | word_at(team.now, row.words, 32 * i + row.down[s]); });
     }
-    if (!exists) {
-        return;
-    }
-    for (int32_t i = team.rank; i < transfer.words_per_row; i += team.size) {
+    for (int32_t i = team.rank; exists && i < transfer.words_per_row; i += team.size) {
         uint32_t word = 0;
         const int32_t bits = min(row.to_bits - 32 * i, 32);
         if (row.take == 1) {
@@ -131,6 +128,17 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_transfer_bit
             }
         }
         to[static_cast<int64_t>(to_row) * transfer.words_per_row + i] = word;
+        if (i < row.words) {
+            team.next[i] = word;
+        }
+    }
+    if (!transfer.mirror.bytes) {
+        return;
+    }
+    __syncthreads();
+    uint8_t *const bytes = row_of(transfer.mirror, image, y);
+    for (int32_t x = team.rank; exists && x < transfer.width; x += team.size) {
+        bytes[x] = x < row.to_bits && bit_at(team.next, x) ? 1 : 0;
     }
 }
 

@@ -16,7 +16,8 @@ struct BitTransfer {
     BitRow row;
     Divisor height;  ///< The result's.
     uint32_t num_rows, team;
-    int32_t words_per_row;  ///< The result's.
+    int32_t words_per_row, width;  ///< The result's.
+    ByteRows mirror;
 };
 
 /** How to combine the bits of two masks, or of the first alone. */

@@ -27,8 +27,7 @@ struct BytesSource {
 
 /** Bytes to write a mask to. */
 struct BytesTarget {
-    uint8_t *bytes;
-    int64_t stride_n, stride_h;
+    ByteRows rows;
     Divisor width, height;
     uint32_t pixels;  ///< In all images.
 };

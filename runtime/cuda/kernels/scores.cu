@@ -27,6 +27,16 @@ struct Run {
     }
 };
 
+/** Called by a warp: stores a word and the bytes of its pixels. */
+__device__ void store_word(const ScoredPixels &of, const Run &run, uint32_t bits, uint32_t *to) {
+    if (lane() == 0) {
+        *to = bits;
+    }
+    if (of.mirror.bytes && lane() < run.pixels) {
+        row_of(of.mirror, run.image, run.y)[run.x + lane()] = bits >> lane() & 1;
+    }
+}
+
 /** A warp makes a word, a lane scores a pixel. */
 template<typename Element> __device__ void score_by_lane(const ScoredPixels &of, uint32_t *to) {
     const uint32_t word = (blockIdx.x * block_threads + threadIdx.x) / 32;
@@ -36,57 +46,93 @@ template<typename Element> __device__ void score_by_lane(const ScoredPixels &of,
     const Run run(of, word);
     const Element *const pixel = find_pixel<Element>(of.from, run.image, run.y, run.x) + lane() * of.from.stride_w;
     const bool above = lane() < run.pixels && sum_products(pixel, of) + of.bias > of.threshold;
-    const uint32_t bits = __ballot_sync(all_lanes, above);
-    if (lane() == 0) {
-        to[word] = bits;
+    store_word(of, run, __ballot_sync(all_lanes, above), to + word);
+}
+
+template<uint32_t size> __device__ Vector<float, size> ones() {
+    Vector<float, size> vector;
+#pragma unroll
+    for (uint32_t i = 0; i < size; i++) {
+        vector.elements[i] = 1;
+    }
+    return vector;
+}
+
+/** A lane's share of the scores of some pixels. It loads many channels before
+ * it needs any, because memory takes longer than all else here. */
+template<typename Element, uint32_t size, uint32_t count>
+__device__ void add_products(const ScoredPixels &of, const Element *const (&pixels)[count], const bool (&exists)[count],
+                             float (&sums)[count]) {
+    constexpr uint32_t at_once = 4, together = size < 4 ? size : 4;
+    using Weights = Vector<float, together>;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < of.channels; begin += at_once * 32 * size) {
+        Vector<Element, size> values[count][at_once];
+        Weights weights[at_once][size / together];
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; i++) {
+            const uint32_t channel = begin + (i * 32 + lane()) * size;
+            const bool inside = channel < of.channels;
+#pragma unroll
+            for (uint32_t pixel = 0; pixel < count; pixel++) {
+                values[pixel][i] = Vector<Element, size>{};
+                if (inside && exists[pixel]) {
+                    values[pixel][i] = *reinterpret_cast<const Vector<Element, size> *>(pixels[pixel] + channel);
+                }
+            }
+#pragma unroll
+            for (uint32_t part = 0; part < size / together; part++) {
+                weights[i][part] = ones<together>();
+                if (inside && of.weights) {
+                    weights[i][part] = *reinterpret_cast<const Weights *>(of.weights + channel + part * together);
+                }
+            }
+        }
+        // Keeps the compiler from loading what it needs next.
+        __syncwarp();
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; i++) {
+#pragma unroll
+            for (uint32_t pixel = 0; pixel < count; pixel++) {
+#pragma unroll
+                for (uint32_t c = 0; c < size; c++) {
+                    sums[pixel] += to_float(values[pixel][i].elements[c]) *
+                                   weights[i][c / together].elements[c % together];
+                }
+            }
+        }
     }
 }
 
-/** A block makes a word, and each of its warps scores every eighth pixel, all at once. */
+/** A block makes a word, and each of its warps scores every eighth pixel, two at once. */
 template<typename Element, uint32_t size> __device__ void score_by_warp(const ScoredPixels &of, uint32_t *to) {
-    constexpr uint32_t warps = block_threads / 32, most = 32 / warps;
+    constexpr uint32_t warps = block_threads / 32, at_once = 2;
     __shared__ uint32_t found[warps];
     const Run run(of, blockIdx.x);
     const uint32_t warp = threadIdx.x / 32;
     const Element *const first = find_pixel<Element>(of.from, run.image, run.y, run.x);
-    float sums[most] = {};
-    for (uint32_t channel = lane() * size; channel < of.channels; channel += 32 * size) {
-        float weights[size];
-#pragma unroll
-        for (uint32_t i = 0; i < size; i++) {
-            weights[i] = of.weights ? of.weights[channel + i] : 1;
-        }
-#pragma unroll
-        for (uint32_t own = 0; own < most; own++) {
-            const uint32_t pixel = warp + own * warps;
-            float values[size] = {};
-            if (pixel < run.pixels) {
-                load(first + pixel * of.from.stride_w + channel, values);
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < size; i++) {
-                sums[own] += values[i] * weights[i];
-            }
-        }
-    }
     uint32_t bits = 0;
+#pragma unroll 1
+    for (uint32_t pixel = warp; pixel < run.pixels; pixel += at_once * warps) {
+        const Element *const pixels[at_once] = {first + pixel * of.from.stride_w,
+                                                first + (pixel + warps) * of.from.stride_w};
+        const bool exists[at_once] = {true, pixel + warps < run.pixels};
+        float sums[at_once] = {};
+        add_products<Element, size>(of, pixels, exists, sums);
 #pragma unroll
-    for (uint32_t own = 0; own < most; own++) {
-        const uint32_t pixel = warp + own * warps;
-        for (int step = 16; step > 0; step /= 2) {
-            sums[own] += __shfl_xor_sync(all_lanes, sums[own], step);
+        for (uint32_t i = 0; i < at_once; i++) {
+            for (int step = 16; step > 0; step /= 2) {
+                sums[i] += __shfl_xor_sync(all_lanes, sums[i], step);
+            }
+            bits |= (exists[i] && sums[i] + of.bias > of.threshold ? 1u : 0u) << (pixel + i * warps);
         }
-        bits |= (pixel < run.pixels && sums[own] + of.bias > of.threshold ? 1u : 0u) << pixel;
     }
     if (lane() == 0) {
         found[warp] = bits;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        for (uint32_t other = 1; other < warps; other++) {
-            bits |= found[other];
-        }
-        to[blockIdx.x] = bits;
+    if (warp == 0) {
+        store_word(of, run, warp_sum(lane() < warps ? found[lane()] : 0), to + blockIdx.x);
     }
 }
 

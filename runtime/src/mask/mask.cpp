@@ -17,18 +17,6 @@ distile_status check_granularity(const char *call, const distile_mask *mask, int
     return check_mask(&mask->context, call, mask);
 }
 
-distile_status check_strides(const char *call, const distile_mask *mask, const MaskShape &shape, int64_t stride_n,
-                             int64_t stride_h) {
-    if (stride_h < shape.width || (shape.batch > 1 && (stride_n < 0 || stride_n / shape.height < stride_h))) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: stride_h %lld must be at least the width %d, and stride_n %lld at least stride_h times the "
-                    "height %d",
-                    call, static_cast<long long>(stride_h), shape.width, static_cast<long long>(stride_n),
-                    shape.height);
-    }
-    return DISTILE_OK;
-}
-
 bool is_aligned(const void *words) {
     return reinterpret_cast<uintptr_t>(words) % sizeof(uint32_t) == 0;
 }
@@ -69,12 +57,9 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
     const MaskShape shape = {batch, height, width};
     distile_status status = check_mask_shape(*mask, call, shape);
     if (status == DISTILE_OK) {
-        status = check_strides(call, mask, shape, stride_n, stride_h);
+        status = check_strides(*mask, call, shape, stride_n, stride_h);
     }
-    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
-        mask->set_bytes(shape, bytes, stride_n, stride_h);
-        return DISTILE_OK;
-    });
+    return status != DISTILE_OK ? status : set_mask(*mask, call, shape, [&] { mask->set_bytes(shape, bytes, stride_n, stride_h); });
 }
 
 distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, int32_t batch, int32_t height,
@@ -100,10 +85,7 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
     if (!is_aligned(words)) {
         return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the words are not aligned to 4 bytes", call);
     }
-    return guarded(&mask->context, [&] {
-        mask->set_bits(shape, words, words_per_row);
-        return DISTILE_OK;
-    });
+    return set_mask(*mask, call, shape, [&] { mask->set_bits(shape, words, words_per_row); });
 }
 
 distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indices, const int32_t *counts,
@@ -133,10 +115,7 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
         return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s are not aligned to 4 bytes", call,
                     is_aligned(indices) ? "counts" : "indices");
     }
-    return guarded(&mask->context, [&] {
-        mask->set_indices(call, shape, indices, counts, stride_n);
-        return DISTILE_OK;
-    });
+    return set_mask(*mask, call, shape, [&] { mask->set_indices(call, shape, indices, counts, stride_n); });
 }
 
 distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row) {
@@ -167,12 +146,20 @@ distile_status distile_mask_get_bytes(distile_mask *mask, uint8_t *bytes, int64_
     }
     distile_status status = check_mask(&mask->context, call, mask);
     if (status == DISTILE_OK) {
-        status = check_strides(call, mask, mask->shape, stride_n, stride_h);
+        status = check_strides(*mask, call, mask->shape, stride_n, stride_h);
     }
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
-        mask->get_bytes(bytes, stride_n, stride_h);
+        mask->get_bytes({bytes, stride_n, stride_h});
         return DISTILE_OK;
     });
+}
+
+distile_status distile_mask_mirror(distile_mask *mask, uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+    if (!mask) {
+        return fail_null("distile_mask_mirror", "mask");
+    }
+    mask->mirror = {bytes, stride_n, stride_h};
+    return DISTILE_OK;
 }
 
 distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {

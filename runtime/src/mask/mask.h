@@ -7,6 +7,7 @@
 #include "context.h"
 #include "tiles.h"
 #include <distile/mask_algebra.h>
+#include <utility>
 
 namespace distile {
 
@@ -23,6 +24,12 @@ struct TileList {
 struct MaskBits {
     const uint32_t *words;
     int32_t words_per_row;
+};
+
+/** Memory for the bytes of a mask, with the strides of distile_mask_get_bytes. */
+struct MaskBytes {
+    uint8_t *bytes;  ///< Null: none.
+    int64_t stride_n, stride_h;
 };
 
 /** The direction in which a window maps bits. */
@@ -70,8 +77,11 @@ struct distile_mask {
     virtual void set_scores(const distile_tensor &tensor, const distile::Scores &scores) = 0;
 
     virtual distile::MaskBits bits() = 0;
+    /** Fails if the device cannot write the bytes of a mask of this shape. */
+    virtual void check_bytes(const distile::MaskShape & /*of*/, const distile::MaskBytes & /*to*/) const {
+    }
     /** Writes 1 for active pixels and 0 for others. */
-    virtual void get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) = 0;
+    virtual void get_bytes(const distile::MaskBytes &to) = 0;
     /** True if counting needs neither a wait nor a device. */
     virtual bool counts_on_host() const = 0;
     /** Counts at several granularities. May wait for the device; throws CAPTURING during capture. */
@@ -84,8 +94,30 @@ struct distile_mask {
      * active pixels. Valid until the mask is set again. */
     virtual const int32_t *cumulative_lengths() = 0;
 
+    /** Sets the mask to a shape by calling set(), and has its bytes written to the mirror, if there is one. */
+    template<typename Set> void set_mirrored(const distile::MaskShape &to, const Set &set) {
+        if (mirror.bytes) {
+            check_bytes(to, mirror);
+        }
+        unwritten_ = mirror;
+        set();
+        if (const distile::MaskBytes rest = take_mirror(); rest.bytes) {
+            get_bytes(rest);
+        }
+    }
+
     distile_context &context;
     distile::MaskShape shape{};
+    distile::MaskBytes mirror{};  ///< See distile_mask_mirror.
+
+protected:
+    /** The memory to which a setter writes the bytes itself; without bytes if there is none. */
+    distile::MaskBytes take_mirror() {
+        return std::exchange(unwritten_, {});
+    }
+
+private:
+    distile::MaskBytes unwritten_{};
 };
 
 #endif

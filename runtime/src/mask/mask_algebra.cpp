@@ -39,9 +39,8 @@ distile_status transfer(const char *call, distile_mask *result, distile_mask *fr
     if (status == DISTILE_OK) {
         status = check_mask_shape(*result, call, to);
     }
-    return status != DISTILE_OK ? status : guarded(&result->context, [&] {
+    return status != DISTILE_OK ? status : set_mask(*result, call, to, [&] {
         result->set_window(to, *from, *window, direction);
-        return DISTILE_OK;
     });
 }
 
@@ -56,10 +55,7 @@ distile_status combine(const char *call, Combination how, distile_mask *result, 
                     "%s: the masks must have the same shape, but are %d x %d x %d and %d x %d x %d", call,
                     a->shape.batch, a->shape.height, a->shape.width, b->shape.batch, b->shape.height, b->shape.width);
     }
-    return guarded(&result->context, [&] {
-        result->set_combination(how, *a, b);
-        return DISTILE_OK;
-    });
+    return set_mask(*result, call, a->shape, [&] { result->set_combination(how, *a, b); });
 }
 
 distile_status check_difference(distile_context *context, const char *call, const distile_tensor *a,
@@ -156,12 +152,13 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
         return fail_null(call, "result mask");
     }
     distile_status status = check_difference(&result->context, call, a, b, threshold);
-    if (status == DISTILE_OK) {
-        status = check_mask_shape(*result, call, {a->batch, a->height, a->width});
+    if (status != DISTILE_OK) {
+        return status;
     }
-    return status != DISTILE_OK ? status : guarded(&result->context, [&] {
+    const MaskShape shape = {a->batch, a->height, a->width};
+    status = check_mask_shape(*result, call, shape);
+    return status != DISTILE_OK ? status : set_mask(*result, call, shape, [&] {
         result->set_difference(*a, *b, threshold);
-        return DISTILE_OK;
     });
 }
 
@@ -176,19 +173,18 @@ distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor 
     if (status == DISTILE_OK) {
         status = check_float_address(context, call, weights, "weights");
     }
-    if (status == DISTILE_OK) {
-        status = check_mask_shape(*mask, call, {tensor->batch, tensor->height, tensor->width});
+    if (status != DISTILE_OK) {
+        return status;
     }
+    const MaskShape shape = {tensor->batch, tensor->height, tensor->width};
+    status = check_mask_shape(*mask, call, shape);
     if (status != DISTILE_OK) {
         return status;
     }
     if (std::isnan(bias) || std::isnan(threshold)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is NaN", call, std::isnan(bias) ? "bias" : "threshold");
     }
-    return guarded(context, [&] {
-        mask->set_scores(*tensor, {weights, bias, threshold});
-        return DISTILE_OK;
-    });
+    return set_mask(*mask, call, shape, [&] { mask->set_scores(*tensor, {weights, bias, threshold}); });
 }
 
 }  // extern "C"

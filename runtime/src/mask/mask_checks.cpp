@@ -61,6 +61,18 @@ distile_status check_mask_shape(const distile_mask &mask, const char *call, cons
     return mask.check_shape(call, shape);
 }
 
+distile_status check_strides(const distile_mask &mask, const char *call, const MaskShape &shape, int64_t stride_n,
+                             int64_t stride_h) {
+    if (stride_h < shape.width || (shape.batch > 1 && (stride_n < 0 || stride_n / shape.height < stride_h))) {
+        return fail(&mask.context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: stride_h %lld must be at least the width %d, and stride_n %lld at least stride_h times the "
+                    "height %d",
+                    call, static_cast<long long>(stride_h), shape.width, static_cast<long long>(stride_n),
+                    shape.height);
+    }
+    return DISTILE_OK;
+}
+
 distile_status check_window(distile_context *context, const char *call, const distile_window *window) {
     if (!window) {
         return fail_null(context, call, "window");
