@@ -58,12 +58,12 @@ template<uint32_t size> __device__ Vector<float, size> ones() {
     return vector;
 }
 
-/** A lane's share of the scores of some pixels. It loads many channels before
- * it needs any, because memory takes longer than all else here. */
-template<typename Element, uint32_t size, uint32_t count>
+/** A lane's share of the scores of some pixels. It loads `at_once` vectors of each before it needs any, because memory
+ * takes longer than all else here. */
+template<uint32_t size, uint32_t at_once, typename Element, uint32_t count>
 __device__ void add_products(const ScoredPixels &of, const Element *const (&pixels)[count], const bool (&exists)[count],
                              float (&sums)[count]) {
-    constexpr uint32_t at_once = 4, together = size < 4 ? size : 4;
+    constexpr uint32_t together = size < 4 ? size : 4;
     using Weights = Vector<float, together>;
 #pragma unroll 1
     for (uint32_t begin = 0; begin < of.channels; begin += at_once * 32 * size) {
@@ -104,34 +104,45 @@ __device__ void add_products(const ScoredPixels &of, const Element *const (&pixe
     }
 }
 
-/** A block makes a word, and each of its warps scores every eighth pixel, two at once. */
+/** The bits of every eighth pixel of a word, of which a warp scores `count` at once. */
+template<uint32_t size, uint32_t count, uint32_t at_once, typename Element>
+__device__ uint32_t score_pixels_of_warp(const ScoredPixels &of, const Run &run, const Element *first) {
+    constexpr uint32_t warps = block_threads / 32;
+    const uint32_t warp = threadIdx.x / 32;
+    const Element *pixels[count];
+    bool exists[count];
+#pragma unroll
+    for (uint32_t i = 0; i < count; i++) {
+        pixels[i] = first + (warp + i * warps) * of.from.stride_w;
+        exists[i] = warp + i * warps < run.pixels;
+    }
+    float sums[count] = {};
+    add_products<size, at_once>(of, pixels, exists, sums);
+    uint32_t bits = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < count; i++) {
+        for (int step = 16; step > 0; step /= 2) {
+            sums[i] += __shfl_xor_sync(all_lanes, sums[i], step);
+        }
+        bits |= (exists[i] && sums[i] + of.bias > of.threshold ? 1u : 0u) << (warp + i * warps);
+    }
+    return bits;
+}
+
+/** A block makes a word. Words of few pixels are those of small masks, where more loads at once are faster; elsewhere more
+ * blocks are. */
 template<typename Element, uint32_t size> __device__ void score_by_warp(const ScoredPixels &of, uint32_t *to) {
-    constexpr uint32_t warps = block_threads / 32, at_once = 2;
+    constexpr uint32_t warps = block_threads / 32;
     __shared__ uint32_t found[warps];
     const Run run(of, blockIdx.x);
-    const uint32_t warp = threadIdx.x / 32;
     const Element *const first = find_pixel<Element>(of.from, run.image, run.y, run.x);
-    uint32_t bits = 0;
-#pragma unroll 1
-    for (uint32_t pixel = warp; pixel < run.pixels; pixel += at_once * warps) {
-        const Element *const pixels[at_once] = {first + pixel * of.from.stride_w,
-                                                first + (pixel + warps) * of.from.stride_w};
-        const bool exists[at_once] = {true, pixel + warps < run.pixels};
-        float sums[at_once] = {};
-        add_products<Element, size>(of, pixels, exists, sums);
-#pragma unroll
-        for (uint32_t i = 0; i < at_once; i++) {
-            for (int step = 16; step > 0; step /= 2) {
-                sums[i] += __shfl_xor_sync(all_lanes, sums[i], step);
-            }
-            bits |= (exists[i] && sums[i] + of.bias > of.threshold ? 1u : 0u) << (pixel + i * warps);
-        }
-    }
+    const uint32_t bits = run.pixels <= 2 * warps ? score_pixels_of_warp<size, 2, 2>(of, run, first)
+                                                  : score_pixels_of_warp<size, 4, 1>(of, run, first);
     if (lane() == 0) {
-        found[warp] = bits;
+        found[threadIdx.x / 32] = bits;
     }
     __syncthreads();
-    if (warp == 0) {
+    if (threadIdx.x < 32) {
         store_word(of, run, warp_sum(lane() < warps ? found[lane()] : 0), to + blockIdx.x);
     }
 }
@@ -151,7 +162,7 @@ template<typename Element, uint32_t size> __device__ void score_pixels(const Sco
     DISTILE_SCORE(vectors_##type, Element, layer_bytes / sizeof(Element))                                              \
     DISTILE_SCORE(elements_##type, Element, 1)
 #define DISTILE_SCORE(name, Element, size)                                                                             \
-    extern "C" __global__ void __launch_bounds__(block_threads)                                                        \
+    extern "C" __global__ void __launch_bounds__(block_threads, 4)                                                     \
         distile_score_pixels_##name(ScoredPixels of, uint32_t *to) {                                                   \
         score_pixels<Element, size>(of, to);                                                                           \
     }
