@@ -55,8 +55,7 @@ Tensor through_window(decltype(&distile_mask_needed_input) algebra, const Tensor
     }
     Session &session = Session::of(mask);
     const NewMask result(session, mask, {mask.size(0), size[0], size[1], false}, out);
-    return result.bytes_after(
-        algebra(result.get(), session.mask(mask), &window, number(size[0]), number(size[1])));
+    return result.bytes_after(algebra(result.get(), session.mask(mask), &window, number(size[0]), number(size[1])));
 }
 
 Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tensor *out) {
@@ -78,9 +77,9 @@ Tensor from_indices(const Tensor &indices, int64_t height, int64_t width, const 
     }
     Session &session = Session::of(indices);
     const NewMask result(session, indices, {indices.size(0), height, width, false}, out);
-    return result.bytes_after(distile_mask_set_indices(
-        result.get(), static_cast<const int32_t *>(indices.const_data_ptr()), nullptr, number(indices.size(0)),
-        number(height), number(width), indices.size(1)));
+    return result.bytes_after(
+        distile_mask_set_indices(result.get(), static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
+                                 number(indices.size(0)), number(height), number(width), indices.size(1)));
 }
 
 Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
@@ -89,9 +88,9 @@ Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
     }
     Session &session = Session::of(words);
     const NewMask result(session, words, {words.size(0), words.size(1), width, false}, out);
-    return result.bytes_after(
-        distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
-                              number(words.size(0)), number(words.size(1)), number(width), words.size(2)));
+    return result.bytes_after(distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
+                                                    number(words.size(0)), number(words.size(1)), number(width),
+                                                    words.size(2)));
 }
 
 Tensor to_bits(const Tensor &mask, const Tensor *out) {
@@ -112,9 +111,10 @@ Tensor to_bits(const Tensor &mask, const Tensor *out) {
 }  // namespace
 
 NewMask::NewMask(Session &session, const Tensor &like, const MaskShape &shape, const Tensor *out)
-    : session_(session), bytes_(target_of(out, like, shape.tokens ? Ints{shape.batch, shape.width}
-                                                                  : Ints{shape.batch, shape.height, shape.width},
-                                          ScalarType::Bool)),
+    : session_(session),
+      bytes_(target_of(out, like,
+                       shape.tokens ? Ints{shape.batch, shape.width} : Ints{shape.batch, shape.height, shape.width},
+                       ScalarType::Bool)),
       mask_(session.result(shape.batch, shape.height, shape.width)) {
     check(distile_mask_mirror(mask_, static_cast<uint8_t *>(bytes_.mutable_data_ptr()), shape.height * shape.width,
                               shape.width),

@@ -155,8 +155,7 @@ MaskBits CpuMask::bits() {
 void CpuMask::get_bytes(const MaskBytes &bytes) {
     const uint64_t *words = words_.data();
     for (int64_t row = 0; row < int64_t{shape.batch} * shape.height; row++, words += bits_.words_per_row()) {
-        uint8_t *const to =
-            bytes.bytes + row / shape.height * bytes.stride_n + row % shape.height * bytes.stride_h;
+        uint8_t *const to = bytes.bytes + row / shape.height * bytes.stride_n + row % shape.height * bytes.stride_h;
         int32_t x = 0;
         for (; x + 8 <= shape.width; x += 8) {
             std::memcpy(to + x, bytes_of_bits[words[x / 64] >> (x % 64) & 255].data(), 8);

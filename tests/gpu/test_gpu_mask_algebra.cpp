@@ -159,7 +159,8 @@ TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[
                 REQUIRE(to.difference(target, tile) == "");
             }
             if (due == DISTILE_OK && mirrored) {
-                const std::vector<uint8_t> written = read_device(mirror.data(), static_cast<size_t>(image) * target.batch);
+                const std::vector<uint8_t> written =
+                    read_device(mirror.data(), static_cast<size_t>(image) * target.batch);
                 gpu.check(distile_mask_get_bytes(to.device.get(), mirror.data(), image, row));
                 REQUIRE(read_device(mirror.data(), written.size()) == written);
             }

@@ -96,8 +96,8 @@ __device__ void add_products(const ScoredPixels &of, const Element *const (&pixe
             for (uint32_t pixel = 0; pixel < count; pixel++) {
 #pragma unroll
                 for (uint32_t c = 0; c < size; c++) {
-                    sums[pixel] += to_float(values[pixel][i].elements[c]) *
-                                   weights[i][c / together].elements[c % together];
+                    sums[pixel] +=
+                        to_float(values[pixel][i].elements[c]) * weights[i][c / together].elements[c % together];
                 }
             }
         }
@@ -129,8 +129,8 @@ __device__ uint32_t score_pixels_of_warp(const ScoredPixels &of, const Run &run,
     return bits;
 }
 
-/** A block makes a word. Words of few pixels are those of small masks, where more loads at once are faster; elsewhere more
- * blocks are. */
+/** A block makes a word. Words of few pixels are those of small masks, where more loads at once are faster; elsewhere
+ * more blocks are. */
 template<typename Element, uint32_t size> __device__ void score_by_warp(const ScoredPixels &of, uint32_t *to) {
     constexpr uint32_t warps = block_threads / 32;
     __shared__ uint32_t found[warps];

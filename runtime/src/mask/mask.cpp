@@ -59,7 +59,9 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
     if (status == DISTILE_OK) {
         status = check_strides(*mask, call, shape, stride_n, stride_h);
     }
-    return status != DISTILE_OK ? status : set_mask(*mask, call, shape, [&] { mask->set_bytes(shape, bytes, stride_n, stride_h); });
+    return status != DISTILE_OK
+               ? status
+               : set_mask(*mask, call, shape, [&] { mask->set_bytes(shape, bytes, stride_n, stride_h); });
 }
 
 distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, int32_t batch, int32_t height,

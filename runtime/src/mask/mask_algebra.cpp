@@ -39,9 +39,9 @@ distile_status transfer(const char *call, distile_mask *result, distile_mask *fr
     if (status == DISTILE_OK) {
         status = check_mask_shape(*result, call, to);
     }
-    return status != DISTILE_OK ? status : set_mask(*result, call, to, [&] {
-        result->set_window(to, *from, *window, direction);
-    });
+    return status != DISTILE_OK
+               ? status
+               : set_mask(*result, call, to, [&] { result->set_window(to, *from, *window, direction); });
 }
 
 distile_status combine(const char *call, Combination how, distile_mask *result, distile_mask *a, distile_mask *b) {
@@ -157,9 +157,8 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
     }
     const MaskShape shape = {a->batch, a->height, a->width};
     status = check_mask_shape(*result, call, shape);
-    return status != DISTILE_OK ? status : set_mask(*result, call, shape, [&] {
-        result->set_difference(*a, *b, threshold);
-    });
+    return status != DISTILE_OK ? status
+                                : set_mask(*result, call, shape, [&] { result->set_difference(*a, *b, threshold); });
 }
 
 distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor *tensor, const float *weights,
