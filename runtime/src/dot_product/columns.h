@@ -82,7 +82,7 @@ public:
     void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count, int32_t channel,
                Element *to) const {
         const int32_t left = channels_ - channel, channels = left < code_.block_channels ? left : code_.block_channels;
-        const int64_t bytes = column_bytes((channels + vector_channels - 1) / vector_channels) / groups_;
+        const int64_t bytes = int64_t{(channels + vector_channels - 1) / vector_channels} * group_bytes;
         const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
         stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, bytes}, channel, channels,
                                    to + tap_bytes());

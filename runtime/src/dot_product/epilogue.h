@@ -120,36 +120,51 @@ template<class Set> struct Epilogue {
             x = x * (error * .5f + .5f);
         }
     }
-    /** `results.at(channel)` has, for up to 16 channels from this one on,
+    /** `results.at<Vectors>(channel)` has, for up to 16 channels of each vector from this one on,
      *
-     *     void load(const Row &row, int32_t index, int32_t count, Floats &values) const;  // Of the row with this
-     * index. void save(const Row &row, int32_t count, const Floats &values) const;
+     *     // Of the row with this index.
+     *     void load(const Row &row, int32_t index, int32_t count, Floats *values) const;
+     *     void save(const Row &row, int32_t count, const Floats *values) const;
      *
-     * All rows of some channels follow each other, so that what these have in common stays in registers. */
+     * and `Results::widest` is the number of vectors that it stores together at most. All rows of some channels follow
+     * each other, so that what these have in common stays in registers. */
     template<distile_epilogue Kind, class Results, class Row>
     [[gnu::noinline]] static void store_all(const Results &results, const Row *rows, int32_t num_rows, int32_t count) {
-        int32_t c = 0;
-        for (; count - c >= vector_channels; c += vector_channels) {
-            store_channels<Kind>(results, rows, num_rows, c, vector_channels);
-        }
+        // Activations take more registers, and more code.
+        constexpr int32_t widest = Kind == DISTILE_EPILOGUE_NONE ? Results::widest : 1;
+        int32_t c = store_vectors<Kind, widest>(results, rows, num_rows, 0, count);
         if (c < count) {
             store_part<Kind>(results, rows, num_rows, c, count - c);
         }
     }
-    template<distile_epilogue Kind, class Results, class Row> [[gnu::always_inline]] static void
+    /** Returns the first channel of those that fill no vector. */
+    template<distile_epilogue Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static int32_t
+    store_vectors(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
+        constexpr int32_t channels = Vectors * vector_channels;
+        for (; count - channel >= channels; channel += channels) {
+            store_channels<Kind, Vectors>(results, rows, num_rows, channel, channels);
+        }
+        if constexpr (Vectors > 1) {
+            return store_vectors<Kind, Vectors - 1>(results, rows, num_rows, channel, count);
+        }
+        return channel;
+    }
+    template<distile_epilogue Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static void
     store_channels(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
         // A value, because bytes that are stored may lie anywhere but there.
-        const auto channels = results.at(channel);
+        const auto channels = results.template at<Vectors>(channel);
         for (int32_t row = 0; row < num_rows; row++) {
-            Floats values;
+            Floats values[Vectors];
             channels.load(rows[row], row, count, values);
-            activate<Kind>(values);
+            for (int64_t v = 0; v < Vectors; v++) {
+                activate<Kind>(values[v]);
+            }
             channels.save(rows[row], count, values);
         }
     }
     template<distile_epilogue Kind, class Results, class Row> [[gnu::noinline]] static void
     store_part(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
-        store_channels<Kind>(results, rows, num_rows, channel, count);
+        store_channels<Kind, 1>(results, rows, num_rows, channel, count);
     }
     /** Activates and stores `count` channels of each row. */
     template<class Results, class Row> static void store(distile_epilogue epilogue, const Results &results,

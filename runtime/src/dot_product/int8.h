@@ -6,22 +6,11 @@
 #define DISTILE_DOT_PRODUCT_INT8_H
 
 #include "epilogue.h"
+#include "narrow.h"
 #include "rows.h"
 #include <cstring>
 
 namespace distile::dot_product {
-
-/** 16 numbers of a type in which outputs are stored. */
-template<typename Stored> struct StoredVector;
-template<> struct StoredVector<uint8_t> {
-    using Type = uint8_t __attribute__((vector_size(vector_channels)));
-    using Wider = uint16_t __attribute__((vector_size(vector_channels * 2)));
-};
-template<> struct StoredVector<int8_t> {
-    using Type = int8_t __attribute__((vector_size(vector_channels)));
-    using Wider = int16_t __attribute__((vector_size(vector_channels * 2)));
-};
-template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
 
 template<class Set> class Int8 {
 public:
@@ -94,7 +83,7 @@ private:
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {
         const int32_t least = dtype_ == DISTILE_INT8 ? -128 : 0;
-        lowest_ = static_cast<float>(least - header_.output_zero_point);
+        lowest_ = least - header_.output_zero_point;
         highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
         const bool six = epilogue_ == DISTILE_EPILOGUE_RELU6;
         if (six || epilogue_ == DISTILE_EPILOGUE_RELU) {
@@ -107,11 +96,11 @@ private:
 
     /** How numbers become those that are stored, and back. */
     struct Quantizer {
-        float residual_factor, output_factor, lowest, highest;
-        int32_t residual_zero_point, output_zero_point;
+        float residual_factor, output_factor, highest;
+        int32_t lowest, residual_zero_point, output_zero_point;
     };
     /** Some channels of all rows, which are stored as a type. */
-    template<typename Stored> struct Channels {
+    template<typename Stored, int32_t Vectors> struct Channels {
         using Vector = typename StoredVector<Stored>::Type;
         static constexpr bool is_float = sizeof(Stored) == sizeof(float);
 
@@ -120,21 +109,25 @@ private:
         const Stored *residual;
         Stored *output;
         int64_t distance;
-        Words offset;
-        Floats multiplier, bias;
+        Words offset[Vectors];
+        Floats multiplier[Vectors], bias[Vectors];
 
-        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats &values) const {
-            Words sum;
-            std::memcpy(&sum, sums + index * distance, sizeof(sum));
-            sum += offset;
-            Integers total;
-            std::memcpy(&total, &sum, sizeof(total));
-            values = __builtin_convertvector(total, Floats) * multiplier;
-            values += bias;
-            if (residual) {
+        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats *values) const {
+            const int32_t *const of_row = sums + index * distance;
+            for (int64_t v = 0; v < Vectors; v++) {
+                Words sum;
+                std::memcpy(&sum, of_row + v * vector_channels, sizeof(sum));
+                sum += offset[v];
+                Integers total;
+                std::memcpy(&total, &sum, sizeof(total));
+                values[v] = __builtin_convertvector(total, Floats) * multiplier[v];
+                values[v] += bias[v];
+            }
+            for (int64_t v = 0; residual && v < Vectors; v++) {
                 Vector stored{};
-                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + row.residual, count);
-                add(stored, values);
+                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + row.residual + v * vector_channels,
+                                                              Vectors == 1 ? count : vector_channels);
+                add(stored, values[v]);
             }
         }
         void add(const Vector &stored, Floats &values) const {
@@ -147,27 +140,35 @@ private:
                 values += __builtin_convertvector(distance, Floats) * quantizer.residual_factor;
             }
         }
-        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats &values) const {
-            Vector stored;
+        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats *values) const {
+            Stored *const to = output + row.output;
             if constexpr (is_float) {
-                stored = values;
+                for (int64_t v = 0; v < Vectors; v++) {
+                    Epilogue<Set>::template copy_channels<float>(to + v * vector_channels, &values[v],
+                                                                 Vectors == 1 ? count : vector_channels);
+                }
             } else {
-                // Near this number, float32 has integers only, and its bits count them.
-                constexpr float to_integer = 0x1.8p23f;
-                constexpr int32_t bits_of_zero = 0x4b400000;
-                Floats scaled = values * quantizer.output_factor;
-                Epilogue<Set>::clamp(scaled, quantizer.lowest, quantizer.highest);
-                scaled += to_integer;
-                Integers integers;
-                std::memcpy(&integers, &scaled, sizeof(integers));
-                integers += quantizer.output_zero_point - bits_of_zero;
-                stored = __builtin_convertvector(integers, Vector);
-                Epilogue<Set>::keep_in_register(stored);
+                const Floats highest = Floats{} + quantizer.highest;
+                Floats scaled[Vectors];
+                for (int64_t v = 0; v < Vectors; v++) {
+                    scaled[v] = values[v] * quantizer.output_factor;
+                    scaled[v] = scaled[v] > highest ? highest : scaled[v];
+                }
+                if (count == Vectors * vector_channels) {
+                    Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest,
+                                                                    quantizer.output_zero_point, to);
+                } else {
+                    Stored narrowed[Vectors * vector_channels];
+                    Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest,
+                                                                    quantizer.output_zero_point, narrowed);
+                    std::memcpy(to, narrowed, count);
+                }
             }
-            Epilogue<Set>::template copy_channels<Stored>(output + row.output, &stored, count);
         }
     };
     template<typename Stored> struct Results {
+        static constexpr int32_t widest = 4;
+
         Quantizer quantizer;
         const int32_t *sums;
         const Stored *residual;
@@ -176,20 +177,23 @@ private:
         const int32_t *offsets;
         const float *multipliers, *bias;
 
-        [[gnu::always_inline]] Channels<Stored> at(int32_t channel) const {
-            Channels<Stored> channels{
-                quantizer, sums + channel, residual ? residual + channel : nullptr, output + channel, distance, {}, {},
-                {}};
-            std::memcpy(&channels.offset, offsets + channel, sizeof(channels.offset));
-            std::memcpy(&channels.multiplier, multipliers + channel, sizeof(channels.multiplier));
-            std::memcpy(&channels.bias, bias + channel, sizeof(channels.bias));
+        template<int32_t Vectors> [[gnu::always_inline]] Channels<Stored, Vectors> at(int32_t channel) const {
+            Channels<Stored, Vectors> channels;
+            channels.quantizer = quantizer;
+            channels.sums = sums + channel;
+            channels.residual = residual ? residual + channel : nullptr;
+            channels.output = output + channel;
+            channels.distance = distance;
+            std::memcpy(channels.offset, offsets + channel, sizeof(channels.offset));
+            std::memcpy(channels.multiplier, multipliers + channel, sizeof(channels.multiplier));
+            std::memcpy(channels.bias, bias + channel, sizeof(channels.bias));
             return channels;
         }
     };
 
     template<typename Stored> void store_as(const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
                                             const int32_t *offsets, int32_t channel, int32_t count) const {
-        const Results<Stored> results{{header_.residual_factor, header_.output_factor, lowest_, highest_,
+        const Results<Stored> results{{header_.residual_factor, header_.output_factor, highest_, lowest_,
                                        header_.residual_zero_point, header_.output_zero_point},
                                       sums,
                                       residual_ ? reinterpret_cast<const Stored *>(residual_) + channel : nullptr,
@@ -211,7 +215,8 @@ private:
     distile_requantization header_{};
     const int32_t *offsets_;
     const float *multipliers_;
-    float lowest_ = 0, highest_ = 0;
+    int32_t lowest_ = 0;
+    float highest_ = 0;
 };
 
 }  // namespace distile::dot_product

@@ -64,20 +64,20 @@ private:
         int64_t distance;
         Floats bias;
 
-        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats &values) const {
-            std::memcpy(&values, sums + index * distance, sizeof(values));
-            values += bias;
+        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats *values) const {
+            std::memcpy(values, sums + index * distance, sizeof(*values));
+            *values += bias;
             if (residual) {
                 Stored16 stored{};
                 Epilogue<Set>::template copy_channels<Element>(&stored, residual + row.residual, count);
                 Floats widened;
                 Format::widen(stored, widened);
-                values += widened;
+                *values += widened;
             }
         }
-        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats &values) const {
+        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats *values) const {
             Stored16 stored;
-            Format::narrow(values, stored);
+            Format::narrow(*values, stored);
             Epilogue<Set>::keep_in_register(stored);
             Epilogue<Set>::template copy_channels<Element>(output + row.output, &stored, count);
         }
@@ -88,8 +88,9 @@ private:
         Element *output;
         int64_t distance;
         const float *bias;
+        static constexpr int32_t widest = 1;
 
-        [[gnu::always_inline]] Channels at(int32_t channel) const {
+        template<int32_t Vectors> [[gnu::always_inline]] Channels at(int32_t channel) const {
             Channels channels{sums + channel, residual ? residual + channel : nullptr, output + channel, distance, {}};
             std::memcpy(&channels.bias, bias + channel, sizeof(channels.bias));
             return channels;

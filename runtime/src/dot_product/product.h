@@ -9,7 +9,7 @@
  * How it stages and multiplies is a class `Method`, Steps or Columns:
  *
  *     using Numbers = ...;                    // The types, as below.
- *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
+ *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows, as blocks have.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static constexpr CostModel cost_model;   // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
@@ -139,16 +139,12 @@ private:
     struct Task {
         Element *staged;
         int64_t block_elements;  ///< Of a staged block.
-        Sum *sums;
-        int64_t block_sums;  ///< Room for the sums of a block.
+        Sum *sums;               ///< Of all rows after each other.
         Weight *weights;
         Row *rows;
 
         Element *staged_block(int32_t block) const {
             return staged + block * block_elements;
-        }
-        Sum *sums_of(int32_t block) const {
-            return sums + block * block_sums;
         }
     };
 
@@ -156,10 +152,8 @@ private:
     void compute(int32_t part, int32_t split) {
         Task task{};
         task.block_elements = method_.block_elements();
-        task.block_sums =
-            int64_t{Method::tile_rows} * divide_up(code_.block_pixels, Method::tile_rows) * code_.block_channels;
         const size_t staged_bytes = code_.staged_blocks * task.block_elements * sizeof(Element),
-                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(Sum),
+                     sum_bytes = int64_t{staged_rows_} * code_.block_channels * sizeof(Sum),
                      weight_bytes = method_.weight_elements() * sizeof(Weight);
         void *const memory =
             call_.hooks->allocate(call_.hooks, staged_bytes + sum_bytes + weight_bytes + staged_rows_ * sizeof(Row));
@@ -212,17 +206,21 @@ private:
 
     /** How rows are divided among blocks. */
     struct Blocks {
-        int32_t count, rows, full;  ///< `full`: rows of each block but the last; 0: all have about as many.
+        int32_t count, rows;
+        int32_t size_of_each, larger;  ///< The first `larger` blocks have one row more; the last may have less.
 
         int32_t begin(int32_t block) const {
-            return full == 0 ? begin_of(block, count, rows) : least(int64_t{block} * full, rows);
+            return least(int64_t{block} * size_of_each + (block < larger ? block : larger), rows);
         }
         int32_t size(int32_t block) const {
             return begin(block + 1) - begin(block);
         }
     };
+    /** All have about as many rows, or all but the last are full. */
     Blocks blocks_of(int32_t rows) const {
-        return {divide_up(rows, code_.block_pixels), rows, Method::balances ? 0 : code_.block_pixels};
+        const int32_t count = divide_up(rows, code_.block_pixels);
+        return Method::balances ? Blocks{count, rows, rows / count, rows % count}
+                                : Blocks{count, rows, code_.block_pixels, 0};
     }
     /** Multiplies all staged blocks with a block of output channels, and stores the results. */
     void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t group, int32_t last_group) const {
@@ -236,22 +234,20 @@ private:
                     fetch_outputs(rows, blocks.size(block), group + 1);
                 }
                 method_.multiply(phase, chunk, weights, task.staged_block(block), rows, blocks.size(block), vectors,
-                                 task.sums_of(block));
+                                 task.sums + int64_t{blocks.begin(block)} * padded);
             }
         }
-        for (int32_t block = 0; block < blocks.count; block++) {
-            numbers_.store(phase, task.rows + blocks.begin(block), blocks.size(block), task.sums_of(block), padded,
-                           channel, channels_of(group));
-        }
+        numbers_.store(phase, task.rows, blocks.rows, task.sums, padded, channel, channels_of(group));
     }
     /** The lines that rows store of a block of output channels arrive in the cache, to be written: other cores may have
      * written them last. Always inline, because GCC drops calls of functions that only prefetch. */
     [[gnu::always_inline]] void fetch_outputs(const Row *rows, int32_t count, int32_t group) const {
-        const int32_t channel = group * code_.block_channels, end = channel + channels_of(group);
+        const int32_t channel = group * code_.block_channels;
+        const int64_t bytes = numbers_.output(Row{}, channel + channels_of(group)) - numbers_.output(Row{}, channel);
         for (int32_t i = 0; i < count; i++) {
-            for (const char *line = numbers_.output(rows[i], channel); line < numbers_.output(rows[i], end);
-                 line += line_bytes) {
-                __builtin_prefetch(line, 1);
+            const char *const first = numbers_.output(rows[i], channel);
+            for (int64_t line = 0; line < bytes; line += line_bytes) {
+                __builtin_prefetch(first + line, 1);
             }
         }
     }

@@ -41,7 +41,8 @@ public:
     Rows(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers,
          int32_t first_tile, int32_t last_tile)
         : numbers_(numbers), code_(code), call_(call), input_(call.operands[0]),
-          output_(call.operands[call.num_operands - 1]), residual_(call.operands[call.num_operands - 2]),
+          width_(call.operands[call.num_operands - 1].dim[X].extent), inputs_(input_),
+          outputs_(call.operands[call.num_operands - 1]), residuals_(call.operands[call.num_operands - 2]),
           tile_(first_tile), last_tile_(last_tile) {
     }
 
@@ -59,9 +60,9 @@ public:
                     tile_++;
                 }
             }
-            if (y < call_.height && x < output_.dim[X].extent && remainder(y, code_.scale_h) == phase.row &&
+            if (y < call_.height && x < width_ && remainder(y, code_.scale_h) == phase.row &&
                 remainder(x, code_.scale_w) == phase.column && is_stored(y, x, image)) {
-                rows[count++] = row_of(phase, y, x, image);
+                set(rows[count++], phase, y, x, image);
             }
         }
         return count;
@@ -116,18 +117,25 @@ private:
         const int64_t word = (int64_t{image} * call_.height + y) * call_.words_per_row + x / 32;
         return call_.store_tiles != 0 || (call_.bits[word] >> (x % 32) & 1) != 0;
     }
-    static int64_t offset_of(const distile_array &array, int32_t y, int32_t x, int32_t image) {
-        return int64_t{y - array.dim[Y].min} * array.dim[Y].stride +
-               int64_t{x - array.dim[X].min} * array.dim[X].stride + int64_t{image} * array.dim[Image].stride;
-    }
-    Row row_of(const Phase &phase, int32_t y, int32_t x, int32_t image) const {
-        Row row{};
+    /** Where the pixels of an activation are. */
+    struct Places {
+        int64_t first, x, y, image;
+
+        explicit Places(const distile_array &array)
+            : first(-int64_t{array.dim[Y].min} * array.dim[Y].stride - int64_t{array.dim[X].min} * array.dim[X].stride),
+              x(array.dim[X].stride), y(array.dim[Y].stride), image(array.dim[Image].stride) {
+        }
+        int64_t at(int32_t row, int32_t column, int32_t number) const {
+            return first + row * y + column * x + number * image;
+        }
+    };
+    /** In place: a copy would wait for what was just stored. */
+    void set(Row &row, const Phase &phase, int32_t y, int32_t x, int32_t image) const {
         row.y = quotient(y, code_.scale_h) * code_.stride_h + phase.rows.first;
         row.x = quotient(x, code_.scale_w) * code_.stride_w + phase.columns.first;
-        row.input = offset_of(input_, row.y, row.x, image);
-        row.output = offset_of(output_, y, x, image);
-        row.residual = offset_of(residual_, y, x, image);
-        return row;
+        row.input = inputs_.at(row.y, row.x, image);
+        row.output = outputs_.at(y, x, image);
+        row.residual = residuals_.at(y, x, image);
     }
     /** So many rows are staged at a time. */
     static constexpr int32_t most_together = 32;
@@ -176,7 +184,9 @@ private:
     const Numbers &numbers_;
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
-    const distile_array &input_, &output_, &residual_;
+    const distile_array &input_;
+    const int32_t width_;  ///< Of the output.
+    const Places inputs_, outputs_, residuals_;
     int32_t tile_, last_tile_;
     int32_t down_ = 0, right_ = 0;  ///< In the tile.
 };
