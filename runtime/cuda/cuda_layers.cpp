@@ -204,7 +204,7 @@ void CudaMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
                                  scores.weights,
                                  scores.bias,
                                  scores.threshold,
-                                 bytes_beside()};
+                                 take_mirror()};
     const bool in_vectors =
         is_in_units(tensor, layer_bytes) && reinterpret_cast<uintptr_t>(scores.weights) % layer_bytes == 0;
     const OwnKernels::PixelKernels &functions = device_.kernels->score_pixels(tensor.dtype);

@@ -164,8 +164,7 @@ void CudaMask::check_bytes(const MaskShape &, const MaskBytes &to) const {
 
 void CudaMask::get_bytes(const MaskBytes &to) {
     check_bytes(shape, to);
-    const BytesTarget target = {{to.bytes, to.stride_n, to.stride_h},
-                                make_divisor(static_cast<uint32_t>(bits_.width)),
+    const BytesTarget target = {to, make_divisor(static_cast<uint32_t>(bits_.width)),
                                 make_divisor(static_cast<uint32_t>(bits_.height)),
                                 static_cast<uint32_t>(shape.num_pixels())};
     launch(device_.kernels->unpack_bytes, grid_of(target.pixels), bits_, target);

@@ -92,11 +92,6 @@ private:
     /** Copies words into the mask, without bits beyond the width. */
     void launch_copy(const MaskShape &to, const uint32_t *from, int64_t stride, Listing &listing,
                      uint32_t *words) const;
-    /** Where a kernel that sets the words writes their bytes, too. */
-    ByteRows bytes_beside() {
-        const MaskBytes mirror = take_mirror();
-        return {mirror.bytes, mirror.stride_n, mirror.stride_h};
-    }
     Level &level(Granularity granularity);
     /** The launch argument that counts a level and, on request, lists it. */
     TileGrid grid_of_level(const Level &level, bool list) const;

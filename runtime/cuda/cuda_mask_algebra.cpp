@@ -44,7 +44,7 @@ void CudaMask::set_window(const MaskShape &to, distile_mask &from, const distile
     transfer.num_rows = static_cast<uint32_t>(int64_t{to.batch} * to.height);
     transfer.words_per_row = (to.width + 31) / 32;
     transfer.width = to.width;
-    transfer.mirror = bytes_beside();
+    transfer.mirror = take_mirror();
     // Short rows get small teams, so few threads are idle: a thread for a word, and for every few bytes.
     constexpr uint32_t bytes_of_thread = 4, most_for_bytes = 32;
     const uint32_t for_bytes = std::min(static_cast<uint32_t>(to.width) / bytes_of_thread, most_for_bytes);

@@ -150,7 +150,6 @@ TEST_CASE("A mirror has the bytes of every mask that is set, and nothing between
         const std::vector<uint8_t> bytes = draw_bytes(shape, random);
         const int64_t packed = int64_t{shape.height} * width;
         masks.of_bytes(bytes, shape);
-        check(masks.context, distile_mask_pool(other.get(), masks.due.get(), 2, 1));
         check(masks.context, distile_mask_needed_input(other.get(), masks.due.get(), &window, shape.height, width));
         const uint32_t *words = nullptr;
         int32_t words_per_row = 0;

@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_KERNELS_COMMON_H
 
 #include "../../gpu/divisor.h"
+#include "../../src/mask/mask_bytes.h"
 
 namespace distile {
 
@@ -14,12 +15,6 @@ constexpr uint32_t block_threads = 256;  ///< The default block size.
 struct DeviceBits {
     const uint32_t *words;
     int32_t height, width, words_per_row;
-};
-
-/** Memory for the bytes of a mask. */
-struct ByteRows {
-    uint8_t *bytes;  ///< Null: none.
-    int64_t stride_n, stride_h;
 };
 
 constexpr uint32_t most_grids = 16;   ///< The most granularities per launch.

@@ -26,8 +26,8 @@ inline __device__ uint32_t warp_sum(uint32_t value) {
 }
 
 /** The bytes of a row of a mask. */
-inline __device__ uint8_t *row_of(const ByteRows &rows, uint32_t image, uint32_t y) {
-    return rows.bytes + image * rows.stride_n + y * rows.stride_h;
+inline __device__ uint8_t *row_of(const MaskBytes &mask, uint32_t image, uint32_t y) {
+    return mask.bytes + image * mask.stride_n + y * mask.stride_h;
 }
 
 /** Lets the next kernel of the stream start, and then waits until all earlier work is done. A kernel that may itself

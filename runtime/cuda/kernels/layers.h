@@ -96,7 +96,7 @@ struct ScoredPixels {
     int32_t by_lane;  ///< 1: a lane scores a pixel; 0: a warp does, and a block has one word.
     const float *weights;
     float bias, threshold;
-    ByteRows mirror;
+    MaskBytes mirror;
 };
 
 }  // namespace distile

@@ -17,7 +17,7 @@ struct BitTransfer {
     Divisor height;  ///< The result's.
     uint32_t num_rows, team;
     int32_t words_per_row, width;  ///< The result's.
-    ByteRows mirror;
+    MaskBytes mirror;
 };
 
 /** How to combine the bits of two masks, or of the first alone. */

@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_unpack_bytes
     if (pixel < to.pixels) {
         const uint32_t row = divide(pixel, to.width), image = divide(row, to.height);
         const uint32_t x = pixel - row * to.width.value, y = row - image * to.height.value;
-        row_of(to.rows, image, y)[x] = mask.words[row * mask.words_per_row + x / 32] >> (x % 32) & 1;
+        row_of(to.to, image, y)[x] = mask.words[row * mask.words_per_row + x / 32] >> (x % 32) & 1;
     }
 }
 

@@ -27,7 +27,7 @@ struct BytesSource {
 
 /** Bytes to write a mask to. */
 struct BytesTarget {
-    ByteRows rows;
+    MaskBytes to;
     Divisor width, height;
     uint32_t pixels;  ///< In all images.
 };

@@ -7,8 +7,8 @@
  *
  * During graph capture, calls that would allocate or wait return DISTILE_ERROR_CAPTURING: make the same calls with the
  * same shapes once before the capture. On the host, a mask reflects the last call that set it, captured or not. If the
- * GPU ran another of these calls last, as in a graph replay, set the mask again before other calls use it. A graph that
- * captures a call, but not the one that set its mask, is for that mask alone: once it is set again, capture anew.
+ * GPU ran another of these calls last, as in a graph replay, set the mask again before other calls use it. A graph may
+ * capture a call without the one that set its mask; then capture it anew whenever the mask is set again.
  */
 #ifndef DISTILE_CUDA_H
 #define DISTILE_CUDA_H

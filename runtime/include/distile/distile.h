@@ -216,8 +216,8 @@ DISTILE_API distile_status distile_mask_get_bytes(distile_mask *mask, uint8_t *b
                                                   int64_t stride_h);
 /** From now on, every call that sets the mask also writes it to this memory, as distile_mask_get_bytes would, until
  * this is called again; null bytes end it. On a GPU, calls that make the mask from scores or through a window need no
- * launch more for that. The memory must stay valid and must not overlap what these calls read. Those for a shape that
- * the strides do not fit return BAD_STRIDE and leave the mask as it is. Errors: NULL_POINTER (the mask). */
+ * further launch for that. The memory must stay valid and must not overlap what these calls read. A call for a shape
+ * that the strides do not fit returns BAD_STRIDE and leaves the mask as it is. Errors: NULL_POINTER (the mask). */
 DISTILE_API distile_status distile_mask_mirror(distile_mask *mask, uint8_t *bytes, int64_t stride_n, int64_t stride_h);
 
 /** The number of active pixels. Waits on a GPU. Errors: NULL_POINTER, BAD_MASK (it was never set), CAPTURING,

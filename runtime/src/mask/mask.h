@@ -5,6 +5,7 @@
 #define DISTILE_MASK_H
 
 #include "context.h"
+#include "mask_bytes.h"
 #include "tiles.h"
 #include <distile/mask_algebra.h>
 #include <utility>
@@ -24,12 +25,6 @@ struct TileList {
 struct MaskBits {
     const uint32_t *words;
     int32_t words_per_row;
-};
-
-/** Memory for the bytes of a mask, with the strides of distile_mask_get_bytes. */
-struct MaskBytes {
-    uint8_t *bytes;  ///< Null: none.
-    int64_t stride_n, stride_h;
 };
 
 /** The direction in which a window maps bits. */
