@@ -22,17 +22,17 @@ from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
 from measuring import (CpuClock, GpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options,
                        times_of, torch)
 
-# Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation.
+# Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation; "add" adds a residual.
 OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
              "op7": ("conv3x3_128", 128, 128, 128, 3, 1, 1, "relu"),
              "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2, 1, "relu"),
              "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1, 1, "relu"),
              "op31": ("conv1x1_96_576", 64, 96, 576, 1, 1, 1, "relu6"),
              "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6"),
-             "op33": ("conv1x1_576_96", 64, 576, 96, 1, 1, 1, "none"),
+             "op33": ("conv1x1_576_96", 64, 576, 96, 1, 1, 1, "add"),
              "op35": ("depthwise3x3_576", 32, 576, 576, 3, 1, 576, "relu6"),
              "op40": ("depthwise3x3s2_576", 64, 576, 576, 3, 2, 576, "relu6")}
-ACTIVATIONS = {"relu": ("relu", [], ""), "relu6": ("hardtanh", [0., 6.], ""), "none": ("none", [], "")}  # PyTorch's
+ACTIVATIONS = {"relu": ("relu", [], ""), "relu6": ("hardtanh", [0., 6.], "")}  # As PyTorch's fused operators take them.
 BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
@@ -62,29 +62,36 @@ class Problem:
         self.filter = self.random.standard_normal(
             (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
         self.bias = self.random.uniform(-.1, .1, self.outputs).astype(np.float32)
-        self.image = torch.from_numpy(self.random.standard_normal((batch, self.inputs, size, size), np.float32)).to(
-            device)
+        self.image = self.draw_image(self.inputs, size, device)
+        self.residual = self.draw_image(self.outputs, self.size, device) if self.activation == "add" else None
         self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random)).to(device)
         self.density = float(self.mask.float().mean())
         self.store()
 
+    def draw_image(self, channels, size, device):
+        numbers = self.random.standard_normal((self.batch, channels, size, size), np.float32)
+        return torch.from_numpy(numbers).to(device)
+
     def store(self):
-        """Stores the image in the type."""
-        self.image = self.image.to(getattr(torch, self.dtype)).contiguous(memory_format=torch.channels_last)
+        """Stores the images in the type."""
+        self.image, self.residual = (
+            image if image is None else image.to(getattr(torch, self.dtype)).contiguous(
+                memory_format=torch.channels_last) for image in (self.image, self.residual))
 
     def sums(self, image, filter_, bias):
         filter_, bias = (torch.from_numpy(array).to(image.device, image.dtype) for array in (filter_, bias))
         return torch.nn.functional.conv2d(image, filter_, bias, self.stride, self.padding, groups=self.groups)
 
-    def activate(self, values, unit=1):
-        """Of values in this unit."""
-        if self.activation == "none":
-            return values
+    def finish(self, values, residual, unit=1):
+        """The result of sums in this unit."""
+        if self.activation == "add":
+            return values + residual
         return values.relu() if self.activation == "relu" else values.clamp(0, 6 / unit)
 
     def expected(self):
-        """In float32, with the type's roundings of the image alone."""
-        return self.activate(self.sums(self.image.float(), self.filter, self.bias))
+        """In float32, with the type's roundings of the images alone."""
+        residual = None if self.residual is None else self.residual.float()
+        return self.finish(self.sums(self.image.float(), self.filter, self.bias), residual)
 
     def packed(self, distile, kernel):
         return distile.weights(kernel, self.filter, self.bias)
@@ -93,21 +100,25 @@ class Problem:
         """As PyTorch's operators take it."""
         return [[self.padding] * 2, [self.stride] * 2, [1, 1], self.groups]
 
-    def attributes(self):
-        """Those of the activation, for PyTorch's fused operators."""
-        return ACTIVATIONS[self.activation]
+
+def quantized(image):
+    """An image of numbers that are not negative, in uint8 with the zero point 0, and its scale."""
+    scale = float(image.max()) / 255
+    return torch.round(image / scale).to(torch.uint8).contiguous(memory_format=torch.channels_last), scale
 
 
 class QuantizedProblem(Problem):
     """Images as they follow a ReLU, in uint8 with the zero point 0; a filter of int8 with a scale for each channel."""
 
     def store(self):
-        self.image = self.image.relu()
-        self.image_scale = float(self.image.max()) / 255
-        real = self.activate(self.sums(self.image, self.filter, self.bias))
-        self.output_scale = float(real.max()) / 255
-        self.image = torch.round(self.image / self.image_scale).to(torch.uint8).contiguous(
-            memory_format=torch.channels_last)
+        self.image, self.residual_scale = self.image.relu(), 0
+        residual = None if self.residual is None else self.residual.relu()
+        sums = self.sums(self.image, self.filter, self.bias)
+        self.output_scale = float(self.finish(sums, residual).max()) / 255
+        self.sums_scale = float(sums.abs().max()) / 127
+        self.image, self.image_scale = quantized(self.image)
+        if residual is not None:
+            self.residual, self.residual_scale = quantized(residual)
         self.scales = np.abs(self.filter).reshape(self.outputs, -1).max(1) / np.float32(127)
         self.filter = np.round(self.filter / self.scales[:, None, None, None]).astype(np.int8)
         self.bias = np.round(self.bias / (self.image_scale * self.scales)).astype(np.int32)
@@ -116,12 +127,13 @@ class QuantizedProblem(Problem):
         """The integers that are stored. The sums are exact in float64."""
         sums = self.sums(self.image.double(), self.filter, self.bias)
         scales = torch.from_numpy(self.image_scale * self.scales).to(sums)
-        real = self.activate(sums * scales[:, None, None])
+        residual = None if self.residual is None else self.residual.double() * self.residual_scale
+        real = self.finish(sums * scales[:, None, None], residual)
         return torch.round(real / self.output_scale).clamp(0, 255)
 
     def packed(self, distile, kernel):
         numbers = Quantization(Scale(self.image_scale, 0), self.scales.ctypes.data, self.bias.ctypes.data,
-                               Scale(self.output_scale, 0))
+                               Scale(self.output_scale, 0), Scale(self.residual_scale, 0))
         return distile.weights(kernel, self.filter, None, numbers)
 
 
@@ -144,6 +156,8 @@ class Masked:
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
                             output=tensor_of(self.output, problem.dtype),
                             weights=problem.packed(distile, kernel))
+        if problem.residual is not None:
+            self.args.residual = tensor_of(problem.residual, problem.dtype)
         self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.size,
                                             problem.size)
         self.set_mask()
@@ -157,7 +171,8 @@ class Masked:
         distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.size, problem.size)()
         dense = next(name for name in distile.variants(kernel) if name.startswith(b"dense"))
         self.dense_output = torch.empty_like(self.output)
-        self.dense_args = RunArgs(input=self.args.input, mask=self.all, weights=self.args.weights, variant=dense,
+        self.dense_args = RunArgs(input=self.args.input, residual=self.args.residual, mask=self.all,
+                                  weights=self.args.weights, variant=dense,
                                   output=tensor_of(self.dense_output, problem.dtype))
 
     def sides(self):
@@ -181,8 +196,11 @@ def torch_sides(problem):
     filter_, bias = (torch.from_numpy(array).to(problem.image.dtype) for array in (problem.filter, problem.bias))
     window = problem.window()
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(filter_.to_mkldnn(), *window, list(problem.image.shape))
+    if problem.residual is not None:
+        return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise.binary(
+            problem.image, problem.residual, packed, bias, *window, "add", 1., None, [], None)}
     return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise(
-        problem.image, packed, bias, *window, *problem.attributes())}
+        problem.image, packed, bias, *window, *ACTIVATIONS[problem.activation])}
 
 
 def quantized_torch_sides(problem):
@@ -193,9 +211,15 @@ def quantized_torch_sides(problem):
                                             padding, dilation, groups, list(problem.image.shape))
     bias = torch.from_numpy((problem.bias * problem.image_scale * problem.scales).astype(np.float32))
     zeros = torch.zeros(problem.outputs, dtype=torch.int32)
+    shared = (bias, stride, padding, dilation, groups, problem.output_scale, 0, torch.uint8)
+    if problem.residual is not None:
+        # It adds in place: from the second call on, to its own result.
+        result = problem.residual.clone(memory_format=torch.channels_last)
+        return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise.binary(
+            problem.image, problem.image_scale, 0, packed, scales, zeros, result, *shared, problem.residual_scale, 0,
+            "sum", 1., "none", [], "")}
     return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise(
-        problem.image, problem.image_scale, 0, packed, scales, zeros, bias, stride, padding, dilation, groups,
-        problem.output_scale, 0, torch.uint8, *problem.attributes())}
+        problem.image, problem.image_scale, 0, packed, scales, zeros, *shared, *ACTIVATIONS[problem.activation])}
 
 
 def cuda_sides(problem):
@@ -208,10 +232,12 @@ def cuda_sides(problem):
         unit = torch.from_numpy(problem.image_scale * problem.scales / problem.output_scale).to(filter_)
         filter_, bias = filter_ * unit[:, None, None, None], bias * unit
     filter_ = filter_.contiguous(memory_format=torch.channels_last)
-    sides = {"dense cuDNN float16" if half else "dense cuDNN": lambda: problem.activate(torch.nn.functional.conv2d(
-        image, filter_, bias, problem.stride, problem.padding, groups=problem.groups),
+    residual = problem.residual
+    if half and residual is not None:
+        residual = residual.half() * (problem.residual_scale / problem.output_scale)
+    return {"dense cuDNN float16" if half else "dense cuDNN": lambda: problem.finish(torch.nn.functional.conv2d(
+        image, filter_, bias, problem.stride, problem.padding, groups=problem.groups), residual,
         problem.output_scale if half else 1)}
-    return sides
 
 
 def sums_of_cublas(problem):
@@ -224,31 +250,41 @@ def sums_of_cublas(problem):
 
 
 def onnxruntime_sides(problem, threads):
-    """QLinearConv, which saturates as the activation does. ONNX Runtime drops the transpositions: its own kernels have
-    channels last."""
+    """QLinearConv, which saturates as the activation does, and QLinearAdd. ONNX Runtime drops the transpositions: its
+    own kernels have channels last."""
     import onnx
-    batch, channels, height, width = problem.image.shape
+    batch = len(problem.image)
     constants = {"x_scale": np.float32(problem.image_scale), "w": problem.filter, "w_scale": problem.scales,
                  "y_scale": np.float32(problem.output_scale), "b": problem.bias, "x_zero": np.uint8(0),
                  "w_zero": np.zeros(problem.outputs, np.int8), "y_zero": np.uint8(0)}
     nodes = [onnx.helper.make_node("Transpose", ["image"], ["x"], perm=[0, 3, 1, 2]),
              onnx.helper.make_node("QLinearConv", ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale",
                                                    "y_zero", "b"], ["y"], pads=[problem.padding] * 4,
-                                   strides=[problem.stride] * 2, group=problem.groups),
-             onnx.helper.make_node("Transpose", ["y"], ["output"], perm=[0, 2, 3, 1])]
-    shapes = {"image": [batch, height, width, channels], "output": [batch, problem.size, problem.size, problem.outputs]}
-    image, output = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, shape)
-                     for name, shape in shapes.items())
+                                   strides=[problem.stride] * 2, group=problem.groups)]
+    images, last = {"image": problem.image}, "y"
+    if problem.residual is not None:
+        # The convolution's own results are negative, too.
+        images["residual"], last = problem.residual, "sum"
+        constants |= {"y_scale": np.float32(problem.sums_scale), "y_zero": np.uint8(128),
+                      "r_scale": np.float32(problem.residual_scale), "sum_scale": np.float32(problem.output_scale)}
+        nodes += [onnx.helper.make_node("Transpose", ["residual"], ["r"], perm=[0, 3, 1, 2]),
+                  onnx.helper.make_node("QLinearAdd", ["y", "y_scale", "y_zero", "r", "r_scale", "x_zero", "sum_scale",
+                                                       "x_zero"], ["sum"], domain="com.microsoft")]
+    nodes.append(onnx.helper.make_node("Transpose", [last], ["output"], perm=[0, 2, 3, 1]))
+    arrays = {name: image.permute(0, 2, 3, 1).numpy() for name, image in images.items()}
+    arrays["output"] = np.zeros((batch, problem.size, problem.size, problem.outputs), np.uint8)
+    *inputs, output = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, array.shape)
+                       for name, array in arrays.items())
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "convolution", [image], [output], [
+        onnx.helper.make_graph(nodes, "convolution", inputs, [output], [
             onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]),
-        ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
+        ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     binding = session.io_binding()
-    arrays = {"image": problem.image.permute(0, 2, 3, 1).numpy(), "output": np.zeros(shapes["output"], np.uint8)}
-    binding.bind_ortvalue_input("image", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["image"]))
+    for name in images:
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(arrays[name]))
     binding.bind_ortvalue_output("output", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["output"]))
 
     def run():
@@ -261,7 +297,7 @@ def onnxruntime_sides(problem, threads):
 def dense_sides(problem, threads):
     """The libraries, each of which has computed what it must: quantized numbers but for one step, others but for the
     roundings of their type."""
-    bound = 1
+    bound = 1 if problem.residual is None else 2  # ONNX Runtime rounds before it adds, too.
     if problem.image.is_cuda:
         sides = cuda_sides(problem)
         bound = 2  # Float16 rounds images, weights and results.

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import nn
 
-from ._library import ops
-from .forms import form
 from .nn_base import Masked, Place, Weighted, finish_dense  # noqa: F401
 from .nn_layers import (  # noqa: F401
     MaskedActivation,
@@ -53,6 +51,14 @@ class _Convolution(Weighted):
         if self.padding_mode != "zeros":
             raise ValueError(f"padding_mode is {self.padding_mode!r}, but masked convolutions pad with zeros only")
 
+    def _window(self, **keywords) -> dict:
+        """The window as keywords of an operator, without what is the default."""
+        if self.dilation != (1, 1):
+            keywords["dilation"] = self.dilation
+        if self.groups != 1:
+            keywords["groups"] = self.groups
+        return keywords
+
 
 class MaskedConv2d(_Convolution, nn.Conv2d):
     """nn.Conv2d at the active pixels of a mask of the output, [N, H, W]. Then come bias, residual and activation."""
@@ -63,23 +69,15 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
         """`input` [N, C, H, W], best in torch.channels_last. `out` keeps its inactive pixels unless `zero`."""
-        top, bottom, left, right = _padding_of(self)
-        height = convolved(input.shape[-2], top, bottom, self.dilation[0], self.kernel_size[0], self.stride[0])
-        width = convolved(input.shape[-1], left, right, self.dilation[1], self.kernel_size[1], self.stride[1])
-        mask = self._mask(mask, input.shape[0], height, width)
+        top, bottom, left, right = padding = _padding_of(self)
+        shape, dilation, kernel, stride = input.shape, self.dilation, self.kernel_size, self.stride
+        height = convolved(shape[-2], top, bottom, dilation[0], kernel[0], stride[0])
+        width = convolved(shape[-1], left, right, dilation[1], kernel[1], stride[1])
+        mask = self._mask(mask, shape[0], height, width)
         if mask is None:
             return finish_dense(super().forward(input), residual, self.activation, out)
-        keywords = dict(
-            stride=self.stride,
-            padding=(top, bottom, left, right),
-            dilation=self.dilation,
-            groups=self.groups,
-            activation=self.activation,
-            place=self._place.number,
-        )
-        if out is None:
-            return form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
-        return ops.conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
+        window = self._window(padding=padding) if stride == (1, 1) else self._window(padding=padding, stride=stride)
+        return self._call("conv2d", input, mask, residual, out, zero, **window)
 
 
 class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
@@ -101,18 +99,8 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
         mask = self._mask(mask, input.shape[0], *size)
         if mask is None:
             return finish_dense(super().forward(input), residual, self.activation, out)
-        keywords = dict(
-            stride=self.stride,
-            padding=_padding_of(self),
-            output_padding=self.output_padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            activation=self.activation,
-            place=self._place.number,
-        )
-        if out is None:
-            return form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
-        return ops.conv_transpose2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
+        window = self._window(stride=self.stride, padding=_padding_of(self), output_padding=self.output_padding)
+        return self._call("conv_transpose2d", input, mask, residual, out, zero, **window)
 
 
 class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
@@ -133,14 +121,5 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
         if mask is None:
             larger = F.interpolate(input, scale_factor=self.scale, mode="nearest")
             return finish_dense(super().forward(larger), residual, self.activation, out)
-        keywords = dict(
-            scale=self.scale,
-            padding=(top, bottom, left, right),
-            dilation=self.dilation,
-            groups=self.groups,
-            activation=self.activation,
-            place=self._place.number,
-        )
-        if out is None:
-            return form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
-        return ops.upsample_conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
+        window = self._window(scale=self.scale, padding=(top, bottom, left, right))
+        return self._call("upsample_conv2d", input, mask, residual, out, zero, **window)

@@ -10,6 +10,7 @@ from torch import nn
 
 from . import dense, masks
 from ._library import ops
+from .forms import form
 
 
 class Masked:
@@ -76,6 +77,21 @@ class Weighted(Activated):
     def _prepare(self, activation="none"):
         super()._prepare(activation)
         self._place = Place()
+
+    def _call(self, name, input, mask, residual, out, zero, **keywords):
+        """Calls an operator. Arguments, and attributes of modules, take some tenths of a microsecond each, so what is the
+        default is left out, and parameters are read from their dictionary, unless they are parametrized."""
+        parameters = self._parameters
+        weight = parameters["weight"] if "weight" in parameters else self.weight
+        bias = parameters["bias"] if "bias" in parameters else self.bias
+        keywords["place"] = self._place.number
+        if self.activation != "none":
+            keywords["activation"] = self.activation
+        if out is None:
+            return form(name)(input, weight, bias, mask, residual, **keywords)
+        if zero:
+            keywords["zero"] = zero
+        return getattr(ops, name).out(input, weight, bias, mask, residual, **keywords, out=out)
 
 
 def finish_dense(result, residual, activation, out):

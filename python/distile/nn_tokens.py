@@ -38,20 +38,16 @@ class MaskedLinear(Weighted, nn.Linear):
         self._prepare(activation)
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
-        mask = _token_mask(self, mask, input.shape)
+        shape = input.shape
+        mask, leading = _token_mask(self, mask, shape), shape[:-1]
         if mask is None:
             return finish_dense(super().forward(input), residual, self.activation, out)
-        leading = input.shape[:-1]
-        if input.dim() != 3:
-            input = input.reshape(*_folded(leading), input.shape[-1])
+        if len(shape) != 3:
+            input = input.reshape(*_folded(leading), shape[-1])
             residual = None if residual is None else residual.reshape(*_folded(leading), self.out_features)
-        keywords = dict(activation=self.activation, place=self._place.number)
-        if out is not None:
-            tokens = out if len(leading) == 2 else out.view(*_folded(leading), self.out_features)
-            ops.linear.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=tokens)
-            return out
-        result = form("linear")(input, self.weight, self.bias, mask, residual, **keywords)
-        return result if len(leading) == 2 else result.view(*leading, self.out_features)
+        tokens = out if out is None or len(leading) == 2 else out.view(*_folded(leading), self.out_features)
+        result = self._call("linear", input, mask, residual, tokens, zero)
+        return out if out is not None else result if len(leading) == 2 else result.view(*leading, self.out_features)
 
 
 def _check_norm(layer):
