@@ -7,12 +7,34 @@ namespace distile::ort {
 
 namespace {
 
-/** The bytes of a mask as the node's output. */
-void write(const Call &call, const Lease &lease, distile_mask *mask, const Shape &shape) {
-    const Tensor output = call.output(shape, boolean);
-    const int64_t width = shape.back(), image = shape.size() < 3 ? width : shape[shape.size() - 2] * width;
-    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(output.data), image, width), lease->context());
-}
+/** A mask that one call sets, whose bytes are the node's output: [N, H, W] or [N, T]. */
+class OutputMask {
+public:
+    OutputMask(const Call &call, const Lease &lease, const Shape &shape)
+        : context_(lease->context()),
+          mask_(lease->result_mask(shape[0], shape.size() < 3 ? 1 : shape[1], shape.back())) {
+        const int64_t width = shape.back(), image = shape.size() < 3 ? width : shape[1] * width;
+        auto *const bytes = static_cast<uint8_t *>(call.output(shape, boolean).data);
+        check(distile_mask_mirror(mask_, bytes, image, width), context_);
+    }
+    OutputMask(const OutputMask &) = delete;
+    OutputMask &operator=(const OutputMask &) = delete;
+    ~OutputMask() {
+        distile_mask_mirror(mask_, nullptr, 0, 0);
+    }
+
+    distile_mask *get() const {
+        return mask_;
+    }
+    /** The status of the call that set it. */
+    void made(distile_status status) const {
+        check(status, context_);
+    }
+
+private:
+    distile_context *context_;
+    distile_mask *mask_;
+};
 
 /** The shape of the mask of a tensor: [N, H, W], or that of its tokens. */
 Shape mask_shape(const Tensor &tensor, Layout layout, const distile_tensor &view) {
@@ -53,11 +75,9 @@ public:
         if (weights && weights->elements() != scores.channels) {
             fail("the weights of scores do not have one element for each channel");
         }
-        distile_mask *const mask = lease->result_mask(scores.batch, scores.height, scores.width);
-        check(distile_mask_set_scores(mask, &scores, weights ? static_cast<const float *>(weights->data) : nullptr,
-                                      bias_, threshold_),
-              lease->context());
-        write(call, lease, mask, mask_shape(x, layout, scores));
+        const OutputMask mask(call, lease, mask_shape(x, layout, scores));
+        mask.made(distile_mask_set_scores(
+            mask.get(), &scores, weights ? static_cast<const float *>(weights->data) : nullptr, bias_, threshold_));
     }
 
 private:
@@ -78,9 +98,8 @@ public:
         const Layout layout = layout_of(a, layout_);
         const distile_tensor first = read(lease, a, layout, x_scratch);
         const distile_tensor second = read(lease, call.input(1), layout, other_scratch);
-        distile_mask *const mask = lease->result_mask(first.batch, first.height, first.width);
-        check(distile_mask_set_difference(mask, &first, &second, threshold_), lease->context());
-        write(call, lease, mask, mask_shape(a, layout, first));
+        const OutputMask mask(call, lease, mask_shape(a, layout, first));
+        mask.made(distile_mask_set_difference(mask.get(), &first, &second, threshold_));
     }
 
 private:
@@ -98,9 +117,9 @@ public:
         const Tensor source = call.input(0);
         check_image(source);
         const Shape shape = shape_from(source.shape);
-        distile_mask *const result = lease->result_mask(shape[0], shape[1], shape[2]);
-        check(change(result, mask_of(lease, source, Layout::nhwc), shape), lease->context());
-        write(call, lease, result, shape);
+        distile_mask *const mask = mask_of(lease, source, Layout::nhwc);
+        const OutputMask result(call, lease, shape);
+        result.made(change(result.get(), mask, shape));
     }
 
 private:
@@ -196,13 +215,11 @@ public:
             fail("the counts of indices do not have one element for each image");
         }
         const Shape shape{indices.shape[0], size_[0], size_[1]};
-        distile_mask *const mask = lease->result_mask(shape[0], shape[1], shape[2]);
-        check(distile_mask_set_indices(mask, static_cast<const int32_t *>(indices.data),
-                                       counts ? static_cast<const int32_t *>(counts->data) : nullptr,
-                                       number(shape[0], "a batch"), number(shape[1], "a height"),
-                                       number(shape[2], "a width"), indices.shape[1]),
-              lease->context());
-        write(call, lease, mask, shape);
+        const OutputMask mask(call, lease, shape);
+        mask.made(distile_mask_set_indices(mask.get(), static_cast<const int32_t *>(indices.data),
+                                           counts ? static_cast<const int32_t *>(counts->data) : nullptr,
+                                           number(shape[0], "a batch"), number(shape[1], "a height"),
+                                           number(shape[2], "a width"), indices.shape[1]));
     }
 
 private:
@@ -225,11 +242,10 @@ public:
             fail("the bits have " + std::to_string(words.shape.size()) + " dimensions instead of 3: [N, H, words]");
         }
         const Shape shape{words.shape[0], words.shape[1], width_};
-        distile_mask *const mask = lease->result_mask(shape[0], shape[1], shape[2]);
-        check(distile_mask_set_bits(mask, static_cast<const uint32_t *>(words.data), number(shape[0], "a batch"),
-                                    number(shape[1], "a height"), number(width_, "a width"), words.shape[2]),
-              lease->context());
-        write(call, lease, mask, shape);
+        const OutputMask mask(call, lease, shape);
+        mask.made(distile_mask_set_bits(mask.get(), static_cast<const uint32_t *>(words.data),
+                                        number(shape[0], "a batch"), number(shape[1], "a height"),
+                                        number(width_, "a width"), words.shape[2]));
     }
 
 private:
