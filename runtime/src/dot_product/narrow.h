@@ -30,8 +30,8 @@ template<> struct StoredVector<float> { using Type = float __attribute__((vector
 template<class Set, typename Stored> struct Narrowing {
     using Floats = typename Epilogue<Set>::Floats;
 
-    /** Stores numbers, at least `least`, plus a zero point. These sums must be numbers of the type. NaN becomes the
-     * least number. */
+    /** Stores each number plus a zero point; in place of a lower one, or NaN, `least`. The sums must be numbers of the
+     * type. */
     template<int32_t Vectors>
     [[gnu::always_inline]] static void store(const Floats *values, int32_t least, int32_t zero_point, Stored *to) {
 #if defined(__AVX512BW__)
