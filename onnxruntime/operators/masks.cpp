@@ -11,11 +11,10 @@ namespace {
 class OutputMask {
 public:
     OutputMask(const Call &call, const Lease &lease, const Shape &shape)
-        : context_(lease->context()),
-          mask_(lease->result_mask(shape[0], shape.size() < 3 ? 1 : shape[1], shape.back())) {
+        : mask_(lease->result_mask(shape[0], shape.size() < 3 ? 1 : shape[1], shape.back())) {
         const int64_t width = shape.back(), image = shape.size() < 3 ? width : shape[1] * width;
         auto *const bytes = static_cast<uint8_t *>(call.output(shape, boolean).data);
-        check(distile_mask_mirror(mask_, bytes, image, width), context_);
+        check(distile_mask_mirror(mask_, bytes, image, width), lease->context());
     }
     OutputMask(const OutputMask &) = delete;
     OutputMask &operator=(const OutputMask &) = delete;
@@ -26,13 +25,8 @@ public:
     distile_mask *get() const {
         return mask_;
     }
-    /** The status of the call that set it. */
-    void made(distile_status status) const {
-        check(status, context_);
-    }
 
 private:
-    distile_context *context_;
     distile_mask *mask_;
 };
 
@@ -76,8 +70,9 @@ public:
             fail("the weights of scores do not have one element for each channel");
         }
         const OutputMask mask(call, lease, mask_shape(x, layout, scores));
-        mask.made(distile_mask_set_scores(
-            mask.get(), &scores, weights ? static_cast<const float *>(weights->data) : nullptr, bias_, threshold_));
+        check(distile_mask_set_scores(mask.get(), &scores,
+                                      weights ? static_cast<const float *>(weights->data) : nullptr, bias_, threshold_),
+              lease->context());
     }
 
 private:
@@ -99,7 +94,7 @@ public:
         const distile_tensor first = read(lease, a, layout, x_scratch);
         const distile_tensor second = read(lease, call.input(1), layout, other_scratch);
         const OutputMask mask(call, lease, mask_shape(a, layout, first));
-        mask.made(distile_mask_set_difference(mask.get(), &first, &second, threshold_));
+        check(distile_mask_set_difference(mask.get(), &first, &second, threshold_), lease->context());
     }
 
 private:
@@ -119,7 +114,7 @@ public:
         const Shape shape = shape_from(source.shape);
         distile_mask *const mask = mask_of(lease, source, Layout::nhwc);
         const OutputMask result(call, lease, shape);
-        result.made(change(result.get(), mask, shape));
+        check(change(result.get(), mask, shape), lease->context());
     }
 
 private:
@@ -216,10 +211,11 @@ public:
         }
         const Shape shape{indices.shape[0], size_[0], size_[1]};
         const OutputMask mask(call, lease, shape);
-        mask.made(distile_mask_set_indices(mask.get(), static_cast<const int32_t *>(indices.data),
-                                           counts ? static_cast<const int32_t *>(counts->data) : nullptr,
-                                           number(shape[0], "a batch"), number(shape[1], "a height"),
-                                           number(shape[2], "a width"), indices.shape[1]));
+        check(distile_mask_set_indices(mask.get(), static_cast<const int32_t *>(indices.data),
+                                       counts ? static_cast<const int32_t *>(counts->data) : nullptr,
+                                       number(shape[0], "a batch"), number(shape[1], "a height"),
+                                       number(shape[2], "a width"), indices.shape[1]),
+              lease->context());
     }
 
 private:
@@ -243,9 +239,9 @@ public:
         }
         const Shape shape{words.shape[0], words.shape[1], width_};
         const OutputMask mask(call, lease, shape);
-        mask.made(distile_mask_set_bits(mask.get(), static_cast<const uint32_t *>(words.data),
-                                        number(shape[0], "a batch"), number(shape[1], "a height"),
-                                        number(width_, "a width"), words.shape[2]));
+        check(distile_mask_set_bits(mask.get(), static_cast<const uint32_t *>(words.data), number(shape[0], "a batch"),
+                                    number(shape[1], "a height"), number(width_, "a width"), words.shape[2]),
+              lease->context());
     }
 
 private:

@@ -52,7 +52,10 @@ class _Convolution(Weighted):
             raise ValueError(f"padding_mode is {self.padding_mode!r}, but masked convolutions pad with zeros only")
 
     def _window(self, **keywords) -> dict:
-        """The window as keywords of an operator, without what is the default."""
+        """The window as keywords of an operator, without what is the default. The stride is 1 where a layer
+        upsamples."""
+        if self.stride != (1, 1):
+            keywords["stride"] = self.stride
         if self.dilation != (1, 1):
             keywords["dilation"] = self.dilation
         if self.groups != 1:
@@ -76,8 +79,7 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
         mask = self._mask(mask, shape[0], height, width)
         if mask is None:
             return finish_dense(super().forward(input), residual, self.activation, out)
-        window = self._window(padding=padding) if stride == (1, 1) else self._window(padding=padding, stride=stride)
-        return self._call("conv2d", input, mask, residual, out, zero, **window)
+        return self._call("conv2d", input, mask, residual, out, zero, **self._window(padding=padding))
 
 
 class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
@@ -99,7 +101,7 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
         mask = self._mask(mask, input.shape[0], *size)
         if mask is None:
             return finish_dense(super().forward(input), residual, self.activation, out)
-        window = self._window(stride=self.stride, padding=_padding_of(self), output_padding=self.output_padding)
+        window = self._window(padding=_padding_of(self), output_padding=self.output_padding)
         return self._call("conv_transpose2d", input, mask, residual, out, zero, **window)
 
 

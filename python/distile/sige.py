@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import dense
-from .forms import form
 from .nn import MaskedConv2d
 from .sige_masks import (  # noqa: F401
     active_blocks,
@@ -183,19 +182,7 @@ class SIGEConv2d(SIGEModule, MaskedConv2d):
             x = x.narrow(2 + axis, 0, extent)  # Of a side that the convolution does not read to its end.
             padding += [offset[axis], reads - offset[axis] - extent]
         mask = gather.outputs_at(*size).expand(x.shape[0], -1, -1)
-        output = form("conv2d")(
-            x,
-            self.weight,
-            self.bias,
-            mask,
-            None,
-            stride=self.stride,
-            padding=padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            activation=self.activation,
-            place=self._place.number,
-        )
+        output = self._call("conv2d", x, mask, None, None, False, **self._window(padding=padding))
         return Blocks.of(output, gather, True)
 
 

@@ -154,13 +154,11 @@ private:
                     scaled[v] = values[v] * quantizer.output_factor;
                     scaled[v] = scaled[v] > highest ? highest : scaled[v];
                 }
-                if (count == Vectors * vector_channels) {
-                    Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest,
-                                                                    quantizer.output_zero_point, to);
-                } else {
-                    Stored narrowed[Vectors * vector_channels];
-                    Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest,
-                                                                    quantizer.output_zero_point, narrowed);
+                const bool is_part = count < Vectors * vector_channels;
+                Stored narrowed[Vectors * vector_channels];
+                Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest, quantizer.output_zero_point,
+                                                                is_part ? narrowed : to);
+                if (is_part) {
                     std::memcpy(to, narrowed, count);
                 }
             }

@@ -9,10 +9,9 @@
  * How it stages and multiplies is a class `Method`, Steps or Columns:
  *
  *     using Numbers = ...;                    // The types, as below.
- *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows, as blocks have.
- *     static constexpr bool balances;         // A block of fewer rows takes less time.
- *     static constexpr CostModel cost_model;   // As in partition.h.
- *     static void begin(), end();             // Around the work of a task.
+ *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows, as every full
+ * block is. static constexpr bool balances;         // A block of fewer rows takes less time. static constexpr
+ * CostModel cost_model;   // As in partition.h. static void begin(), end();             // Around the work of a task.
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
  *     int32_t first_input(int32_t channel) const;  // Blocks of output channels with the same one read the same

@@ -129,7 +129,7 @@ private:
             return first + row * y + column * x + number * image;
         }
     };
-    /** In place: a copy would wait for what was just stored. */
+    /** Writes in place: copying the row would stall on the stores before it. */
     void set(Row &row, const Phase &phase, int32_t y, int32_t x, int32_t image) const {
         row.y = quotient(y, code_.scale_h) * code_.stride_h + phase.rows.first;
         row.x = quotient(x, code_.scale_w) * code_.stride_w + phase.columns.first;
