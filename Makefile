@@ -29,7 +29,8 @@ demo: build/release/build.ninja  ## build and run the demonstration
 	@$(CMAKE) --build --preset release --target distile_demo
 	@build/release/apps/distile_demo
 
-# With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files.
+# With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files, and
+# of their many calls some.
 SANITIZED_TESTS = $(filter applications,$(SANITIZED))
 .PHONY: test
 test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan; SANITIZED=applications, some
@@ -37,20 +38,20 @@ test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run a
 	@$(CTEST) --preset release -j $(JOBS)
 	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan $(if $(SANITIZED_TESTS),--target distile_application_tests)
-	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS) $(if $(SANITIZED_TESTS),-L 'runtime|threads|opencl|fuzz')
+	@$(if $(SANITIZED_TESTS),DISTILE_TESTS=short) $(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS) $(if $(SANITIZED_TESTS),-L 'runtime|threads|opencl|fuzz')
 
 .PHONY: tsan
 tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadSanitizer
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
-# All tests for CPUs, or with ARM_TESTS=short those that build and run within a few minutes.
+# All tests for CPUs, or with ARM_TESTS=short those that build within a few minutes, and of their many calls some.
 .PHONY: test-arm
 test-arm: build/release/build.ninja  ## cross-compile for AArch64 and run the tests for CPUs in qemu; ARM_TESTS=short, some
 	@cmake/setup.sh arm
 	@$(CMAKE) --preset arm
 	@$(CMAKE) --build --preset arm $(if $(filter short,$(ARM_TESTS)),--target distile_short_tests)
-	@$(CTEST) --preset arm -j $(JOBS) $(if $(filter short,$(ARM_TESTS)),-L short)
+	@$(if $(filter short,$(ARM_TESTS)),DISTILE_TESTS=short) $(CTEST) --preset arm -j $(JOBS) $(if $(filter short,$(ARM_TESTS)),-L short)
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz

@@ -34,16 +34,16 @@ const int32_t OwnKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
 
 OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
     : masks_wait(capability >= DISTILE_MASK_SOURCES_90_CAPABILITY), driver_(driver) {
-    const auto load = [&](const unsigned char *ptx,
+    const auto load = [&](const char *ptx,
                           std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
         modules_.reserve(modules_.size() + 1);
-        modules_.push_back(loader.load(reinterpret_cast<const char *>(ptx)));
+        modules_.push_back(loader.load(ptx));
         for (const auto &[function, name] : kernels) {
             *function = loader.find(modules_.back(), name);
         }
     };
     // Calls find_all(type, find), where find(kernel) finds "distile_<kernel>_<type>".
-    const auto load_typed = [&](const unsigned char *ptx, const auto &find_all) {
+    const auto load_typed = [&](const char *ptx, const auto &find_all) {
         load(ptx, {});
         for (const auto &[dtype, name] :
              {std::pair(DISTILE_FLOAT32, "float32"), {DISTILE_FLOAT16, "float16"}, {DISTILE_BFLOAT16, "bfloat16"}}) {
