@@ -34,64 +34,79 @@ int64_t polykernel_version() {
 }
 
 using Library = torch::stable::detail::StableLibrary;
-using Boxed = void (*)(StableIValue *, uint64_t, uint64_t);
+
+/** A function that returns what it was given to write into, without its result. */
+template<auto function> struct Into;
+template<typename Result, typename... Parameters, Result (*function)(Parameters...)> struct Into<function> {
+    static void call(Parameters... parameters) {
+        (void)function(parameters...);
+    }
+};
 
 const std::string weighted = "Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual=None, *, ";
 const std::string convolution = "int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0";
 
-/** Defines the forms of an operator: functional; functional without gradients, which costs less to call; and `out`.
- * The second has a name of its own: PyTorch cannot unload overloads that differ in nothing else. */
+/** Defines the forms of an operator that write into a given tensor: `out`, as PyTorch's own, and one that returns
+ * nothing, which torch.compile traces in its place (shapes.py). Its tensor has another name: Dynamo wants those named
+ * `out` to be contiguous. */
+void define_out(Library &m, const std::string &name, const std::string &arguments) {
+    m.def((name + ".out(" + arguments + ", Tensor(a!) out) -> Tensor(a!)").c_str());
+    m.def((name + "_into(" + arguments + ", Tensor(a!) into) -> ()").c_str());
+}
+
+/** Defines the forms of an operator: functional; functional without gradients, which costs less to call; and with
+ * `out`. They have names of their own: PyTorch cannot unload overloads that differ in nothing else. */
 void define(Library &m, const std::string &name, const std::string &arguments) {
     m.def((name + "(" + arguments + ") -> Tensor").c_str());
     m.def((name + "_inference(" + arguments + ") -> Tensor").c_str());
-    m.def((name + ".out(" + arguments + ", bool zero=False, Tensor(a!) out) -> Tensor(a!)").c_str());
+    define_out(m, name, arguments + ", bool zero=False");
 }
 
 /** Defines the forms of an operator that needs none without gradients. */
 void define_pair(Library &m, const std::string &name, const std::string &arguments) {
-    const char *const options = arguments.find('*') == std::string::npos ? ", *" : "";
     m.def((name + "(" + arguments + ") -> Tensor").c_str());
-    m.def((name + ".out(" + arguments + options + ", Tensor(a!) out) -> Tensor(a!)").c_str());
+    define_out(m, name, arguments + (arguments.find('*') == std::string::npos ? ", *" : ""));
 }
 
-void implement_pair(Library &m, const std::string &name, Boxed functional, Boxed out) {
-    m.impl(name.c_str(), functional);
-    m.impl((name + ".out").c_str(), out);
+template<auto functional, auto out> void implement_pair(Library &m, const std::string &name) {
+    m.impl(name.c_str(), TORCH_BOX(functional));
+    m.impl((name + ".out").c_str(), TORCH_BOX(out));
+    m.impl((name + "_into").c_str(), TORCH_BOX(&Into<out>::call));
 }
 
-void implement(Library &m, const std::string &name, Boxed functional, Boxed out) {
-    implement_pair(m, name, functional, out);
-    m.impl((name + "_inference").c_str(), functional);
+template<auto functional, auto out> void implement(Library &m, const std::string &name) {
+    implement_pair<functional, out>(m, name);
+    m.impl((name + "_inference").c_str(), TORCH_BOX(functional));
 }
 
 /** What runs on every device. */
 void implement_all(Library &m) {
-    implement(m, "conv2d", TORCH_BOX(&conv2d), TORCH_BOX(&conv2d_out));
-    implement(m, "conv_transpose2d", TORCH_BOX(&conv_transpose2d), TORCH_BOX(&conv_transpose2d_out));
-    implement(m, "upsample_conv2d", TORCH_BOX(&upsample_conv2d), TORCH_BOX(&upsample_conv2d_out));
-    implement(m, "linear", TORCH_BOX(&linear), TORCH_BOX(&linear_out));
-    implement(m, "attention", TORCH_BOX(&attention), TORCH_BOX(&attention_out));
-    implement(m, "layer_norm", TORCH_BOX(&layer_norm), TORCH_BOX(&layer_norm_out));
-    implement(m, "rms_norm", TORCH_BOX(&rms_norm), TORCH_BOX(&rms_norm_out));
-    implement(m, "max_pool2d", TORCH_BOX(&max_pool2d), TORCH_BOX(&max_pool2d_out));
-    implement(m, "avg_pool2d", TORCH_BOX(&avg_pool2d), TORCH_BOX(&avg_pool2d_out));
-    implement(m, "add", TORCH_BOX(&add), TORCH_BOX(&add_out));
-    implement(m, "multiply", TORCH_BOX(&multiply), TORCH_BOX(&multiply_out));
-    implement(m, "activate", TORCH_BOX(&activate), TORCH_BOX(&activate_out));
-    implement(m, "group_norm", TORCH_BOX(&group_norm), TORCH_BOX(&group_norm_out));
-    implement(m, "upsample_nearest", TORCH_BOX(&upsample_nearest), TORCH_BOX(&upsample_nearest_out));
-    implement_pair(m, "global_pool", TORCH_BOX(&global_pool), TORCH_BOX(&global_pool_out));
-    implement_pair(m, "group_statistics", TORCH_BOX(&group_statistics), TORCH_BOX(&group_statistics_out));
-    implement_pair(m, "pack", TORCH_BOX(&pack), TORCH_BOX(&pack_out));
-    implement_pair(m, "unpack", TORCH_BOX(&unpack), TORCH_BOX(&unpack_out));
-    implement_pair(m, "mask_scores", TORCH_BOX(&mask_scores), TORCH_BOX(&mask_scores_out));
-    implement_pair(m, "mask_dilate", TORCH_BOX(&mask_dilate), TORCH_BOX(&mask_dilate_out));
-    implement_pair(m, "mask_pool", TORCH_BOX(&mask_pool), TORCH_BOX(&mask_pool_out));
-    implement_pair(m, "mask_needed_input", TORCH_BOX(&mask_needed_input), TORCH_BOX(&mask_needed_input_out));
-    implement_pair(m, "mask_affected_output", TORCH_BOX(&mask_affected_output), TORCH_BOX(&mask_affected_output_out));
-    implement_pair(m, "mask_difference", TORCH_BOX(&mask_difference), TORCH_BOX(&mask_difference_out));
-    implement_pair(m, "mask_from_indices", TORCH_BOX(&mask_from_indices), TORCH_BOX(&mask_from_indices_out));
-    implement_pair(m, "mask_from_bits", TORCH_BOX(&mask_from_bits), TORCH_BOX(&mask_from_bits_out));
+    implement<&conv2d, &conv2d_out>(m, "conv2d");
+    implement<&conv_transpose2d, &conv_transpose2d_out>(m, "conv_transpose2d");
+    implement<&upsample_conv2d, &upsample_conv2d_out>(m, "upsample_conv2d");
+    implement<&linear, &linear_out>(m, "linear");
+    implement<&attention, &attention_out>(m, "attention");
+    implement<&layer_norm, &layer_norm_out>(m, "layer_norm");
+    implement<&rms_norm, &rms_norm_out>(m, "rms_norm");
+    implement<&max_pool2d, &max_pool2d_out>(m, "max_pool2d");
+    implement<&avg_pool2d, &avg_pool2d_out>(m, "avg_pool2d");
+    implement<&add, &add_out>(m, "add");
+    implement<&multiply, &multiply_out>(m, "multiply");
+    implement<&activate, &activate_out>(m, "activate");
+    implement<&group_norm, &group_norm_out>(m, "group_norm");
+    implement<&upsample_nearest, &upsample_nearest_out>(m, "upsample_nearest");
+    implement_pair<&global_pool, &global_pool_out>(m, "global_pool");
+    implement_pair<&group_statistics, &group_statistics_out>(m, "group_statistics");
+    implement_pair<&pack, &pack_out>(m, "pack");
+    implement_pair<&unpack, &unpack_out>(m, "unpack");
+    implement_pair<&mask_scores, &mask_scores_out>(m, "mask_scores");
+    implement_pair<&mask_dilate, &mask_dilate_out>(m, "mask_dilate");
+    implement_pair<&mask_pool, &mask_pool_out>(m, "mask_pool");
+    implement_pair<&mask_needed_input, &mask_needed_input_out>(m, "mask_needed_input");
+    implement_pair<&mask_affected_output, &mask_affected_output_out>(m, "mask_affected_output");
+    implement_pair<&mask_difference, &mask_difference_out>(m, "mask_difference");
+    implement_pair<&mask_from_indices, &mask_from_indices_out>(m, "mask_from_indices");
+    implement_pair<&mask_from_bits, &mask_from_bits_out>(m, "mask_from_bits");
     m.impl("_fix_mask", TORCH_BOX(&fix_mask));
     m.impl("_release_mask", TORCH_BOX(&release_mask));
     m.impl("_fix_result", TORCH_BOX(&fix_result));
@@ -126,11 +141,13 @@ STABLE_TORCH_LIBRARY(distile, m) {
     define(m, "upsample_nearest", "Tensor input, Tensor mask, *, int[2] scale=2");
     define_pair(m, "global_pool", "Tensor input, Tensor? mask=None, *, bool maximum=False");
     m.def("group_statistics(Tensor input, Tensor? mask=None, *, int groups) -> (Tensor, Tensor)");
-    m.def("group_statistics.out(Tensor input, Tensor? mask=None, *, int groups, Tensor(a!) mean, Tensor(b!) variance) "
-          "-> (Tensor(a!), Tensor(b!))");
+    const std::string statistics =
+        "(Tensor input, Tensor? mask=None, *, int groups, Tensor(a!) mean, Tensor(b!) variance)";
+    m.def(("group_statistics.out" + statistics + " -> (Tensor(a!), Tensor(b!))").c_str());
+    m.def(("group_statistics_into" + statistics + " -> ()").c_str());
     define_pair(m, "pack", "Tensor input, Tensor mask");
     m.def("unpack(Tensor packed, Tensor mask) -> Tensor");
-    m.def("unpack.out(Tensor packed, Tensor mask, *, bool zero=False, Tensor(a!) out) -> Tensor(a!)");
+    define_out(m, "unpack", "Tensor packed, Tensor mask, *, bool zero=False");
     define_pair(m, "cumulative_lengths", "Tensor mask");
     define_pair(m, "mask_scores", "Tensor input, Tensor? weight=None, *, float bias=0, float threshold=0");
     define_pair(m, "mask_dilate", "Tensor mask, int radius_h, int radius_w");
@@ -160,8 +177,8 @@ STABLE_TORCH_LIBRARY(distile, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CPU, m) {
     implement_all(m);
-    implement_pair(m, "cumulative_lengths", TORCH_BOX(&cumulative_lengths), TORCH_BOX(&cumulative_lengths_out));
-    implement_pair(m, "mask_to_bits", TORCH_BOX(&mask_to_bits), TORCH_BOX(&mask_to_bits_out));
+    implement_pair<&cumulative_lengths, &cumulative_lengths_out>(m, "cumulative_lengths");
+    implement_pair<&mask_to_bits, &mask_to_bits_out>(m, "mask_to_bits");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {

@@ -7,7 +7,7 @@ import torch
 from ._library import ops
 
 _FORMS = {
-    name: (getattr(ops, name).default, getattr(ops, f"{name}_inference").default)
+    name: tuple(getattr(ops, f"{name}{form}").default for form in ("", "_inference", "_into"))
     for name in (
         "conv2d",
         "conv_transpose2d",
@@ -30,3 +30,8 @@ _FORMS = {
 def form(name):
     """An operator, or where no gradients are recorded its form without them, which costs less to call."""
     return _FORMS[name][0 if torch.is_grad_enabled() or torch.compiler.is_compiling() else 1]
+
+
+def into(name):
+    """An operator that writes into its argument `into`, of any strides, and returns nothing."""
+    return _FORMS[name][2]

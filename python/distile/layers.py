@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from .autograd import _activate, wide
 from .dense import ACTIVATIONS, _spread, finish
-from .shapes import _given, _images, _like, convolved
+from .shapes import _images, _like, convolved, register_out
 
 # ---- What they compute ------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def mask_scores(input, weight=None, *, bias=0.0, threshold=0.0):
 def _fake(name, function):
     torch.library.register_fake(f"distile::{name}", function)
     torch.library.register_fake(f"distile::{name}_inference", function)
-    torch.library.register_fake(f"distile::{name}.out", _given)
+    register_out(name)
 
 
 def _pooled(input, mask, kernel, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), count_padding=True):

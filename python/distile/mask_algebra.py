@@ -117,11 +117,15 @@ def _on_gpus(name):
     torch.library.impl(f"distile::{name}", "CUDA")(algebra)
 
     @torch.library.impl(f"distile::{name}.out", "CUDA")
-    def into(mask, *, out):
+    def to(mask, *, out):
         result = algebra(mask)
         if out.shape != result.shape or out.dtype != result.dtype:
             raise ValueError(f"distile: `out` must be a tensor {list(result.shape)} of type {result.dtype}")
         return out.copy_(result)
+
+    @torch.library.impl(f"distile::{name}_into", "CUDA")
+    def without_result(mask, *, into):
+        to(mask, out=into)
 
 
 _on_gpus("mask_to_bits")

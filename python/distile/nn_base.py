@@ -10,7 +10,7 @@ from torch import nn
 
 from . import dense, masks
 from ._library import ops
-from .forms import form
+from .forms import form, into
 
 
 class Masked:
@@ -91,7 +91,8 @@ class Weighted(Activated):
             return form(name)(input, weight, bias, mask, residual, **keywords)
         if zero:
             keywords["zero"] = zero
-        return getattr(ops, name).out(input, weight, bias, mask, residual, **keywords, out=out)
+        into(name)(input, weight, bias, mask, residual, **keywords, into=out)
+        return out
 
 
 def finish_dense(result, residual, activation, out):

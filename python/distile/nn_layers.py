@@ -8,7 +8,7 @@ from torch import nn
 
 from . import dense, layers, masks
 from ._library import ops
-from .forms import form
+from .forms import form, into
 from .nn_base import Activated, Masked
 from .shapes import convolved
 from .vectors import float32_of
@@ -21,7 +21,8 @@ def _pair(value) -> tuple[int, int]:
 def _run(name, tensors, keywords, out, zero):
     if out is None:
         return form(name)(*tensors, **keywords)
-    return getattr(ops, name).out(*tensors, **keywords, zero=zero, out=out)
+    into(name)(*tensors, **keywords, zero=zero, into=out)
+    return out
 
 
 def _finish(result, out):
@@ -154,7 +155,7 @@ class MaskedConcat(_Elementwise, nn.Module):
             zero = True
         first = 0
         for tensor in inputs:
-            ops.activate.out(tensor, mask, zero=zero, out=out[:, first : first + tensor.shape[1]])
+            into("activate")(tensor, mask, zero=zero, into=out[:, first : first + tensor.shape[1]])
             first += tensor.shape[1]
         return out
 

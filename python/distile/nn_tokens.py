@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import masks
-from ._library import ops
-from .forms import form
+from .forms import form, into
 from .nn_base import Masked, Place, Weighted, finish_dense
 from .vectors import float32_of
 
@@ -63,7 +62,7 @@ def _normalized(layer, name, input, mask, parameters, epsilon, out, zero):
     tensors = (input.reshape(shape), mask, *parameters)
     if out is None:
         return form(name)(*tensors, epsilon=epsilon).view(input.shape)
-    getattr(ops, name).out(*tensors, epsilon=epsilon, zero=zero, out=out.view(shape))
+    into(name)(*tensors, epsilon=epsilon, zero=zero, into=out.view(shape))
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._library import ops  # noqa: F401 (defines the operators)
+from ._library import ops
 
 
 def _images(like, batch, channels, height, width):
@@ -186,7 +186,33 @@ def _given(*args, out, **keywords):
     return out
 
 
-torch.library.register_fake("distile::group_statistics.out", lambda *args, mean, variance, **_: (mean, variance))
+_library = torch.library.Library("distile", "IMPL")
+
+
+def register_out(name, given=_given, traced=None):
+    """Registers what PyTorch needs to know of the forms that write into given tensors. torch.compile cannot trace
+    operators that return an argument, so it traces `_into` in place of `.out`."""
+    into = getattr(ops, f"{name}_into").default
+
+    def traced_out(*args, out, **keywords):
+        into(*args, **keywords, into=out)
+        return out
+
+    torch.library.register_fake(f"distile::{name}.out", given)
+    torch.library.register_fake(f"distile::{name}_into", lambda *args, **keywords: None)
+    _library.impl(f"{name}.out", traced or traced_out, "CompositeImplicitAutograd")
+
+
+def _given_statistics(*args, mean, variance, **_):
+    return mean, variance
+
+
+def _traced_statistics(*args, mean, variance, **keywords):
+    ops.group_statistics_into(*args, **keywords, mean=mean, variance=variance)
+    return mean, variance
+
+
+register_out("group_statistics", _given_statistics, _traced_statistics)
 
 
 for _name in (
@@ -211,4 +237,4 @@ for _name in (
     "mask_from_bits",
     "mask_to_bits",
 ):
-    torch.library.register_fake(f"distile::{_name}.out", _given)
+    register_out(_name)

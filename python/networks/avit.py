@@ -39,7 +39,7 @@ class Layer(nn.Module):
         query, key, value = self._split(self.qkv(normalized, mask, out=tokens("parts", x, 3 * channels)))
         attended = tokens("attended", x, channels)
         heads = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
-        ops.attention.out(query, key, value, mask, mask, out=heads)
+        ops.attention_into(query, key, value, mask, mask, into=heads)
         self.proj(attended, mask, residual=x, out=x)
         normalized = self.norm2(x, mask, out=normalized)
         wide = self.up(normalized, mask, out=tokens("wide", x, 4 * channels))

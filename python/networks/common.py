@@ -31,6 +31,8 @@ class Network(nn.Module):
     """
 
     bound = 1e-4
+    repeatable = True
+    """Whether a second step with the same input computes as much as the first."""
 
     def prepare(self) -> None:
         """Brings the next input, outside the timed step."""

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from common import Buffers, Network
+from distile import forms
 from distile.dense import ACTIVATIONS
 from distile.masks import SharedMask
 from editing import EditedNetwork
@@ -42,6 +43,9 @@ class _Operator:
     def __init__(self, out, empty=None):
         self.out, self._empty = out, empty
 
+    def into(self, *tensors, into, **keywords):
+        self.out(*tensors, **keywords, out=into)
+
     def __call__(self, input, *others, **keywords):
         if self._empty is None:
             raise NotImplementedError(f"{self.out.__name__[1:]} without `out` has no gathered form")
@@ -55,7 +59,7 @@ class Operators:
         self.tile = tile
         self._made: dict[tuple, tuple] = {}  # In a step, of a mask.
         self._tables: dict[tuple, tuple] = {}
-        self._callers = None  # Modules that call distile's operators, each with its `form`.
+        self._callers = None  # Modules that call distile's operators, each with the names by which it does.
         self.conv2d, self.upsample_conv2d = _Operator(self._conv2d), _Operator(self._upsample_conv2d)
         self.max_pool2d, self.upsample_nearest = _Operator(self._max_pool2d), _Operator(self._upsample_nearest)
         self.add, self.multiply = _Operator(self._add), _Operator(self._multiply)
@@ -67,26 +71,27 @@ class Operators:
         self.attention_inference = self.attention
 
     def __getattr__(self, name):
-        return getattr(torch.ops.distile, name)
+        ours = self.__dict__.get(name.removesuffix("_into"))
+        return getattr(torch.ops.distile, name) if ours is None else ours.into
 
     @contextlib.contextmanager
     def in_place_of_ours(self):
         """A step of a network in this context calls these operators."""
         if self._callers is None:
-            self._callers = [(module, vars(module).get("form")) for module in list(sys.modules.values())
-                             if isinstance(module, types.ModuleType) and vars(module).get("ops") is torch.ops.distile]
-        for module, form in self._callers:
-            module.ops = self
-            if form is not None:
-                module.form = lambda name: getattr(self, name)
+            distiles = {"ops": torch.ops.distile, "form": forms.form, "into": forms.into}
+            modules = [module for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
+            found = [(module, {name: thing for name, thing in distiles.items() if vars(module).get(name) is thing})
+                     for module in modules if module is not forms]
+            self._callers = [(module, names) for module, names in found if names]
+        ours = {"ops": self, "form": lambda name: getattr(self, name), "into": lambda name: getattr(self, name).into}
+        for module, names in self._callers:
+            vars(module).update((name, ours[name]) for name in names)
         self._made.clear()
         try:
             yield
         finally:
-            for module, form in self._callers:
-                module.ops = torch.ops.distile
-                if form is not None:
-                    module.form = form
+            for module, names in self._callers:
+                vars(module).update(names)
 
     # ---- Indices, made once for each mask of a step ---------------------------------------------
 

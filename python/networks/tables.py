@@ -22,7 +22,7 @@ DENSE = {
     "onnxruntime": "ONNX Runtime",
 }
 GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}
-MASKED = {"distile": "", "distile-graph": ""}
+MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled"}
 TYPES = {"float32": 0, "TF32": 1, "float16": 2, "bfloat16": 3}
 
 
@@ -122,10 +122,10 @@ def density_of(row: dict) -> float:
 
 
 def line(result: dict, row: dict) -> str:
-    masked, _ = fastest(row, MASKED)
+    masked, how = fastest(row, MASKED)
     cells = [f"`{result['network']}`", type_of(result), str(result["batch"]), two_digits(density_of(row))]
     dense, gathering = fastest(row, DENSE), fastest(row, GATHERING)
-    cells += [*figures(dense, masked)[:2], figure(masked), *figures(dense, masked)[2:], *figures(gathering, masked)]
+    cells += [*figures(dense, masked)[:2], ", ".join(filter(None, (figure(masked), how))), *figures(dense, masked)[2:], *figures(gathering, masked)]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -107,7 +107,7 @@ class Block(nn.Module):
 
 
 class VideoResNet(Network):
-    bound = 1e-4
+    repeatable = False
 
     def __init__(self, size=512, blocks=(2, 2, 2, 2), width=64, threshold=0.0, objects=4, seed=0):
         super().__init__()

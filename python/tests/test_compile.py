@@ -99,6 +99,58 @@ def masks(shape):
     return [torch.rand(shape) < density for density in (0.2, 0.7, -1, 2)]
 
 
+class InPlace(nn.Module):
+    """A residual block that changes its input and writes into buffers, slices of channels and tokens of other strides,
+    by modules, by operators with `out`, and by those that return nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.unit, self.norm = MaskUnit(128), MaskedLayerNorm(384)
+        self.first = MaskedConv2d(128, 128, 3, padding=1, activation="relu")
+        self.second = MaskedConv2d(128, 128, 3, padding=1)
+        self.grow, self.shrink = MaskedLinear(384, 1536, activation="gelu"), MaskedLinear(1536, 384)
+        self.middle = torch.zeros(1, 128, 24, 24).to(memory_format=torch.channels_last)
+        self.wide = torch.zeros(1, 192, 24, 24).to(memory_format=torch.channels_last)
+        self.slot = torch.zeros(1, 6, 8, 384)
+
+    def forward(self, x, tokens):
+        with distile.masks.fixed():
+            mask = self.unit(x)
+            read = distile.masks.needed_input(mask, (24, 24), kernel=3, padding=1)
+            middle = self.first(x, read, out=self.middle)
+            x = self.second(middle, mask, residual=x, out=x)
+            half = self.wide[:, 64:]
+            ops.activate_into(x, ~mask, activation="relu", into=half)
+            x = ops.add.out(x, half, mask, activation="silu", out=x)
+            active = tokens[..., 0] > 0
+            slot = self.slot.transpose(1, 2).flatten(1, 2)[:, :48]
+            normalized = self.norm(tokens, active, out=slot)
+            tokens = self.shrink(self.grow(normalized, active, zero=True), active, residual=tokens, out=tokens)
+        return x, tokens, self.wide.clone()
+
+
+@compiles
+@pytest.mark.parametrize("options", [{}, {"cpp_wrapper": True}], ids=["python", "cpp"])
+def test_compiles_what_writes_in_place(options):
+    network = InPlace()
+    with torch.no_grad():
+        network.unit.threshold = 0.1
+        network.second.weight.mul_(0.1)
+
+    def inputs(seed):
+        torch.manual_seed(seed)
+        return torch.randn(1, 128, 24, 24).to(memory_format=torch.channels_last), torch.randn(1, 48, 384)
+
+    with torch.no_grad():
+        compiled = torch.compile(network, fullgraph=True, options=options)
+        for seed in range(3):
+            given, again = inputs(seed), inputs(seed)
+            for found, right in zip(compiled(*again), network(*given)):
+                close(found, right)
+            for changed, right in zip(again, given):
+                close(changed, right)
+
+
 @compiles
 @torch.no_grad()
 @pytest.mark.parametrize("name", NETWORKS)

@@ -34,8 +34,7 @@ const int32_t OwnKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
 
 OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
     : masks_wait(capability >= DISTILE_MASK_SOURCES_90_CAPABILITY), driver_(driver) {
-    const auto load = [&](const char *ptx,
-                          std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
+    const auto load = [&](const char *ptx, std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
         modules_.reserve(modules_.size() + 1);
         modules_.push_back(loader.load(ptx));
         for (const auto &[function, name] : kernels) {

@@ -153,8 +153,7 @@ int launch(const Kernel &kernel, Arguments &a, const distile_kernel_call &call) 
 }  // namespace
 
 extern "C" int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    int result = call->hooks->gpu->use_module(call->hooks, distile_dp4a_ptx,
-                                              sizeof(distile_dp4a_ptx) - 1);
+    int result = call->hooks->gpu->use_module(call->hooks, distile_dp4a_ptx, sizeof(distile_dp4a_ptx) - 1);
     Arguments a = arguments_of(*code, *call);
     const Kernel kernel = kernel_of(*code);
     // Behind the header come the offsets of each phase and the multipliers, for whole blocks of channels.
