@@ -29,8 +29,8 @@ demo: build/release/build.ninja  ## build and run the demonstration
 	@$(CMAKE) --build --preset release --target distile_demo
 	@build/release/apps/distile_demo
 
-# With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files, and
-# of their many calls some.
+# With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files,
+# with fewer calls.
 SANITIZED_TESTS = $(filter applications,$(SANITIZED))
 .PHONY: test
 test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan; SANITIZED=applications, some
@@ -45,7 +45,7 @@ tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadS
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
-# All tests for CPUs, or with ARM_TESTS=short those that build within a few minutes, and of their many calls some.
+# All tests for CPUs, or with ARM_TESTS=short those that build within a few minutes, with fewer calls.
 .PHONY: test-arm
 test-arm: build/release/build.ninja  ## cross-compile for AArch64 and run the tests for CPUs in qemu; ARM_TESTS=short, some
 	@cmake/setup.sh arm

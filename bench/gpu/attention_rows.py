@@ -50,7 +50,7 @@ class Ours:
     """An operator of ours on tensors of PyTorch's."""
 
     def __init__(self, library, path, stream, dtype, batch, tokens, query, key, value, output):
-        self.library = library
+        self.functions = library
         self.failure = ""  # Of the dense candidate.
         self.side = library.attention_side_open(
             str(path).encode(), stream, dtype, batch, tokens, key.shape[1], query.shape[2],
@@ -59,11 +59,11 @@ class Ours:
 
     def require(self, good):
         if not good:
-            raise RuntimeError(self.library.attention_side_message().decode() + self.failure)
+            raise RuntimeError(self.functions.attention_side_message().decode() + self.failure)
         return good
 
     def load_times(self, path):
-        self.require(self.library.attention_side_load_times(self.side, str(path).encode()) == 0)
+        self.require(self.functions.attention_side_load_times(self.side, str(path).encode()) == 0)
 
     def link(self, dense):
         """`dense(stream, output)`, given addresses, becomes a dense candidate."""
@@ -75,24 +75,24 @@ class Ours:
                 self.failure = ": " + str(error)
                 return 1
         self.dense = DENSE(run)
-        self.require(self.library.attention_side_link(self.side, LINKED, self.dense) == 0)
+        self.require(self.functions.attention_side_link(self.side, LINKED, self.dense) == 0)
 
     def add_time(self, variant, rows, microseconds):
-        self.require(self.library.attention_side_add_time(self.side, variant, rows, microseconds) == 0)
+        self.require(self.functions.attention_side_add_time(self.side, variant, rows, microseconds) == 0)
 
     def set(self, rows, keys):
-        self.require(self.library.attention_side_set(
+        self.require(self.functions.attention_side_set(
             self.side, rows.data_ptr(), None if keys is None else keys.data_ptr()) == 0)
 
     def choose(self):
         """Makes the call with the variant that the host chooses, and returns its name."""
-        return self.require(self.library.attention_side_choose(self.side))
+        return self.require(self.functions.attention_side_choose(self.side))
 
     def run(self, variant):
-        self.require(self.library.attention_side_run(self.side, variant) == 0)
+        self.require(self.functions.attention_side_run(self.side, variant) == 0)
 
     def close(self):
-        self.library.attention_side_close(self.side)
+        self.functions.attention_side_close(self.side)
 
 
 DENSE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

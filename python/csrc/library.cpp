@@ -35,7 +35,7 @@ int64_t polykernel_version() {
 
 using Library = torch::stable::detail::StableLibrary;
 
-/** A function that returns what it was given to write into, without its result. */
+/** A form with `out`, without its result. */
 template<auto function> struct Into;
 template<typename Result, typename... Parameters, Result (*function)(Parameters...)> struct Into<function> {
     static void call(Parameters... parameters) {

@@ -189,30 +189,24 @@ def _given(*args, out, **keywords):
 _library = torch.library.Library("distile", "IMPL")
 
 
-def register_out(name, given=_given, traced=None):
+def register_out(name, given=_given):
     """Registers what PyTorch needs to know of the forms that write into given tensors. torch.compile cannot trace
     operators that return an argument, so it traces `_into` in place of `.out`."""
     into = getattr(ops, f"{name}_into").default
 
-    def traced_out(*args, out, **keywords):
-        into(*args, **keywords, into=out)
-        return out
+    def traced(*args, **keywords):
+        result = given(*args, **keywords)
+        if "out" in keywords:
+            keywords["into"] = keywords.pop("out")
+        into(*args, **keywords)
+        return result
 
     torch.library.register_fake(f"distile::{name}.out", given)
     torch.library.register_fake(f"distile::{name}_into", lambda *args, **keywords: None)
-    _library.impl(f"{name}.out", traced or traced_out, "CompositeImplicitAutograd")
+    _library.impl(f"{name}.out", traced, "CompositeImplicitAutograd")
 
 
-def _given_statistics(*args, mean, variance, **_):
-    return mean, variance
-
-
-def _traced_statistics(*args, mean, variance, **keywords):
-    ops.group_statistics_into(*args, **keywords, mean=mean, variance=variance)
-    return mean, variance
-
-
-register_out("group_statistics", _given_statistics, _traced_statistics)
+register_out("group_statistics", lambda *args, mean, variance, **_: (mean, variance))
 
 
 for _name in (

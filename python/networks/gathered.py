@@ -80,9 +80,10 @@ class Operators:
         if self._callers is None:
             distiles = {"ops": torch.ops.distile, "form": forms.form, "into": forms.into}
             modules = [module for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
-            found = [(module, {name: thing for name, thing in distiles.items() if vars(module).get(name) is thing})
-                     for module in modules if module is not forms]
-            self._callers = [(module, names) for module, names in found if names]
+            self._callers = [
+                (module, names) for module in modules if module is not forms
+                and (names := {name: thing for name, thing in distiles.items() if vars(module).get(name) is thing})
+            ]
         ours = {"ops": self, "form": lambda name: getattr(self, name), "into": lambda name: getattr(self, name).into}
         for module, names in self._callers:
             vars(module).update((name, ours[name]) for name in names)

@@ -124,8 +124,9 @@ def density_of(row: dict) -> float:
 def line(result: dict, row: dict) -> str:
     masked, how = fastest(row, MASKED)
     cells = [f"`{result['network']}`", type_of(result), str(result["batch"]), two_digits(density_of(row))]
-    dense, gathering = fastest(row, DENSE), fastest(row, GATHERING)
-    cells += [*figures(dense, masked)[:2], ", ".join(filter(None, (figure(masked), how))), *figures(dense, masked)[2:], *figures(gathering, masked)]
+    *dense, times_faster = figures(fastest(row, DENSE), masked)
+    ours = f"{figure(masked)}, {how}" if how else figure(masked)
+    cells += [*dense, ours, times_faster, *figures(fastest(row, GATHERING), masked)]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -40,8 +40,8 @@ PAUSE_S = .05  # The threads of ONNX Runtime spin for a million pauses after a c
 
 
 def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, float]:
-    """Median milliseconds of a masked step and of each peer, called in turn. On a CPU a call that is not timed, after the
-    pause, wakes the side's own threads."""
+    """Median milliseconds of a masked step and of each peer, called in turn. On a CPU, an untimed call after the pause
+    wakes the side's threads."""
     times: dict[str, list[float]] = {name: [] for name in ("distile", *peers)}
     end = None
     while end is None or time.perf_counter() < end or len(times["distile"]) < 4:
@@ -102,8 +102,7 @@ class MaskedCompiled(Peer):
     def __init__(self, network: Network):
         if not network.repeatable:
             raise NotImplementedError("a step changes what the next one computes")
-        for _ in range(2):  # Buffers that a step makes when it first needs them would be made in each.
-            network.masked()
+        network.masked()  # The first step makes the network's buffers. Traced, every step would make them.
         step = torch.compile(network.masked, options={"cpp_wrapper": True}, fullgraph=True)
         super().__init__(network, lambda *_: step())
 

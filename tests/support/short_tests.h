@@ -10,15 +10,15 @@
 
 namespace distile {
 
-/** Whether the environment has DISTILE_TESTS=short, as continuous integration has it under sanitizers and emulators.
- * Loops over thousands of calls then make some of them. */
+/** Whether DISTILE_TESTS=short is set, as continuous integration sets it under sanitizers and emulators. Tests that
+ * make thousands of calls then make a quarter of them. */
 inline bool short_tests() {
     const char *tests = std::getenv("DISTILE_TESTS");
     return tests && std::string(tests) == "short";
 }
 
-/** Whether a case of many, numbered from 0 on, is left out then: three quarters are, in no order, because cases take
- * their arguments in turns. */
+/** Whether short tests leave out this case of many, as they do with three quarters. Which ones is pseudo-random,
+ * because arguments cycle with the number. */
 inline bool left_out(int number) {
     return short_tests() && static_cast<uint32_t>(number) * 2654435761U >> 30 != 0;
 }
