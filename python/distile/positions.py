@@ -1,0 +1,247 @@
+"""Which cell of an image each element of a tensor stands for, while an example runs through a model.
+
+Elements have labels: arrays of int64 with the tensor's shape. What moves elements, as a transpose or a concatenation,
+moves labels in the same way; the functions here are for what computes. Then `Positions.mapping` says how the mask of a
+layer's output follows from the mask of the image, in images, in tokens, and in windows of any order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from .grids import Grid
+
+# Labels of elements that stand for no cell: a constant, as a class token; another input than the image; all cells.
+CONSTANT, OTHER, ALL = -1, -2, -3
+WHY = {
+    CONSTANT: "it sees no pixel of the image",
+    OTHER: "it sees another input than the image",
+    ALL: "each of its outputs sees all pixels",
+}
+_BITS = 20  # For each of y and x; 8 for the image in the batch, and the rest for the grid.
+
+
+class NoPositions(Exception):
+    """Why a layer's outputs stand for no cells of an image."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """How the mask of a layer's output, [N, ...], follows from the image's: it is that of `grids[0]`; or with tokens,
+    that of the cells in rows after `before` active tokens and before `after` active ones; or with `index`, of shape
+    [windows, ...], the elements at these places of the cells of all grids, of one image after the other grid's, where
+    -1 is active. There are `windows` of those for each image. `image` is the example's size, the only one that an
+    index is for."""
+
+    grids: tuple[Grid, ...]
+    extents: tuple[tuple[int, int], ...]
+    image: tuple[int, int]
+    tokens: tuple[int, int] | None = None
+    index: np.ndarray | None = dataclasses.field(default=None, compare=False)
+    key: bytes = b""  # The index, to compare.
+
+    def __str__(self) -> str:
+        (grid, *others), ((rows, columns), *_) = self.grids, self.extents
+        stride, offset = ("x".join(f"{float(one):g}" for one in pair) for pair in (grid.stride, grid.offset))
+        text = f"stride {stride}, offset {offset}, grid {rows}x{columns}"
+        if self.tokens is not None:
+            text += f", tokens {self.tokens[0]}+{rows * columns}+{self.tokens[1]}"
+        if self.index is not None:
+            text += f", {len(self.index)} windows" if not others else f" and {len(others)} more grids"
+        return text
+
+
+class Positions:
+    """The grids over an image, [N, C, H, W], that a run meets, and the labels of their cells."""
+
+    def __init__(self, batch: int, height: int, width: int):
+        self.batch, self.image = batch, (height, width)
+        self._grids: list[Grid] = []
+        self._extents: list[tuple[int, int]] = []
+        self._known: dict[tuple, int] = {}
+
+    def whole(self, grid: Grid = Grid(), extents: tuple[int, int] | None = None) -> np.ndarray:
+        """The labels of all cells of a grid, [N, H, W]."""
+        rows, columns = extents or self.image
+        number = self._number(grid, (rows, columns))
+        images = np.arange(self.batch, dtype=np.int64)[:, None, None] << 2 * _BITS
+        y, x = np.arange(rows, dtype=np.int64)[:, None] << _BITS, np.arange(columns, dtype=np.int64)
+        return number << 2 * _BITS + 8 | images | y | x
+
+    def _number(self, grid: Grid, extents: tuple[int, int]) -> int:
+        key = grid.place, extents
+        if key not in self._known:
+            self._known[key] = len(self._grids)
+            self._grids.append(grid)
+            self._extents.append(extents)
+        number = self._known[key]
+        self._grids[number] = Grid(*(have.with_windows_of(axis) for have, axis in zip(self._grids[number], grid)))
+        return number
+
+    def like(self, extents: tuple[int, int], stride: float) -> Grid | None:
+        """The only grid with these extents and about this stride of rows."""
+        found = [grid for grid, have in zip(self._grids, self._extents)
+                 if have == extents and 0.7 < grid.rows.stride / stride < 1.4]  # fmt: skip
+        return found[0] if len(found) == 1 else None
+
+    def windowed(self, labels: np.ndarray, change, extents: tuple[int, int]) -> np.ndarray:
+        """The labels of a layer's output with these extents, [N, H, W]. `change` makes its grid from the input's."""
+        found = self.grid_of(labels)
+        if isinstance(found, int):
+            return np.full((len(labels), *extents), found, np.int64)
+        return self.whole(change(found), extents)
+
+    def resized(self, labels: np.ndarray, extents: tuple[int, int]) -> np.ndarray:
+        """The labels of an image after interpolation to these extents, [N, H, W]."""
+        before = labels.shape[1:]
+
+        def change(grid: Grid) -> Grid:
+            if any(max(pair) % min(pair) for pair in zip(before, extents)):  # To the size of another feature map.
+                known = self.like(extents, grid.rows.stride * before[0] / extents[0])
+                if known:
+                    return known
+            return Grid(*(axis.resized(*pair) for axis, *pair in zip(grid, before, extents)))
+
+        if before == extents:
+            return labels
+        return self.windowed(labels, change, extents)
+
+    def grid_of(self, labels: np.ndarray) -> Grid | int:
+        """The grid whose cells these are, [N, H, W], with constant borders, a step, or
+        repetitions if it has them; or if there is none, the label without a cell that its elements have."""
+        inside = labels >= 0
+        if not inside.any():
+            return int(labels.min()) if labels.size else CONSTANT
+        (top, bottom), (left, right) = (_ends(inside.any(axis)) for axis in ((0, 2), (0, 1)))
+        within = labels[:, top:bottom, left:right]
+        if len(labels) != self.batch or (within < 0).any():
+            return ALL
+        number, image, y, x = _parts(within)
+        rows, columns = y[0, :, 0], x[0, 0]
+        regular = (
+            (number == number[0, 0, 0]).all()
+            and (image == np.arange(self.batch)[:, None, None]).all()
+            and (y == rows[:, None]).all()
+            and (x == columns).all()
+        )
+        if not regular:
+            return ALL
+        axes = []
+        for axis, place, whole, (low, high), extent in zip(
+            self._grids[number[0, 0, 0]], (rows, columns), self._extents[number[0, 0, 0]],
+            ((top, bottom), (left, right)), labels.shape[1:],
+        ):  # fmt: skip
+            found = _taken(axis, place, whole)
+            if found is None:
+                return ALL
+            axes.append(found.windowed(1, before=low, after=extent - high) if low or extent > high else found)
+        return Grid(*axes)
+
+    def reduced(self, labels: np.ndarray, axis: int) -> np.ndarray:
+        """The labels of results, each from all elements along an axis: of their cell if it is one, or of a block of
+        cells, as a product by weights over patches has them."""
+        low, high = labels.min(axis), labels.max(axis)
+        if (low == high).all():
+            return low
+        cells = labels >= 0
+        low = np.where(cells, labels, np.iinfo(np.int64).max).min(axis)
+        none = ~cells.any(axis)
+        low = np.where(none, labels.min(axis), low)
+        if (np.where(none, low, high) == low).all():
+            return low
+        return self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
+
+    def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray:
+        parts = [(part.min(axis), part.max(axis)) for part in _parts(labels)]
+        all_cells = np.full(none.shape, ALL, np.int64)
+        (number, last_number), (image, last_image), *places = parts
+        if none.any() or (number != number.flat[0]).any() or (last_number != number).any() or (image != last_image).any():
+            return all_cells
+        grid, extents = self._grids[number.flat[0]], self._extents[number.flat[0]]
+        axes, blocks, shifted = [], [], []
+        for along, extent, (low, high) in zip(grid, extents, places):
+            sizes = np.unique(high - low + 1)
+            size, first = int(sizes[0]), int(low.min())
+            if len(sizes) > 1 or ((low - first) % size).any() or size == extent > 1:
+                return all_cells
+            axes.append(along.windowed(size, size, before=-(first % size), after=0) if size > 1 else along)
+            blocks.append((extent - first % size) // size)
+            shifted.append((low - first % size) // size)
+        if np.prod([int(high.flat[0] - low.flat[0]) + 1 for low, high in places]) > labels.shape[axis]:
+            return all_cells
+        number = self._number(Grid(*axes), tuple(blocks))
+        return number << 2 * _BITS + 8 | image << 2 * _BITS | shifted[0] << _BITS | shifted[1]
+
+    def mapping(self, labels: np.ndarray) -> Mapping:
+        """How the mask of outputs with these labels, [N, ...] without channels, follows from that of the image. Raises
+        NoPositions."""
+        cells = labels >= 0
+        if not cells.any():
+            raise NoPositions(WHY[int(labels.min())] if labels.size else "its output is empty")
+        if len(labels) % self.batch:
+            raise NoPositions("its output does not have the batch of the image")
+        number, image, y, x = _parts(np.where(cells, labels, 0))
+        each = labels.reshape(self.batch, -1)
+        if (cells & (image != np.arange(self.batch).repeat(labels[0].size * (len(labels) // self.batch)).reshape(
+            labels.shape))).any():  # fmt: skip
+            raise NoPositions("its outputs mix the images of the batch")
+        own = np.where(each < 0, each, each & ~(255 << 2 * _BITS))
+        if (own != own[0]).any():
+            raise NoPositions("its outputs stand for other pixels in each image")
+        numbers = np.unique(number[cells])
+        grids, extents = (tuple(values[one] for one in numbers) for values in (self._grids, self._extents))
+        common = dict(grids=grids, extents=extents, image=self.image)
+        if len(numbers) == 1 and labels.ndim == 3 and len(labels) == self.batch and (
+            labels.shape[1:] == extents[0] and (own[0] == self.whole(grids[0], extents[0])[0].ravel()).all()
+        ):
+            return Mapping(**common)
+        first, places = 0, np.full(labels.shape, -1, np.int64)
+        for one, (rows, columns) in zip(numbers, extents):
+            places = np.where(cells & (number == one), first + y * columns + x, places)
+            first += rows * columns
+        index = places.reshape(self.batch, len(labels) // self.batch, *labels.shape[1:])[0]
+        taken, counts = np.unique(index[index >= 0], return_counts=True)
+        if (counts > 1).any():
+            raise NoPositions("a pixel stands in several of its outputs")
+        if len(numbers) == 1 and index.ndim == 2 and len(index) == 1:
+            (low, high), count = _ends(index[0] >= 0), extents[0][0] * extents[0][1]
+            if high - low == count == len(taken) and (index[0, low:high] == np.arange(count)).all():
+                return Mapping(**common, tokens=(low, index.size - high))
+        return Mapping(**common, index=index.astype(np.int32), key=index.astype(np.int32).tobytes())
+
+
+def merged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The labels of results, each of an element of two tensors. A cell counts more than what is no cell; of cells at one
+    place of two grids, that of the grid met first; and two places are all cells."""
+    places = (1 << 2 * _BITS + 8) - 1
+    both = np.where((a & places) == (b & places), np.minimum(a, b), ALL)
+    one = np.where((a < 0) & (b < 0), np.minimum(a, b), np.maximum(a, b))
+    return np.where((a >= 0) & (b >= 0), both, one)
+
+
+def _parts(labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The grid, the image, y and x of labels."""
+    low = (1 << _BITS) - 1
+    return labels >> 2 * _BITS + 8, labels >> 2 * _BITS & 255, labels >> _BITS & low, labels & low
+
+
+def _ends(inside: np.ndarray) -> tuple[int, int]:
+    """The first place that is inside, and the one after the last."""
+    return int(inside.argmax()), len(inside) - int(inside[::-1].argmax())
+
+
+def _taken(axis, places: np.ndarray, extent: int):
+    """The axis of cells at these places of another: a part, with a step, or repeated. None if they are
+    in no such order."""
+    first, count = int(places[0]), len(places)
+    repeats = int((places == first).sum())
+    unique = places[::repeats]
+    step = int(unique[1] - unique[0]) if len(unique) > 1 else 1
+    if count % repeats or step < 1 or (places != (first + step * np.arange(len(unique))).repeat(repeats)).any():
+        return None
+    if first or step > 1 or len(unique) != extent:
+        whole = first < step and -(-(extent - first) // step) == len(unique)
+        axis = axis.windowed(1, step, before=-first) if whole else axis.cropped(first, step, len(unique))
+    return axis.upsampled(repeats)
