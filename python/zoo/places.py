@@ -1,0 +1,299 @@
+"""Which pixels of an image each element of a layer's output stands for, found without distile.
+
+The original model runs on images whose values are coordinates. Every operator that computes is replaced by one that
+carries coordinates: a window gives the middle of its block, a product the coordinates of its rows, an activation its
+input. What moves elements, as a reshape, a roll or a concatenation, is PyTorch's own. So the values that arrive at a
+layer say where its elements lie, in images, tokens and windows of any order.
+
+A batch of five carries the centre of an element's block (y, x), its size (y, x) and a weight. All are multiplied by the
+weight, so that sums are means; a weight of 0 stands for a constant, as a class token.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+PLANES = 5
+
+SAME = {
+    "relu", "relu_", "relu6", "silu", "gelu", "sigmoid", "sigmoid_", "tanh", "hardsigmoid", "hardswish", "hardtanh",
+    "hardtanh_", "mish", "elu", "celu", "selu", "leaky_relu", "leaky_relu_", "prelu", "softplus", "logsigmoid", "softmax",
+    "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize", "sub", "__sub__",
+    "sub_", "__isub__", "rsub", "__rsub__", "pow", "__pow__", "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt", "erf",
+    "clamp", "clamp_", "clip", "dropout", "local_response_norm",
+}  # fmt: skip
+SCALES = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
+          "divide"}  # fmt: skip
+SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+PRODUCTS = {"matmul", "bmm", "__matmul__"}
+
+
+def block_of(kernel: int, stride: int, dilation: int, before: int, after: int) -> float:
+    """Where the block of output 0 begins, in inputs. With as many outputs as blocks, the blocks begin at input 0, and
+    otherwise they lie in the middle of the windows."""
+    window = dilation * (kernel - 1) + 1
+    return 0 if window - stride <= before + after < window else (window - stride) / 2 - before
+
+
+def resampled(planes: torch.Tensor, axis: int, first: float, step: float, count: int) -> torch.Tensor:
+    """Planes [N, H, W] at the indices first + i * step along an axis, linear between its elements and beyond them."""
+    extent = planes.shape[axis]
+    at = first + step * torch.arange(count, dtype=planes.dtype)
+    if extent == 1:
+        return planes.expand([count if one == axis else size for one, size in enumerate(planes.shape)])
+    low = at.floor().clamp(0, extent - 2)
+    shape = [count if one == axis else 1 for one in range(planes.dim())]
+    share, low = (at - low).view(shape), low.long()
+    return planes.index_select(axis, low) * (1 - share) + planes.index_select(axis, low + 1) * share
+
+
+def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    """Planes [N, H, W] without rows and columns of constants around them, and how many there were at the top and left."""
+    inside = planes[-1] != 0
+    firsts = []
+    for axis in (0, 1):
+        places = inside.any(1 - axis).nonzero().flatten()
+        if len(places):
+            first, last = int(places[0]), int(places[-1])
+            planes = planes.narrow(1 + axis, first, last + 1 - first)
+        firsts.append(first if len(places) else 0)
+    return planes, firsts
+
+
+def moved(x: torch.Tensor, channels: int, geometry: list[tuple[float, float, int]]) -> torch.Tensor:
+    """Images [5, C, H, W] whose rows and columns are blocks of those of x: (where block 0 begins, its length, how many
+    there are)."""
+    folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
+    if folded:
+        x, channels = x.view(PLANES, -1, *x.shape[2:]), channels // PLANES
+    planes, firsts = without_border(x.double().mean(1))
+    for axis, (begin, length, count) in enumerate(geometry):
+        planes = resampled(planes, 1 + axis, begin + (length - 1) / 2 - firsts[axis], length, count)
+        scale = torch.ones(len(planes), 1, 1, dtype=planes.dtype)
+        scale[2 + axis] = length
+        planes = planes * scale
+    result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
+    return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
+
+
+def pair(value) -> tuple[int, int]:
+    return (value, value) if isinstance(value, (int, float)) else tuple(value) * (2 // len(value))
+
+
+def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    kernel, stride, dilation = weight.shape[2:], pair(stride), pair(dilation)
+    windows = [dilation[axis] * (kernel[axis] - 1) + 1 for axis in (0, 1)]
+    if padding == "same":
+        pads = [((window - 1) // 2, window // 2) for window in windows]
+    else:
+        pads = [(one, one) for one in pair(0 if padding == "valid" else padding)]
+    geometry = []
+    for axis in (0, 1):
+        begin = block_of(kernel[axis], stride[axis], dilation[axis], *pads[axis])
+        count = (x.shape[2 + axis] + sum(pads[axis]) - windows[axis]) // stride[axis] + 1
+        geometry.append((begin, stride[axis], count))
+    return moved(x, len(weight), geometry)
+
+
+def conv_transpose2d(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    stride, padding, more, dilation = map(pair, (stride, padding, output_padding, dilation))
+    geometry = []
+    for axis in (0, 1):
+        window = dilation[axis] * (weight.shape[2 + axis] - 1) + 1
+        count = (x.shape[2 + axis] - 1) * stride[axis] + window + more[axis] - 2 * padding[axis]
+        missing = x.shape[2 + axis] * stride[axis] - count
+        begin = 0 if 0 <= missing < stride[axis] else padding[axis] - (window - stride[axis]) / 2
+        geometry.append((begin / stride[axis], 1 / stride[axis], count))
+    return moved(x, weight.shape[1] * groups, geometry)
+
+
+def pool(function, x, kernel, stride=None, padding=0, *more, **keywords):
+    like = function(x[:1, :1], kernel, stride, padding, *more, **keywords)
+    like = like[0] if isinstance(like, tuple) else like
+    kernel, stride, padding = pair(kernel), pair(stride or kernel), pair(padding)
+    dilation = pair(keywords.get("dilation", more[0] if more and "max" in function.__name__ else 1))
+    begins = [block_of(kernel[axis], stride[axis], dilation[axis], padding[axis], padding[axis]) for axis in (0, 1)]
+    return moved(x, x.shape[1], list(zip(begins, stride, like.shape[2:])))
+
+
+def interpolate(function, x, *arguments, **keywords):
+    like = function(x[:1, :1], *arguments, **keywords)
+    if x.dim() != 4 or not x.any():
+        return x.new_zeros(*x.shape[:2], *like.shape[2:])
+    lengths = [x.shape[2 + axis] / like.shape[2 + axis] for axis in (0, 1)]
+    return moved(x, x.shape[1], [(0, length, count) for length, count in zip(lengths, like.shape[2:])])
+
+
+def linear(x, weight, bias=None):
+    return x.mean(-1, keepdim=True).expand(*x.shape[:-1], len(weight)).contiguous()
+
+
+def attention(query, key, value, *_, **__):
+    return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
+
+
+def scaled(function, a, b, **_):
+    """A tensor times or by another: that which has the elements of the result, and is no constant."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor) and one.any()]
+    if len(tensors) < 2:
+        whole = tensors[0] if tensors else a if isinstance(a, torch.Tensor) else b
+        other = b if whole is a else a
+        shape = torch.broadcast_shapes(whole.shape, other.shape) if isinstance(other, torch.Tensor) else whole.shape
+        return whole.expand(shape)
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    return next((one for one in (a, b) if one.shape == shape), a + b)
+
+
+def product(function, a, b):
+    """A matrix product, of the rows that one gives to the other's columns: those of the first if they differ."""
+    one = [torch.ones_like(each) for each in (a, b)]
+    count = function(*one)
+    rows, columns = function(a, one[1]) / count, function(one[0], b) / count
+    vary = lambda planes: bool((planes - planes.flatten(-2).mean(-1)[..., None, None]).abs().max() > 1e-3)
+    return columns if vary(columns) and not vary(rows) else rows
+
+
+class Places(TorchFunctionMode):
+    """Operators carry coordinates inside."""
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        name = getattr(function, "__name__", "")
+        call = lambda: function(*arguments, **keywords)
+        numbers = [one for one in arguments if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        if name in ("conv2d", "conv_transpose2d", "linear"):
+            return globals()[name](*arguments, **keywords)
+        if name == "conv1d":
+            x, weight = arguments[:2]
+            like = call()
+            return x.mean(1, keepdim=True).expand(-1, len(weight), -1) if like.shape[2:] == x.shape[2:] else like
+        if name in ("max_pool2d", "boolean_dispatch", "avg_pool2d", "max_pool2d_with_indices"):
+            return pool(function, *arguments, **keywords)
+        if name in ("interpolate", "upsample"):
+            return interpolate(function, *arguments, **keywords)
+        if name == "scaled_dot_product_attention":
+            return attention(*arguments, **{key: keywords[key] for key in ("query", "key", "value") if key in keywords})
+        if name == "multi_head_attention_forward":
+            return arguments[0], None
+        if name == "glu":
+            return arguments[0].chunk(2, *arguments[1:], **keywords)[0]
+        if name in ("max", "maximum", "min", "minimum") and len(numbers) == 2:
+            return arguments[0]
+        if numbers and name in SAME:
+            return numbers[0]
+        if numbers and name in SCALES:
+            return scaled(function, *arguments, **keywords)
+        if name in SUMS and len(numbers) == 1 and not isinstance(arguments[1], torch.Tensor):
+            return arguments[0]
+        if name in PRODUCTS and len(numbers) == 2 and numbers[0].dim() == numbers[1].dim() > 2:
+            return product(function, *arguments)
+        if name == "einsum" and len(numbers) == 2:
+            return product(lambda *two: function(arguments[0], *two), *numbers)
+        return call()
+
+
+@dataclasses.dataclass
+class Elements:
+    """Where the elements of an output lie, [windows, ...] without channels: centres and sizes in pixels, and which are
+    constants. `channels` is the dimension of its channels."""
+
+    channels: int
+    y: torch.Tensor
+    x: torch.Tensor
+    height: torch.Tensor
+    width: torch.Tensor
+    constant: torch.Tensor
+
+    def active(self, mask: torch.Tensor) -> torch.Tensor:
+        """Which elements are active, [N * windows, ...], by a mask of the image, [N, H, W]: those with an active pixel
+        in their block. Blocks at an end reach to that of the image."""
+        ranges = [
+            self._range(self.y, self.height, mask.shape[1]),
+            self._range(self.x, self.width, mask.shape[2]),
+        ]
+        found = torch.zeros(len(mask), *self.y.shape, dtype=torch.bool)
+        for image, pixels in enumerate(mask):
+            sums = nn.functional.pad(pixels.long().cumsum(0).cumsum(1), (1, 0, 1, 0))
+            (top, bottom), (left, right) = ranges
+            count = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
+            found[image] = (count > 0) | self.constant
+        return found.flatten(0, 1)
+
+    def _range(self, centre, size, extent):
+        """The first pixel whose middle is in a block, and the one after the last; of a block between middles, the pixel
+        of its own."""
+        begin, end = centre - size / 2, centre + size / 2
+        first, last = (begin - 0.5).ceil().long(), (end - 0.5).ceil().long()
+        inside = centre.floor().long()
+        first, last = torch.where(first < last, first, inside), torch.where(first < last, last, inside + 1)
+        seen = centre[~self.constant]
+        if seen.numel():
+            first, last = first.masked_fill(centre == seen.min(), 0), last.masked_fill(centre == seen.max(), extent)
+        first = first.clamp(0, extent - 1)
+        return first, torch.maximum(last.clamp(0, extent), first + 1)
+
+
+def channels_of(layer: nn.Module, planes: torch.Tensor) -> int:
+    """The dimension of the channels of a layer's output."""
+    last = isinstance(layer, (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)) or planes.dim() != 4
+    if isinstance(layer, nn.GroupNorm) or (planes.dim() == 4 and isinstance(layer, nn.LayerNorm) and _constant(planes, 1)):
+        return 1
+    own = planes.dim() == 4 and hasattr(layer, "num_heads")
+    return planes.dim() - 1 if last or own else 1
+
+
+def _constant(planes: torch.Tensor, dimension: int) -> bool:
+    return bool((planes.amax(dimension) - planes.amin(dimension)).abs().max() < 1e-2)
+
+
+def elements_of(layer: nn.Module, output) -> Elements | None:
+    """The elements of an output; None if the channels of one lie at several places."""
+    planes = (output[0] if isinstance(output, tuple) else output).double()
+    if len(planes) % PLANES:
+        return None
+    if planes.dim() == 2:  # No positions.
+        nothing = torch.zeros(len(planes) // PLANES)
+        return Elements(1, nothing, nothing, nothing, nothing, nothing == 0)
+    channels = channels_of(layer, planes)
+    weight = planes.unflatten(0, (PLANES, -1))[-1].mean(channels)
+    planes = planes.unflatten(0, (PLANES, -1))
+    places = planes / torch.where(planes[-1:] == 0, 1, planes[-1:])
+    if not _constant(places, 1 + channels):
+        return None
+    y, x, height, width, _ = ((one * 1024).round() / 1024 for one in places.mean(1 + channels))
+    return Elements(channels, y, x, height, width, weight == 0)
+
+
+def images(height: int, width: int) -> torch.Tensor:
+    """The images of coordinates, [5, 3, H, W]."""
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    one = torch.ones(height, width)
+    return torch.stack([y, x, one, one, one])[:, None].repeat(1, 3, 1, 1)
+
+
+@torch.no_grad()
+def find(model: nn.Module, names: list[str], size: tuple[int, int]) -> dict[str, list[Elements | None]]:
+    """Where the outputs of layers lie, for each of their calls."""
+    model = copy.deepcopy(model)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.zero_()
+    found: dict[str, list[Elements | None]] = {name: [] for name in names}
+
+    def hook(name):
+        def record(layer, _, output):
+            with torch._C.DisableTorchFunction():
+                found[name].append(elements_of(layer, output))
+
+        return record
+
+    for name in names:
+        model.get_submodule(name).register_forward_hook(hook(name))
+    with Places():
+        model(images(*size))
+    return found
