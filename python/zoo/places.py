@@ -52,28 +52,43 @@ def resampled(planes: torch.Tensor, axis: int, first: float, step: float, count:
     return planes.index_select(axis, low) * (1 - share) + planes.index_select(axis, low + 1) * share
 
 
-def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    """Planes [N, H, W] without rows and columns of constants around them, and how many there were at the top and left."""
-    inside = planes[-1] != 0
-    firsts = []
+def joined(planes: torch.Tensor, channels: int) -> torch.Tensor:
+    """Planes with one channel, for what is computed from all channels: the block around those of its elements."""
+    planes = planes.double().unflatten(0, (PLANES, -1))
+    axis = channels % (planes.dim() - 1) + 1
+    weight = planes[4:]
+    places = planes[:4] / torch.where(weight == 0, 1, weight)
+    if bool((places.amax(axis) - places.amin(axis)).abs().max() < 1e-2):
+        return planes.mean(axis, keepdim=True).flatten(0, 1)
+    halves = places[2:] / 2
+    first = (places[:2] - halves).masked_fill(weight == 0, torch.inf).amin(axis, keepdim=True)
+    last = (places[:2] + halves).masked_fill(weight == 0, -torch.inf).amax(axis, keepdim=True)
+    seen = first < last
+    found = torch.cat([(first + last) / 2, last - first, seen[:1]])
+    return torch.where(seen[:1], found, 0).flatten(0, 1)
+
+
+def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int]]]:
+    """Planes [5, H, W] without rows and columns of constants around them, and how many there were at both ends."""
+    inside, borders = planes[-1] != 0, []
     for axis in (0, 1):
         places = inside.any(1 - axis).nonzero().flatten()
-        if len(places):
-            first, last = int(places[0]), int(places[-1])
-            planes = planes.narrow(1 + axis, first, last + 1 - first)
-        firsts.append(first if len(places) else 0)
-    return planes, firsts
+        first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, inside.shape[axis])
+        borders.append((first, inside.shape[axis] - end))
+        planes = planes.narrow(1 + axis, first, end - first)
+    return planes, borders
 
 
-def moved(x: torch.Tensor, channels: int, geometry: list[tuple[float, float, int]]) -> torch.Tensor:
-    """Images [5, C, H, W] whose rows and columns are blocks of those of x: (where block 0 begins, its length, how many
-    there are)."""
+def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
+    """Images [5, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
+    where block 0 begins, how long blocks are, and how many there are; with so many constants before and after."""
     folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
     if folded:
         x, channels = x.view(PLANES, -1, *x.shape[2:]), channels // PLANES
-    planes, firsts = without_border(x.double().mean(1))
-    for axis, (begin, length, count) in enumerate(geometry):
-        planes = resampled(planes, 1 + axis, begin + (length - 1) / 2 - firsts[axis], length, count)
+    planes, borders = without_border(joined(x, 1)[:, 0])
+    for axis in (0, 1):
+        begin, length, count = geometry(axis, planes.shape[1 + axis], *borders[axis])
+        planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
         scale = torch.ones(len(planes), 1, 1, dtype=planes.dtype)
         scale[2 + axis] = length
         planes = planes * scale
@@ -81,72 +96,92 @@ def moved(x: torch.Tensor, channels: int, geometry: list[tuple[float, float, int
     return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
 
 
-def pair(value) -> tuple[int, int]:
+def pair(value) -> tuple:
     return (value, value) if isinstance(value, (int, float)) else tuple(value) * (2 // len(value))
 
 
-def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     kernel, stride, dilation = weight.shape[2:], pair(stride), pair(dilation)
-    windows = [dilation[axis] * (kernel[axis] - 1) + 1 for axis in (0, 1)]
-    if padding == "same":
-        pads = [((window - 1) // 2, window // 2) for window in windows]
-    else:
-        pads = [(one, one) for one in pair(0 if padding == "valid" else padding)]
-    geometry = []
-    for axis in (0, 1):
-        begin = block_of(kernel[axis], stride[axis], dilation[axis], *pads[axis])
-        count = (x.shape[2 + axis] + sum(pads[axis]) - windows[axis]) // stride[axis] + 1
-        geometry.append((begin, stride[axis], count))
-    return moved(x, len(weight), geometry)
+
+    def geometry(axis, extent, before, after):
+        window = dilation[axis] * (kernel[axis] - 1) + 1
+        if padding == "same":
+            before, after = before + (window - 1) // 2, after + window // 2
+        elif padding != "valid":
+            before, after = before + pair(padding)[axis], after + pair(padding)[axis]
+        count = (extent + before + after - window) // stride[axis] + 1
+        return block_of(kernel[axis], stride[axis], dilation[axis], before, after), stride[axis], count
+
+    return moved(input, len(weight), geometry)
 
 
-def conv_transpose2d(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     stride, padding, more, dilation = map(pair, (stride, padding, output_padding, dilation))
-    geometry = []
-    for axis in (0, 1):
+
+    def geometry(axis, extent, before, after):
         window = dilation[axis] * (weight.shape[2 + axis] - 1) + 1
-        count = (x.shape[2 + axis] - 1) * stride[axis] + window + more[axis] - 2 * padding[axis]
-        missing = x.shape[2 + axis] * stride[axis] - count
+        count = (extent + before + after - 1) * stride[axis] + window + more[axis] - 2 * padding[axis]
+        missing = (extent + before + after) * stride[axis] - count
         begin = 0 if 0 <= missing < stride[axis] else padding[axis] - (window - stride[axis]) / 2
-        geometry.append((begin / stride[axis], 1 / stride[axis], count))
-    return moved(x, weight.shape[1] * groups, geometry)
+        return begin / stride[axis] - before, 1 / stride[axis], count
+
+    return moved(input, weight.shape[1] * groups, geometry)
 
 
-def pool(function, x, kernel, stride=None, padding=0, *more, **keywords):
-    like = function(x[:1, :1], kernel, stride, padding, *more, **keywords)
+def pool(function, input, kernel_size, stride=None, padding=0, *more, **keywords):
+    kernel, stride, padding = pair(kernel_size), pair(stride or kernel_size), pair(padding)
+    like = function(input[:1, :1], kernel, stride, padding, *more, **keywords)
     like = like[0] if isinstance(like, tuple) else like
-    kernel, stride, padding = pair(kernel), pair(stride or kernel), pair(padding)
     dilation = pair(keywords.get("dilation", more[0] if more and "max" in function.__name__ else 1))
-    begins = [block_of(kernel[axis], stride[axis], dilation[axis], padding[axis], padding[axis]) for axis in (0, 1)]
-    return moved(x, x.shape[1], list(zip(begins, stride, like.shape[2:])))
+
+    def geometry(axis, extent, before, after):
+        pads = before + padding[axis], after + padding[axis]
+        return block_of(kernel[axis], stride[axis], dilation[axis], *pads), stride[axis], like.shape[2 + axis]
+
+    return moved(input, input.shape[1], geometry)
 
 
-def interpolate(function, x, *arguments, **keywords):
-    like = function(x[:1, :1], *arguments, **keywords)
-    if x.dim() != 4 or not x.any():
-        return x.new_zeros(*x.shape[:2], *like.shape[2:])
-    lengths = [x.shape[2 + axis] / like.shape[2 + axis] for axis in (0, 1)]
-    return moved(x, x.shape[1], [(0, length, count) for length, count in zip(lengths, like.shape[2:])])
+def interpolate(function, input, *arguments, **keywords):
+    like = function(input[:1, :1], *arguments, **keywords)
+    if input.dim() != 4 or not input.any():
+        return input.new_zeros(*input.shape[:2], *like.shape[2:])
+
+    def geometry(axis, extent, before, after):
+        length = input.shape[2 + axis] / like.shape[2 + axis]
+        return -before, length, like.shape[2 + axis]
+
+    return moved(input, input.shape[1], geometry)
 
 
-def linear(x, weight, bias=None):
-    return x.mean(-1, keepdim=True).expand(*x.shape[:-1], len(weight)).contiguous()
+def pad(function, input, pad, mode="constant", value=None):
+    """A border of constants, whatever its values are."""
+    return function(input, pad)
 
 
-def attention(query, key, value, *_, **__):
-    return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
+def linear(input, weight, bias=None):
+    return joined(input, -1).expand(*input.shape[:-1], len(weight)).to(input.dtype)
+
+
+def total(function, a, b, **keywords):
+    """A sum; of a tensor and a constant, the tensor. A constant is a number, or one tensor for all planes."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    planes = [one for one in tensors if one.dim() == len(shape) and one.shape[0] == shape[0]]
+    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
 
 
 def scaled(function, a, b, **_):
     """A tensor times or by another: that which has the elements of the result, and is no constant."""
-    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor) and one.any()]
-    if len(tensors) < 2:
-        whole = tensors[0] if tensors else a if isinstance(a, torch.Tensor) else b
-        other = b if whole is a else a
-        shape = torch.broadcast_shapes(whole.shape, other.shape) if isinstance(other, torch.Tensor) else whole.shape
-        return whole.expand(shape)
-    shape = torch.broadcast_shapes(a.shape, b.shape)
-    return next((one for one in (a, b) if one.shape == shape), a + b)
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    planes = [one for one in tensors if one.any()] or tensors
+    if len(planes) == 1:
+        return planes[0].expand(shape)
+    return next((one for one in planes if one.shape == shape), a + b)
+
+
+def attention(query, key, value, *_, **__):
+    return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
 
 
 def product(function, a, b):
@@ -176,6 +211,8 @@ class Places(TorchFunctionMode):
             return pool(function, *arguments, **keywords)
         if name in ("interpolate", "upsample"):
             return interpolate(function, *arguments, **keywords)
+        if name == "pad":
+            return pad(function, *arguments, **keywords)
         if name == "scaled_dot_product_attention":
             return attention(*arguments, **{key: keywords[key] for key in ("query", "key", "value") if key in keywords})
         if name == "multi_head_attention_forward":
@@ -188,8 +225,8 @@ class Places(TorchFunctionMode):
             return numbers[0]
         if numbers and name in SCALES:
             return scaled(function, *arguments, **keywords)
-        if name in SUMS and len(numbers) == 1 and not isinstance(arguments[1], torch.Tensor):
-            return arguments[0]
+        if numbers and name in SUMS:
+            return total(function, *arguments)
         if name in PRODUCTS and len(numbers) == 2 and numbers[0].dim() == numbers[1].dim() > 2:
             return product(function, *arguments)
         if name == "einsum" and len(numbers) == 2:
@@ -260,12 +297,9 @@ def elements_of(layer: nn.Module, output) -> Elements | None:
         nothing = torch.zeros(len(planes) // PLANES)
         return Elements(1, nothing, nothing, nothing, nothing, nothing == 0)
     channels = channels_of(layer, planes)
-    weight = planes.unflatten(0, (PLANES, -1))[-1].mean(channels)
-    planes = planes.unflatten(0, (PLANES, -1))
-    places = planes / torch.where(planes[-1:] == 0, 1, planes[-1:])
-    if not _constant(places, 1 + channels):
-        return None
-    y, x, height, width, _ = ((one * 1024).round() / 1024 for one in places.mean(1 + channels))
+    found = joined(planes, channels).squeeze(channels).unflatten(0, (PLANES, -1))
+    weight = found[-1]
+    y, x, height, width, _ = ((one * 1024).round() / 1024 for one in found / torch.where(weight == 0, 1, weight))
     return Elements(channels, y, x, height, width, weight == 0)
 
 
