@@ -40,18 +40,26 @@ def _torchvision(name: str, size: Size) -> Architecture:
         family = torchvision.models.get_model_builder(name).__module__
         if "segmentation" in family or "detection" in family:
             more["weights_backbone"] = None
-        if name.startswith(("retinanet", "keypoint")):
-            more |= {"min_size": 128, "max_size": 256}
-        return torchvision.models.get_model(name, weights=None, **more)
+        model = torchvision.models.get_model(name, weights=None, **more)
+        if name == "maskrcnn_resnet50_fpn":  # As a whole: what it leaves is said.
+            model.transform.min_size = (128,)
+        if name in HEADS.split():
+            from detector import Detector
+
+            return Detector(model)
+        return model
 
     inputs = Architecture.inputs
-    if name.endswith("fpn") or name.startswith("ssd"):  # Detectors take a list of images.
-        inputs = lambda x: (list(x),)
-    elif name.startswith("raft"):
+    if name.startswith("raft"):
         inputs = lambda x: (x, x.roll(1, 3))
+    elif name == "maskrcnn_resnet50_fpn":
+        inputs = lambda x: (list(x),)
     return Architecture(f"torchvision/{name}", make, size, inputs)
 
 
+# Detectors, of which the part that sees the image is here: around it, lists of images and of boxes have no masks.
+HEADS = """retinanet_resnet50_fpn fcos_resnet50_fpn fasterrcnn_mobilenet_v3_large_320_fpn ssdlite320_mobilenet_v3_large
+    keypointrcnn_resnet50_fpn"""
 # Height and width differ where a model allows it, so that they cannot be taken for each other; and some are no multiple
 # of the strides.
 CONVOLUTIONAL: dict[Size, str] = {
@@ -95,14 +103,14 @@ FIXED: dict[Size, str] = {
     (112, 112): "swin_tiny_patch4_window7_224 swinv2_cr_tiny_ns_224 convit_tiny",
     (128, 256): "swinv2_tiny_window8_256",
 }
-DETECTORS: dict[Size, str] = {
-    (128, 128): """torchvision/retinanet_resnet50_fpn torchvision/fasterrcnn_mobilenet_v3_large_320_fpn
-        torchvision/ssdlite320_mobilenet_v3_large torchvision/keypointrcnn_resnet50_fpn torchvision/raft_small""",
+MORE: dict[Size, str] = {
+    (128, 192): " ".join(f"torchvision/{name}" for name in HEADS.split()),
+    (128, 128): "torchvision/raft_small torchvision/maskrcnn_resnet50_fpn",
 }
 
 
 def _all():
-    for table in (CONVOLUTIONAL, ANY, FIXED, DETECTORS):
+    for table in (CONVOLUTIONAL, ANY, FIXED, MORE):
         for size, names in table.items():
             for name in names.split():
                 library, _, rest = name.rpartition("/")

