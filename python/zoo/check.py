@@ -90,25 +90,26 @@ def check(name: str) -> dict:
     try:
         model = settled(architecture.make())
         inputs = architecture.inputs(torch.randn(BATCH, 3, *architecture.size))
-        stage, dense = "dense", model(*inputs)
+        stage = "dense"
+        dense = model(*inputs)
         stage, report = "convert", []
         converted = distile.convert(copy.deepcopy(model), example=inputs, report=report)
         rows = [row for row in report if isinstance(row, Replaced)]
         result |= {"replaced": len(rows), "left": reasons(report)}
-        stage, result["without"] = "without a mask", error(converted(*inputs), dense)
-        full = torch.ones(BATCH, *architecture.size, dtype=torch.bool)
-        with distile.mask(full):
-            stage, result["full"] = "full mask", error(converted(*inputs), dense)
-        mask = torch.from_numpy(blobs(architecture.size, batch=BATCH))
-        stage = "blobs"
+        stage = "without a mask"
+        result["without"] = error(converted(*inputs), dense)
+        stage = "full mask"
+        with distile.mask(torch.ones(BATCH, *architecture.size, dtype=torch.bool)):
+            result["full"] = error(converted(*inputs), dense)
+        stage, mask = "blobs", torch.from_numpy(blobs(architecture.size, batch=BATCH))
         with distile.mask(mask):
             given = converted(*inputs)
-        stage, found = "places", places.find(model, [row.name for row in rows], coordinates(architecture))
+        stage = "places"
+        found = places.find(model, [row.name for row in rows], coordinates(architecture))
         stage, reference = "reference", copy.deepcopy(model)
         Masking(reference, rows, found, mask)
         expected = reference(*inputs)
-        result["blobs"] = error(given, expected)
-        result["changed"] = error(expected, dense)
+        result |= {"blobs": error(given, expected), "changed": error(expected, dense)}
         if not result["blobs"] < BOUND:
             stage = "difference"
             result["differs"] = first_difference(model, converted, rows, mask, found, inputs)

@@ -39,17 +39,18 @@ def check(name: str) -> dict:
     begin, stage = time.perf_counter(), "load"
     try:
         model, inputs = one.load(), one.inputs()
-        stage, dense = "dense", run(model, inputs)
-        sizes = {"mask": one.size} if one.size else {}
-        stage, (converted, report) = "convert", distile.onnx.convert(model, [Rule("*", "mask")], mask_sizes=sizes)
+        stage = "dense"
+        dense = run(model, inputs)
+        stage, more = "convert", {"mask_sizes": {"mask": one.size}} if one.size else {}
+        converted, report = distile.onnx.convert(model, [Rule("*", "mask")], **more)
         left = collections.Counter(row.reason for row in report if isinstance(row, Left))
         result |= {"replaced": sum(isinstance(row, Replaced) for row in report), "left": dict(left.most_common())}
-        mask = blobs(one.size or (1, 1), batch=1)
-        stage, result["full"] = "full mask", error(run(converted, {**inputs, "mask": np.ones_like(mask)}), dense)
-        stage, given = "blobs", run(converted, {**inputs, "mask": mask})
-        stage, (reference, _) = (
-            "reference", distile.onnx.convert(model, [Rule("*", "mask")], mask_sizes=sizes, reference=True)
-        )  # fmt: skip
+        stage, mask = "full mask", blobs(one.size or (1, 1), batch=1)
+        result["full"] = error(run(converted, {**inputs, "mask": np.ones_like(mask)}), dense)
+        stage = "blobs"
+        given = run(converted, {**inputs, "mask": mask})
+        stage = "reference"
+        reference, _ = distile.onnx.convert(model, [Rule("*", "mask")], reference=True, **more)
         expected = run(reference, {**inputs, "mask": mask})
         result |= {"blobs": error(given, expected), "changed": error(expected, dense)}
     except Exception as failure:

@@ -52,20 +52,46 @@ def resampled(planes: torch.Tensor, axis: int, first: float, step: float, count:
     return planes.index_select(axis, low) * (1 - share) + planes.index_select(axis, low + 1) * share
 
 
-def joined(planes: torch.Tensor, channels: int) -> torch.Tensor:
-    """Planes with one channel, for what is computed from all channels: the block around those of its elements."""
+def places_of(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Centres and sizes of planes [5, windows, ...], and which have a weight."""
+    weight = planes[4:]
+    return planes[:4] / torch.where(weight == 0, 1, weight), weight != 0
+
+
+def is_constant(x: torch.Tensor) -> bool:
+    """Whether a tensor is the same for all planes, as what is not made from the image."""
+    return len(x) % PLANES != 0 or bool((x.unflatten(0, (PLANES, -1)) == x[: len(x) // PLANES]).all())
+
+
+def joined(planes: torch.Tensor, channels: int, image: tuple[int, int] | None = None) -> torch.Tensor:
+    """Planes with one channel, for what is computed from all channels: the block around those of its elements. What
+    sees all of the `image` by several of its elements is a constant."""
+    planes = torch.zeros_like(planes) if is_constant(planes) else planes
     planes = planes.double().unflatten(0, (PLANES, -1))
     axis = channels % (planes.dim() - 1) + 1
-    weight = planes[4:]
-    places = planes[:4] / torch.where(weight == 0, 1, weight)
-    if bool((places.amax(axis) - places.amin(axis)).abs().max() < 1e-2):
-        return planes.mean(axis, keepdim=True).flatten(0, 1)
-    halves = places[2:] / 2
-    first = (places[:2] - halves).masked_fill(weight == 0, torch.inf).amin(axis, keepdim=True)
-    last = (places[:2] + halves).masked_fill(weight == 0, -torch.inf).amax(axis, keepdim=True)
-    seen = first < last
-    found = torch.cat([(first + last) / 2, last - first, seen[:1]])
-    return torch.where(seen[:1], found, 0).flatten(0, 1)
+    places, seen = places_of(planes)
+    first = (places[:2] - places[2:] / 2).masked_fill(~seen, torch.inf).amin(axis, keepdim=True)
+    last = (places[:2] + places[2:] / 2).masked_fill(~seen, -torch.inf).amax(axis, keepdim=True)
+    seen = seen.any(axis, keepdim=True)
+    found = torch.where(seen, torch.cat([(first + last) / 2, last - first, seen.double()]), 0)
+    if image:
+        several = (last - first) > places[2:].amax(axis, keepdim=True) * 1.01
+        whole = several & ((last - first) > torch.tensor(image).view(2, *[1] * (first.dim() - 1)) * 0.99)
+        found = torch.where(whole.any(0), 0, found)
+    return found.flatten(0, 1)
+
+
+def reduced(function, input, *arguments, **keywords):
+    """A mean or a sum: a constant where it is over elements at several places."""
+    result = function(input, *arguments, **keywords)
+    if len(input) % PLANES or not result.dim() or len(result) != len(input):
+        return result
+    planes = input.double().unflatten(0, (PLANES, -1))
+    places = places_of(planes)[0][:2].flatten(0, 1)
+    count = function(torch.ones_like(places), *arguments, **keywords)
+    variance = function(places**2, *arguments, **keywords) / count - (function(places, *arguments, **keywords) / count) ** 2
+    local = (variance < 1e-3).unflatten(0, (2, -1)).all(0)
+    return torch.where(local, result.unflatten(0, (PLANES, -1)), 0).flatten(0, 1)
 
 
 def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int]]]:
@@ -160,8 +186,8 @@ def pad(function, input, pad, mode="constant", value=None):
     return function(input, pad)
 
 
-def linear(input, weight, bias=None):
-    return joined(input, -1).expand(*input.shape[:-1], len(weight)).to(input.dtype)
+def linear(image, input, weight, bias=None):
+    return joined(input, -1, image).expand(*input.shape[:-1], len(weight)).to(input.dtype)
 
 
 def total(function, a, b, **keywords):
@@ -170,15 +196,49 @@ def total(function, a, b, **keywords):
     tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
     shape = torch.broadcast_shapes(*(one.shape for one in tensors))
     whole = [one for one in tensors if one.shape == shape]
-    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and one.shape[0] == shape[0]]
+    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
     return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
 
 
-def scaled(function, a, b, **_):
+def scaled(a, b, **_):
     """A tensor times or by another: that which has the elements of the result, and is no constant."""
     tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
     shape = torch.broadcast_shapes(*(one.shape for one in tensors))
-    planes = [one for one in tensors if one.any()] or tensors
+    planes = [one for one in tensors if not is_constant(one)] or tensors
+    if len(planes) == 1:
+        return planes[0].expand(shape)
+    return next((one for one in planes if one.shape == shape), a + b)
+
+
+def attention(query, key, value, *_, **__):
+    """Rows of queries; or of what attends over channels, columns of values."""
+    return rows_or_columns(query, value, (*query.shape[:-1], value.shape[-1]))
+
+
+def rows_or_columns(left, right, shape):
+    """What a product of matrices carries: the rows of the left one, or where they lie nowhere, the right one's columns."""
+    mean = lambda tensor, axis: tensor.mean(axis, keepdim=True)
+    rows, columns = reduced(mean, left, -1).expand(shape), reduced(mean, right, -2).expand(shape)
+    placed = rows.unflatten(0, (PLANES, -1))[4] != 0
+    both = [tensor.unflatten(0, (PLANES, -1)) for tensor in (rows, columns)]
+    return torch.where(placed, *both).flatten(0, 1).contiguous()
+
+
+def total(function, a, b, **keywords):
+    """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
+    tensor for all planes."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    whole = [one for one in tensors if one.shape == shape]
+    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
+    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
+
+
+def scaled(a, b, **_):
+    """A tensor times or by another: that which has the elements of the result, and is no constant."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    planes = [one for one in tensors if not is_constant(one)] or tensors
     if len(planes) == 1:
         return planes[0].expand(shape)
     return next((one for one in planes if one.shape == shape), a + b)
@@ -188,25 +248,27 @@ def attention(query, key, value, *_, **__):
     return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
 
 
-def product(function, a, b):
-    """A matrix product, of the rows that one gives to the other's columns: those of the first if they differ."""
-    one = [torch.ones_like(each) for each in (a, b)]
-    count = function(*one)
-    rows, columns = function(a, one[1]) / count, function(one[0], b) / count
-    vary = lambda planes: bool((planes - planes.flatten(-2).mean(-1)[..., None, None]).abs().max() > 1e-3)
-    return columns if vary(columns) and not vary(rows) else rows
-
-
 class Places(TorchFunctionMode):
-    """Operators carry coordinates inside."""
+    """Operators carry coordinates inside, over an image of this size."""
+
+    def __init__(self, image: tuple[int, int]):
+        super().__init__()
+        self.image = image
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
         keywords = keywords or {}
         name = getattr(function, "__name__", "")
         call = lambda: function(*arguments, **keywords)
         numbers = [one for one in arguments if isinstance(one, torch.Tensor) and one.is_floating_point()]
-        if name in ("conv2d", "conv_transpose2d", "linear"):
+        if name in ("conv2d", "conv_transpose2d"):
             return globals()[name](*arguments, **keywords)
+        if name == "linear":
+            return linear(self.image, *arguments, **keywords)
+        if name in ("mean", "sum", "adaptive_avg_pool2d", "adaptive_max_pool2d", "amax") and len(numbers) == 1:
+            stand_in = {"amax": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
+            return reduced(stand_in.get(name, function), *arguments, **keywords)
+        if name == "fold":
+            return torch.zeros_like(call())
         if name == "conv1d":
             x, weight = arguments[:2]
             like = call()
@@ -228,13 +290,11 @@ class Places(TorchFunctionMode):
         if numbers and name in SAME:
             return numbers[0]
         if numbers and name in SCALES:
-            return scaled(function, *arguments, **keywords)
+            return scaled(*arguments, **keywords)
         if numbers and name in SUMS:
             return total(function, *arguments)
         if name in PRODUCTS and len(numbers) == 2 and numbers[0].dim() == numbers[1].dim() > 2:
-            return product(function, *arguments)
-        if name == "einsum" and len(numbers) == 2:
-            return product(lambda *two: function(arguments[0], *two), *numbers)
+            return rows_or_columns(*numbers, call().shape)
         return call()
 
 
@@ -332,6 +392,6 @@ def find(model: nn.Module, names: list[str], inputs: tuple) -> dict[str, list[El
 
     for name in names:
         model.get_submodule(name).register_forward_hook(hook(name))
-    with Places():
+    with Places(inputs[0].shape[2:]):
         model(*inputs)
     return found
