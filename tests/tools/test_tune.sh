@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Searches as a person would: for a tiny operator, with bad input, interrupted, and on a machine of its own.
-# Usage: test_tune.sh <distile> <source folder> <C compiler> [sanitizers that the command is built with]
+# Usage: test_tune.sh <distile> <source folder> [sanitizers that the command is built with]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 distile=$1
 program=("$distile")
 source_folder=$2
-cc=$3
-sanitizers=${4-}
+sanitizers=${3-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
@@ -289,7 +288,7 @@ for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["thet
                     ("DENSE", int(trial["dense"])), ("PLAN_HASH", hex(plan_hash))):
     print("#define", name, value)
 PYTHON
-    "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
+    "${cc[@]}" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
         -o "batch/trial$i.so" "$source_folder/tests/tools/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q
