@@ -69,7 +69,16 @@ assert dense[:4] == [True, False, True, False], dense
 print(path)" >measured.txt || fail "plan measured no plan"
     cp "$(sed 's/json$/log/' measured.txt)" measured.log
     "$distile" plan "$operator" -o plans -q
-    cmp -s "$(sed 's/json$/log/' measured.txt)" measured.log || fail "plan measured again what it has in its log"
+    log=$(sed 's/json$/log/' measured.txt)
+    cmp -s "$log" measured.log || fail "plan measured again what it has in its log"
+    # What was measured while the machine was busy is told, and measured again where that is asked for.
+    sed -i '3s/}$/,"doubt":"the machine was busy: others ran"}/' "$log"
+    "$distile" plan "$operator" -o plans --json 2>busy.txt | has '"doubt"' || fail "plan --json does not tell of a busy machine"
+    has 'doubtful.*the machine was busy.*--again' <busy.txt || fail "plan does not warn of a busy machine: $(<busy.txt)"
+    "$distile" info "$(<measured.txt)" | has 'These times are doubtful; the machine was busy' || fail "info keeps a doubt for itself"
+    expected=$(($(lines "$log") + $(grep -c '"doubt"' "$log")))
+    "$distile" plan "$operator" -o plans -q --again 2>/dev/null
+    [[ $(lines "$log") == "$expected" ]] || fail "plan --again measured $(lines "$log") - 1 times in all, not $expected - 1"
     rm plans/*.json
     CC=/none/cc "$distile" plan "$operator" -o none -q 2>none.txt && fail "plan works without a compiler"
     has 'cannot be started' <none.txt || fail "plan does not say what is missing: $(cat none.txt)"
