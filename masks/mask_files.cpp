@@ -74,9 +74,8 @@ private:
         const size_t found = header_.find(key), begin = found + key.size();
         const size_t end = found == std::string::npos ? found : header_.find('\'', begin);
         const std::string word = end == std::string::npos ? "" : header_.substr(begin, end - begin);
-        const bool is_word = !word.empty() && word.size() <= 8 && std::all_of(word.begin(), word.end(), [](char c) {
-            return c > ' ' && c <= '~';
-        });
+        const bool is_word = !word.empty() && word.size() <= 8 &&
+                             std::all_of(word.begin(), word.end(), [](char c) { return c > ' ' && c <= '~'; });
         return is_word ? word : "another";
     }
 

@@ -66,8 +66,8 @@ std::string draw_panel(const BreakEvenPanel &panel, const std::vector<std::strin
 }
 
 /** An operator below each panel, in as many lines as they need. Adds their height to that of the figure. */
-std::string draw_legend(const std::vector<std::string> &operators, const std::vector<std::string> &words,
-                        size_t panels, int &height) {
+std::string draw_legend(const std::vector<std::string> &operators, const std::vector<std::string> &words, size_t panels,
+                        int &height) {
     constexpr int line = 15;
     std::string text;
     for (size_t i = 0; i < operators.size(); i++) {

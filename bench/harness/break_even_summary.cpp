@@ -32,8 +32,9 @@ std::string in_words(const std::string &shape) {
     if (pixels == std::string::npos || arrow == std::string::npos || channels == std::string::npos) {
         return shape;
     }
-    return fmt::format("{}, {} to {} channels, {}", shape.substr(channels + 1), shape.substr(pixels + 1, arrow - pixels - 1),
-                       shape.substr(arrow + 2, channels - arrow - 2), shape.substr(0, pixels));
+    return fmt::format("{}, {} to {} channels, {}", shape.substr(channels + 1),
+                       shape.substr(pixels + 1, arrow - pixels - 1), shape.substr(arrow + 2, channels - arrow - 2),
+                       shape.substr(0, pixels));
 }
 
 /** Of operators and batches with blobs of two densities at least. */

@@ -1,6 +1,6 @@
 /** \file
- * Failures of PyTorch's functions, in as few words as ours. Comes before PyTorch's headers for the stable ABI, whose own
- * macro prints the stacks of C++ and Python to standard error and puts them into the message.
+ * Failures of PyTorch's functions, in as few words as ours. Comes before PyTorch's headers for the stable ABI, whose
+ * own macro prints the stacks of C++ and Python to standard error and puts them into the message.
  */
 #ifndef DISTILE_PYTHON_TORCH_ERRORS_H
 #define DISTILE_PYTHON_TORCH_ERRORS_H
@@ -23,9 +23,7 @@ std::string sentence_of(const std::string &what);
 
 #undef STABLE_TORCH_ERROR_CODE_CHECK
 // PyTorch's headers do not always write a semicolon behind it.
-#define STABLE_TORCH_ERROR_CODE_CHECK(call)           \
-    {                                                 \
-        ::distile::python::check_torch((call), #call); \
-    }
+#define STABLE_TORCH_ERROR_CODE_CHECK(call)                                                                            \
+    { ::distile::python::check_torch((call), #call); }
 
 #endif

@@ -76,7 +76,8 @@ template<typename Body> int CodeRunner::guarded_hook(distile_hooks *hooks, const
     } catch (const std::bad_alloc &) {
         runner.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "distile_run: an allocation failed");
     } catch (const std::exception &error) {
-        runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception: %s", error.what());
+        runner.status_ =
+            fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception: %s", error.what());
     } catch (...) {
         runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception");
     }

@@ -160,8 +160,9 @@ typedef struct distile_context_options {
 } distile_context_options;
 
 /** Makes a context for this machine's CPU. `options` may be null. Threads start with the first call that can use them.
- * Where the system refuses some, no call fails: it runs in those that there are, at least the caller's. After an error, distile_context_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also for an unknown
- * CPU feature), OUT_OF_MEMORY. */
+ * Where the system refuses some, no call fails: it runs in those that there are, at least the caller's. After an error,
+ * distile_context_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also for an unknown CPU feature),
+ * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_context_create(const distile_context_options *options, distile_context **context);
 /** On a GPU, waits for all work of the context. Null is allowed. */
 DISTILE_API void distile_context_destroy(distile_context *context);

@@ -45,7 +45,8 @@ distile_status check_source(distile_context *context, const distile_weights_sour
     }
     status = check_source_alignment(context, call, *source);
     if (status == DISTILE_OK) {
-        status = check_alignment(context, call, {{scales, sizeof(float), "the array of scales"}, {bias, sizeof(float), "bias"}});
+        status = check_alignment(context, call,
+                                 {{scales, sizeof(float), "the array of scales"}, {bias, sizeof(float), "bias"}});
     }
     if (status != DISTILE_OK) {
         return status;

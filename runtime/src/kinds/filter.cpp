@@ -47,7 +47,8 @@ Affine affine_of(const distile_weights_source &source, int32_t o) {
 
 }  // namespace
 
-distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source) {
+distile_status check_source_alignment(distile_context *context, const char *call,
+                                      const distile_weights_source &source) {
     const Type *const type = find_type(raw(source.dtype));
     // Two weights of int4 share a byte.
     const size_t bytes = raw(source.dtype) == 0 ? sizeof(float) : type ? static_cast<size_t>(type->bytes) : 1;

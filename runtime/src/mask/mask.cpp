@@ -81,9 +81,8 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
                     static_cast<long long>(words_per_row), width, (width + 31) / 32);
     }
     status = check_alignment(&mask->context, call, {{words, sizeof(uint32_t), "the array of words"}});
-    return status != DISTILE_OK ? status : set_mask(*mask, call, shape, [&] {
-        mask->set_bits(shape, words, words_per_row);
-    });
+    return status != DISTILE_OK ? status
+                                : set_mask(*mask, call, shape, [&] { mask->set_bits(shape, words, words_per_row); });
 }
 
 distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indices, const int32_t *counts,
@@ -112,9 +111,9 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
     status = check_alignment(
         &mask->context, call,
         {{indices, sizeof(int32_t), "the array of indices"}, {counts, sizeof(int32_t), "the array of counts"}});
-    return status != DISTILE_OK ? status : set_mask(*mask, call, shape, [&] {
-        mask->set_indices(call, shape, indices, counts, stride_n);
-    });
+    return status != DISTILE_OK
+               ? status
+               : set_mask(*mask, call, shape, [&] { mask->set_indices(call, shape, indices, counts, stride_n); });
 }
 
 distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row) {
