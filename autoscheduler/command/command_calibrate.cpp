@@ -42,7 +42,8 @@ void calibrate(const Options &options) {
         const auto progress = [&](const std::string &what, double part) { line.show(what, part); };
         const Waiting waiting(options.cores);
         device = measure_backend(options.device).calibrate(options.cores, progress);
-        doubt = doubt_of(disturbance_of({}, waiting.share()));
+        const bool on_cpu = options.device == cpu_backend().name;
+        doubt = doubt_of(disturbance_of({}, on_cpu ? waiting.share() : 0));
     }
     if (!doubt.empty()) {
         warn(fmt::format("the profile is doubtful; {}; run the same command again when nothing else runs", doubt));
