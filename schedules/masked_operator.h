@@ -5,12 +5,14 @@
  *  - its pure definition is undef, and its first argument is the output channel;
  *  - every update stage scatters over one RVar, the virtual pixel, and reads one accumulator Func.
  * An accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column, kernel row),
- * or (kernel column, kernel row) for a depthwise convolution. It may read its weights through one Func that reads
- * nothing else, and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`. The staging Func
- * may read its input through one Func `w(input channel, column, row, tile)` over the windows of the tiles, which looks
- * up its tile in one Func `h(tile)`. The output's channel extent and the reduction's extents are constants. If the
- * input's channel extent is constant too, it is the reduction's times the number of groups. A scalar input named
- * `threads` holds the call's number of threads.
+ * or (kernel column, kernel row) for a depthwise convolution. It reads its weights, an input of five dimensions,
+ * [channel in block, input channel, kernel column, kernel row, block], whose first extent is constant and whose second
+ * is 1 for a depthwise convolution; no other input has five. It may read them through one Func that reads nothing else.
+ * The operator's input is the one of four dimensions that it reads, maybe through one staging Func `g(input channel,
+ * kernel column, kernel row, pixel)`. The staging Func may read it through one Func `w(input channel, column, row,
+ * tile)` over the windows of the tiles, which looks up its tile in one Func `h(tile)`. The output's channel extent and
+ * the reduction's extents are constants. If the input's channel extent is constant too, it is the reduction's times the
+ * number of groups. A scalar input named `threads` holds the call's number of threads.
  *
  * Columns and rows of the input are sums of constants and products with constants. The factor of the kernel position is
  * the dilation. The factor of the pixel's position, the term read from memory, is the stride. Without such a term they
