@@ -1,10 +1,29 @@
-#include "bindings/registry.h"
 #include "operators.h"
 #include "run.h"
+#include "twins.h"
 
 namespace distile::python {
 
 namespace {
+
+Tensor run_linear(const WeightedCall &call, const std::string &activation);
+
+/** The same in two calls, for the first tokens and the rest. */
+Tensor run_in_parts(const WeightedCall &call, const std::string &activation, const Ints &result, int64_t first) {
+    const Tensor output = output_of(call, result);
+    for (const auto &[start, count] : {std::pair(int64_t{0}, first), std::pair(first, result[1] - first)}) {
+        const auto part = [start = start, count = count](Tensor tensor) {
+            return torch::stable::narrow(tensor, 1, start, count);
+        };
+        const Tensor input = part(call.input), mask = part(call.mask), out = part(output);
+        OptionalTensor residual;
+        if (call.residual) {
+            residual = part(*call.residual);
+        }
+        run_linear({input, call.weight, call.bias, mask, residual, call.place, &out, call.zero}, activation);
+    }
+    return output;
+}
 
 Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     if (call.input.dim() != 3 || call.weight.dim() != 2 || call.input.size(2) != call.weight.size(1)) {
@@ -15,16 +34,22 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     linear.out_channels = static_cast<int32_t>(call.weight.size(0));
     linear.epilogue = epilogue_of(activation);
     linear.residual = call.residual ? 1 : 0;
+    const Ints result{call.input.size(0), call.input.size(1), linear.out_channels};
     Session &session = Session::of(call.input);
+    check_call(session, call, result);
+    if (is_empty(result)) {
+        return output_of(call, result);
+    }
     const std::optional<distile_dtype> type = type_of(call.input);
     const distile_polykernel *polykernel =
-        type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
-    if (polykernel) {
-        return run(session, *polykernel, DISTILE_OI, call);
+        type ? polykernel_of(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
+    if (!polykernel) {
+        return call_twin("linear", call.input, call.weight, call.bias, call.mask, call.residual, activation, call.place,
+                         call.zero, given(call.out));
     }
-    check_types_and_out(call, linear.out_channels);
-    return python::call("distile::_dense_linear", "", call.input, call.weight, call.bias, call.mask, call.residual,
-                        activation, call.place, call.zero, given(call.out));
+    const int64_t first = first_tokens(result[1]);
+    return first < result[1] ? run_in_parts(call, activation, result, first)
+                             : run(session, *polykernel, DISTILE_OI, call, result);
 }
 
 }  // namespace

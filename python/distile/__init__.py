@@ -16,10 +16,11 @@ if importlib.util.find_spec("torch"):
     from .numerics import set_math
     from .planner import Planner
     from .polykernels import cache_folder, missing
+    from .weights import forget, set_weights_check
 
     __all__ = [
-        "Planner", "SharedMask", "build", "cache_folder", "convert", "image", "mask", "masks", "missing", "nn", "set_math",
-        "tokens", "trace",
+        "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "mask", "masks", "missing", "nn",
+        "set_math", "set_weights_check",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

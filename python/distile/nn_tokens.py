@@ -11,7 +11,6 @@ from torch import nn
 from . import masks
 from .forms import form, into
 from .nn_base import Masked, Place, Weighted, finish_dense
-from .vectors import float32_of
 
 
 def _token_mask(layer, mask, shape):
@@ -82,7 +81,7 @@ class MaskedLayerNorm(_Norm, nn.LayerNorm):
         mask = _token_mask(self, mask, input.shape)
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
-        return _normalized(self, "layer_norm", input, mask, float32_of(self, "weight", "bias"), self.eps, out, zero)
+        return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
 
 
 class MaskedRMSNorm(_Norm, nn.RMSNorm):
@@ -93,7 +92,7 @@ class MaskedRMSNorm(_Norm, nn.RMSNorm):
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _normalized(self, "rms_norm", input, mask, float32_of(self, "weight"), epsilon, out, zero)
+        return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
 
 
 def _attend(layer, qkv, mask, keys, causal):
