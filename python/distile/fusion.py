@@ -30,9 +30,18 @@ def _function(node: torch.fx.Node) -> str | None:
     return FUNCTIONS.get(node.target) if node.op in ("call_function", "call_method") else None
 
 
+OWN_FORWARD = {"forward", "_conv_forward", "__call__"}
+
+
+def replaced_on_instance(module: nn.Module) -> list[str]:
+    """The methods of a module's class that its attributes replace."""
+    found = [name for name in (*OWN_FORWARD, "_call_impl") if name in vars(module)]
+    return found + (["_compiled_call_impl"] if vars(module).get("_compiled_call_impl") else [])
+
+
 def hooked(module: nn.Module) -> bool:
-    """Whether a module's hooks see or change what it computes."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    """Whether a module's hooks, or what replaces its methods, see or change what it computes."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or replaced_on_instance(module))
 
 
 class Fusion:
@@ -78,10 +87,9 @@ class Fusion:
         convolution = self.made[layer]
         replaced = self.made.get(norm) or norm
         if (
-            not isinstance(norm, nn.BatchNorm2d)
-            or type(replaced) not in (nn.BatchNorm2d, masked.MaskedBatchNorm2d)
-            or norm.training
-            or norm.running_mean is None
+            not (isinstance(replaced, masked.MaskedBatchNorm2d) or type(replaced) is nn.BatchNorm2d)
+            or replaced.training
+            or replaced.running_mean is None
             or not _takes_norm(convolution)
             or not flow.owns(norm, self._parents)
         ):
@@ -89,7 +97,7 @@ class Fusion:
         after = flow.readers(nodes)
         if set(flow.calls[norm]) != set(after):
             return nodes
-        _fold(convolution, norm)
+        _fold(convolution, replaced)
         convolution.activation = getattr(replaced, "activation", "none")
         self._take(layer, norm)
         return after

@@ -16,6 +16,7 @@ from .nn_layers import (  # noqa: F401
     MaskedAvgPool2d,
     MaskedBatchNorm2d,
     MaskedConcat,
+    MaskedFrozenBatchNorm2d,
     MaskedGlobalPool,
     MaskedGroupNorm,
     MaskedMaxPool2d,
@@ -27,9 +28,11 @@ from .nn_layers import (  # noqa: F401
 from .nn_tokens import (  # noqa: F401
     MaskedAttention,
     MaskedLayerNorm,
+    MaskedLayerNorm2d,
     MaskedLinear,
     MaskedMultiheadAttention,
     MaskedRMSNorm,
+    MaskedRMSNorm2d,
 )
 from .shapes import convolved
 

@@ -248,6 +248,13 @@ class MaskedBatchNorm2d(Activated, nn.BatchNorm2d):
         return _run("group_norm", tensors, keywords, out, zero)
 
 
+class MaskedFrozenBatchNorm2d(MaskedBatchNorm2d):
+    """One that training leaves as it is, with buffers for parameters."""
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
 class MaskedUpsample(Masked, nn.Module):
     """Nearest upsampling by `scale`. If a convolution follows, MaskedUpsampleConv2d does both at once."""
 

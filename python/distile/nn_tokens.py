@@ -84,6 +84,28 @@ class MaskedLayerNorm(_Norm, nn.LayerNorm):
         return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
 
 
+class _ImageNorm(_Norm):
+    """A norm over the channels of an image's pixels, [N, C, H, W]."""
+
+    channels = 1
+
+    def _image(self, name, input, mask, parameters, epsilon, out, zero):
+        mask = self._mask(mask, input.shape[0], *input.shape[2:])
+        if mask is None:
+            return finish_dense(super().forward(input.movedim(1, -1)).movedim(-1, 1), None, "none", out)
+        if out is None:
+            return form(name)(input, mask, *parameters, epsilon=epsilon)
+        into(name)(input, mask, *parameters, epsilon=epsilon, zero=zero, into=out)
+        return out
+
+
+class MaskedLayerNorm2d(_ImageNorm, nn.LayerNorm):
+    """nn.LayerNorm over the channels of the active pixels, [N, C, H, W]."""
+
+    def forward(self, input, mask=None, *, out=None, zero=False):
+        return self._image("layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
+
+
 class MaskedRMSNorm(_Norm, nn.RMSNorm):
     """nn.RMSNorm over the channels of the active tokens, [N, T, C]."""
 
@@ -93,6 +115,14 @@ class MaskedRMSNorm(_Norm, nn.RMSNorm):
             return finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
         return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
+
+
+class MaskedRMSNorm2d(_ImageNorm, nn.RMSNorm):
+    """nn.RMSNorm over the channels of the active pixels, [N, C, H, W]."""
+
+    def forward(self, input, mask=None, *, out=None, zero=False):
+        epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
+        return self._image("rms_norm", input, mask, (self.weight,), epsilon, out, zero)
 
 
 def _attend(layer, qkv, mask, keys, causal):
