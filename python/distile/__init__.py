@@ -10,6 +10,7 @@ import importlib.util
 if importlib.util.find_spec("torch"):
     from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
     from .building import build
+    from .changes import Changes
     from .conversion import convert, trace
     from .mappings import image, tokens
     from .masks import SharedMask, mask
@@ -19,8 +20,8 @@ if importlib.util.find_spec("torch"):
     from .weights import forget, set_weights_check
 
     __all__ = [
-        "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "mask", "masks", "missing", "nn",
-        "set_math", "set_weights_check",
+        "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks", "missing",
+        "nn", "set_math", "set_weights_check", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from . import masks, tracing
 from . import nn as masked
 from .comparison import checked
+from .folding import fold_on_load
 from .fusion import OWN_FORWARD, Fusion, replaced_on_instance
 from .mappings import Nowhere, Said, Traced
 from .nn_base import Masked
@@ -46,6 +47,7 @@ class Replaced:
     mask: str
     mapping: Traced | Said | None = None  # None: an example has yet to show it.
     taken: list[str] = dataclasses.field(default_factory=list)
+    dense: str = ""  # Why its operator runs dense, with the mask after it: no PolyKernel can compute it.
 
 
 @dataclasses.dataclass
@@ -83,14 +85,17 @@ def convert(
 
     With `fuse`, a batch norm in eval mode goes into the weights of the replaced convolution before it, and an
     activation becomes the layer's own, if nothing else reads what is between them and no rule leaves them; nn.Identity
-    takes their places. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
+    takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
     cannot trace, its parts and nn.Sequential.
     """
     conversion = _Conversion(list(rules), None if example is None else tracing.run(model, *tracing.arguments_of(example)))
     conversion.visit("", model)
     made = conversion.made
+    folds = []
     if fuse:
-        conversion.note(Fusion(model, made, conversion.allows).taken)
+        fusion = Fusion(model, made, conversion.allows, conversion.names)
+        conversion.note(fusion.taken)
+        folds = fusion.folds
     if report is not None:
         report += conversion.rows.values()
     if model in made:
@@ -99,9 +104,19 @@ def convert(
         for name, child in list(parent._modules.items()):
             if child in made:
                 setattr(parent, name, made[child])
-        if isinstance(parent, nn.TransformerEncoderLayer) and any(isinstance(one, Masked) for one in parent.modules()):
-            parent.activation_relu_or_gelu = 0  # Its fast path calls none of its layers.
+        if any(isinstance(one, Masked) for one in parent.modules()):
+            _leave_fast_paths(parent)
+    for fold in folds:
+        fold_on_load(model, fold)
     return _waiting(model) if example is None else model
+
+
+def _leave_fast_paths(parent: nn.Module) -> None:
+    """Lets PyTorch's own modules call the layers in them."""
+    if isinstance(parent, nn.TransformerEncoderLayer):
+        parent.activation_relu_or_gelu = 0
+    if isinstance(parent, nn.TransformerEncoder):
+        parent.use_nested_tensor = False  # Layers take no nested tensors.
 
 
 def trace(model: nn.Module, example) -> nn.Module:
@@ -160,13 +175,13 @@ class _Conversion:
         self.rules, self.trace = rules, trace
         self.made: dict[nn.Module, nn.Module] = {}
         self.rows: dict[nn.Module, Replaced | Left] = {}
-        self._names: dict[nn.Module, str] = {}
+        self.names: dict[nn.Module, str] = {}
         self._decisions: dict[nn.Module, object] = {}
 
     def visit(self, name: str, layer: nn.Module) -> None:
-        if layer in self._names:
+        if layer in self.names:
             return
-        self._names[layer], self._decisions[layer] = name, _decision(self.rules, name, layer)
+        self.names[layer], self._decisions[layer] = name, _decision(self.rules, name, layer)
         row = self._row(name, layer)
         if row:
             self.rows[layer] = row
@@ -198,7 +213,8 @@ class _Conversion:
                 return Left(name, kind, str(found.mapping))
         self.made[layer] = found
         mask, mapping = getattr(found, "mask_name", ""), getattr(found, "mapping", None)
-        return Replaced(name, kind, type(found).__name__, mask, mapping)
+        dense = found.why_dense() if isinstance(found, Masked) else ""
+        return Replaced(name, kind, type(found).__name__, mask, mapping, dense=dense)
 
     def _give_mask(self, layer: nn.Module, found: Masked, how) -> None:
         """Says which mask a layer takes, and where its outputs are over that."""
@@ -218,7 +234,7 @@ class _Conversion:
     def note(self, taken: dict[nn.Module, list[nn.Module]]) -> None:
         """Adds to the rows which layers others took in."""
         for layer, followers in taken.items():
-            self.rows[layer].taken += [self._names[follower] for follower in followers]
+            self.rows[layer].taken += [self.names[follower] for follower in followers]
             for follower in followers:
                 self.rows.pop(follower, None)
 

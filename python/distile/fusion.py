@@ -10,6 +10,7 @@ from torch import nn
 
 from . import nn as masked
 from .dataflow import Flow, flows
+from .folding import Fold
 from .nn_base import Activated
 
 ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu", nn.Sigmoid: "sigmoid",
@@ -46,12 +47,17 @@ def hooked(module: nn.Module) -> bool:
 
 class Fusion:
     """Lets the masked layers in `made` take in what follows their dense ones in the flow of a model, and puts
-    nn.Identity into `made` for it, where `allows(follower)`."""
+    nn.Identity into `made` for it, where `allows(follower)`. `names` are those of the model's layers."""
 
     def __init__(
-        self, model: nn.Module, made: dict[nn.Module, nn.Module], allows: Callable[[nn.Module], bool]
+        self,
+        model: nn.Module,
+        made: dict[nn.Module, nn.Module],
+        allows: Callable[[nn.Module], bool],
+        names: dict[nn.Module, str],
     ):
-        self.made, self.allows = made, allows
+        self.made, self.allows, self.names = made, allows, names
+        self.folds: list[Fold] = []
         self.taken: dict[nn.Module, list[nn.Module]] = {}
         self._parents: dict[nn.Module, set[nn.Module]] = {}
         for parent in model.modules():
@@ -97,7 +103,10 @@ class Fusion:
         after = flow.readers(nodes)
         if set(flow.calls[norm]) != set(after):
             return nodes
-        _fold(convolution, replaced)
+        transposed = isinstance(convolution, masked.MaskedConvTranspose2d)
+        fold = Fold(self.names[layer], self.names[norm], transposed, replaced.eps)
+        fold.apply(convolution, replaced)
+        self.folds.append(fold)
         convolution.activation = getattr(replaced, "activation", "none")
         self._take(layer, norm)
         return after
@@ -127,17 +136,3 @@ def _takes_norm(layer: nn.Module) -> bool:
         return False
     transposed = isinstance(layer, masked.MaskedConvTranspose2d) and layer.groups == 1
     return isinstance(layer, masked.MaskedConv2d) or transposed
-
-
-@torch.no_grad()
-def _fold(layer: nn.Module, norm: nn.BatchNorm2d) -> None:
-    """Puts a batch norm in eval mode into the weights before it."""
-    factor = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight
-    bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
-    bias = bias * factor if norm.bias is None else bias * factor + norm.bias
-    shape = (1, -1, 1, 1) if isinstance(layer, masked.MaskedConvTranspose2d) else (-1, 1, 1, 1)
-    learns, dtype = layer.weight.requires_grad, layer.weight.dtype
-    layer.weight = nn.Parameter((layer.weight * factor.view(shape)).to(dtype), requires_grad=learns)
-    layer.bias = nn.Parameter(bias.to(dtype), requires_grad=learns)

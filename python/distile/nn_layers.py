@@ -55,7 +55,7 @@ class _Pool(Masked):
             convolved(input.shape[axis - 2], padding[axis], padding[axis], dilation[axis], kernel[axis], stride[axis])
             for axis in (0, 1)
         ]
-        mask = self._mask(mask, input.shape[0], *size)
+        mask = self._mask(mask, input.shape[0], *size) if min(size) > 0 else None  # PyTorch says what is wrong.
         if mask is None:
             return None
         return _run(name, (input, mask), dict(kernel=kernel, stride=stride, padding=padding, **more), out, zero)

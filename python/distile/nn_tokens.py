@@ -11,6 +11,7 @@ from torch import nn
 from . import masks
 from .forms import form, into
 from .nn_base import Masked, Place, Weighted, finish_dense
+from .operators import why_heads_not_built
 
 
 def _token_mask(layer, mask, shape):
@@ -162,6 +163,9 @@ class MaskedAttention(Masked, nn.Module):
         masked.qkv, masked.proj = MaskedLinear.from_dense(layer.qkv), MaskedLinear.from_dense(layer.proj)
         return masked.train(layer.training)
 
+    def why_dense(self):
+        return why_heads_not_built(self.proj.in_features // self.num_heads)
+
     def forward(
         self, input, mask=None, key_mask=None, residual=None, *, attn_mask=None, is_causal=False, out=None, zero=False
     ):
@@ -201,6 +205,9 @@ class MaskedMultiheadAttention(Masked, nn.MultiheadAttention):
             raise ValueError("its tokens are [T, N, C], but masked attention has batch_first=True")
         self._place = Place()
         self._modules = {**self._modules, "out_proj": MaskedLinear.from_dense(self.out_proj)}
+
+    def why_dense(self):
+        return why_heads_not_built(self.head_dim)
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False, *, mask=None):  # fmt: skip

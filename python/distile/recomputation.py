@@ -56,7 +56,7 @@ def check(active: Span | None) -> None:
         return
     number = node._sequence_nr()
     with _lock:
-        before = max((span for span in _spans if span.covers(number)), key=lambda span: span.first, default=None)
+        before = next((span for span in reversed(_spans) if span.covers(number)), None)  # The innermost.
     if before is not active:
         raise RuntimeError(
             "distile: a masked layer is computed again in a backward pass, as by gradient checkpointing, but not in the "
