@@ -81,6 +81,15 @@ struct Combination {
 
 Tensor combine(const Tensor &input, const Tensor *other, const Tensor &mask, const Combination &combination,
                const Tensor *out, bool zero) {
+    if (const auto parts = parts_of(input); parts.size() > 1) {
+        const Tensor output = out ? *out : empty_as(input);
+        for (const TokenPart &part : parts) {
+            const bool each = other && other->size(1) > 1;  // Not one token for all of an image.
+            const Tensor operand = each ? part.of(*other) : other ? *other : input, target = part.of(output);
+            combine(part.of(input), other ? &operand : nullptr, part.of(mask), combination, &target, zero);
+        }
+        return output;
+    }
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);

@@ -8,17 +8,14 @@ namespace {
 
 Tensor run_linear(const WeightedCall &call, const std::string &activation);
 
-/** The same in two calls, for the first tokens and the rest. */
-Tensor run_in_parts(const WeightedCall &call, const std::string &activation, const Ints &result, int64_t first) {
+Tensor run_in_parts(const WeightedCall &call, const std::string &activation, const Ints &result,
+                    const std::vector<TokenPart> &parts) {
     const Tensor output = output_of(call, result);
-    for (const auto &[start, count] : {std::pair(int64_t{0}, first), std::pair(first, result[1] - first)}) {
-        const auto part = [start = start, count = count](Tensor tensor) {
-            return torch::stable::narrow(tensor, 1, start, count);
-        };
-        const Tensor input = part(call.input), mask = part(call.mask), out = part(output);
+    for (const TokenPart &part : parts) {
+        const Tensor input = part.of(call.input), mask = part.of(call.mask), out = part.of(output);
         OptionalTensor residual;
         if (call.residual) {
-            residual = part(*call.residual);
+            residual = part.of(*call.residual);
         }
         run_linear({input, call.weight, call.bias, mask, residual, call.place, &out, call.zero}, activation);
     }
@@ -47,9 +44,9 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
         return call_twin("linear", call.input, call.weight, call.bias, call.mask, call.residual, activation, call.place,
                          call.zero, given(call.out));
     }
-    const int64_t first = first_tokens(result[1]);
-    return first < result[1] ? run_in_parts(call, activation, result, first)
-                             : run(session, *polykernel, DISTILE_OI, call, result);
+    const std::vector<TokenPart> parts = parts_of(call.input);
+    return parts.size() > 1 ? run_in_parts(call, activation, result, parts)
+                            : run(session, *polykernel, DISTILE_OI, call, result);
 }
 
 }  // namespace

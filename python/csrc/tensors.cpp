@@ -113,8 +113,13 @@ int64_t rows_of_tokens(int64_t tokens) {
          ", and no product of two such numbers: append an inactive token");
 }
 
-int64_t first_tokens(int64_t tokens) {
-    return rows_that_divide(tokens) ? tokens : tokens / largest_extent * largest_extent;
+std::vector<TokenPart> parts_of(const Tensor &tensor) {
+    const int64_t tokens = tensor.size(1);
+    if (tensor.dim() != 3 || rows_that_divide(tokens)) {
+        return {{0, tokens}};
+    }
+    const int64_t first = tokens / largest_extent * largest_extent;
+    return {{0, first}, {first, tokens - first}};
 }
 
 OptionalTensor given(const Tensor *tensor) {

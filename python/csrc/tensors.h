@@ -46,8 +46,18 @@ constexpr int64_t largest_extent = 65535;
 
 /** Tokens are images of one row, or of as few as keep rows short enough. Fails for a number without such rows. */
 int64_t rows_of_tokens(int64_t tokens);
-/** How many tokens come first where an operator takes them in two calls: all if they have such rows. */
-int64_t first_tokens(int64_t tokens);
+
+/** Some of the tokens of all images. */
+struct TokenPart {
+    int64_t start, count;
+
+    /** A view of those in [N, T, ...]. */
+    Tensor of(Tensor tokens) const {
+        return torch::stable::narrow(tokens, 1, start, count);
+    }
+};
+/** Parts of an image or of tokens, each with such rows, for operators that compute pixel by pixel: one, or two. */
+std::vector<TokenPart> parts_of(const Tensor &tensor);
 
 /** Whether distile reads and writes a tensor in place: [N, C, H, W] with channels innermost in memory, as
  * torch.channels_last has them, or tokens [N, T, C] with contiguous channels. */

@@ -10,6 +10,14 @@ namespace {
 
 Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &gamma, const OptionalTensor &beta,
                  double epsilon, distile_norm norm, const Tensor *out, bool zero) {
+    if (const auto parts = parts_of(input); parts.size() > 1) {
+        const Tensor output = out ? *out : empty_as(input);
+        for (const TokenPart &part : parts) {
+            const Tensor target = part.of(output);
+            normalize(part.of(input), part.of(mask), gamma, beta, epsilon, norm, &target, zero);
+        }
+        return output;
+    }
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);

@@ -104,6 +104,7 @@ def convert(
         for name, child in list(parent._modules.items()):
             if child in made:
                 setattr(parent, name, made[child])
+    for parent in model.modules():
         if any(isinstance(one, Masked) for one in parent.modules()):
             _leave_fast_paths(parent)
     for fold in folds:
