@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.nn.functional as F
 
+from . import recomputation
 from ._library import ops
 from .grids import Axis, Grid
 from .mappings import Traced, Unmapped, spans
@@ -169,7 +170,9 @@ def _without(entered: tuple, owner) -> tuple[tuple, object]:
     return entered, None
 
 
-_shared, _fixed, _resolved = (_Contexts(f"distile.{name}") for name in ("mask", "fixed", "resolved"))
+_shared, _spans, _fixed, _resolved = (
+    _Contexts(f"distile.{name}") for name in ("mask", "span", "fixed", "resolved")
+)
 
 
 class fixed:
@@ -236,10 +239,18 @@ class mask:
 
     def __enter__(self) -> SharedMask | dict[str, SharedMask | None] | None:
         _shared.enter(self, self.shared)
+        _spans.enter(self, recomputation.begin())
         return self.shared
 
     def __exit__(self, *_) -> None:
         _shared.leave(self)
+        recomputation.end(_spans.leave(self))
+
+
+def checkpoint_contexts() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
+    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the mask
+    that it had at first, wherever the backward pass runs."""
+    return contextlib.nullcontext(), mask(_shared.value())
 
 
 def is_set() -> bool:
@@ -271,7 +282,10 @@ def resolve(
     if isinstance(mask, torch.Tensor):
         found = as_mask(mask)
     else:
-        shared = _shared.value() if mask is None and size else mask
+        shared = mask
+        if mask is None and size:
+            recomputation.check(_spans.value())
+            shared = _shared.value()
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))
