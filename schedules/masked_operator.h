@@ -18,6 +18,10 @@
  * the dilation. The factor of the pixel's position, the term read from memory, is the stride. Without such a term they
  * count as 1.
  *
+ * With the groups of a convolution apart (GroupForm::Padded), the output, the accumulator and its channels are those of a
+ * group, and the first two have the group as an extra last dimension. With diagonals, the accumulator has the diagonal as
+ * an extra last dimension and the reduction of a depthwise convolution, and a stage reads it once for each diagonal.
+ *
  * If the output has scale_h * scale_w *phases*, an update stage runs over a second RVar, the phase, outside the virtual
  * pixels. The accumulator and the staging Func then have the phase as an extra last dimension, and the reduction is
  * that of the phase with the most taps. The column that a stage stores to adds the phase modulo scale_w.
@@ -30,6 +34,7 @@
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
 
 #include "Halide.h"
+#include "group_blocks.h"
 #include "space.h"
 #include <vector>
 
@@ -41,7 +46,8 @@ struct MaskedStage {
     Halide::Internal::ReductionVariable pixels; /**< Its virtual pixel domain. */
     Halide::Func accumulator;
     Halide::RVar phase;                          /**< Defined only if there are phases. */
-    Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction; depthwise: no in_channel. */
+    /** The accumulator's reduction; depthwise, and with diagonals: no in_channel. */
+    Halide::RVar in_channel, kernel_x, kernel_y;
     Halide::Func weights;                        /**< The Func that reads the weights. */
     Halide::Func staging;                        /**< Defined only if the stage copies its input first. */
     Halide::Func window, lookup;                 /**< Defined only if the staging Func reads through them. */
@@ -51,6 +57,7 @@ struct MaskedOperator : OperatorFacts {
     Halide::Func output;
     std::vector<MaskedStage> stages;
     int tile_h = 1, tile_w = 1; /**< The pipeline's granularity in output pixels. */
+    GroupForm groups_in_blocks = GroupForm::Whole;
 };
 
 /** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure above, or if

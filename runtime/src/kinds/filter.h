@@ -4,6 +4,7 @@
 #ifndef DISTILE_FILTER_H
 #define DISTILE_FILTER_H
 
+#include "group_blocks.h"
 #include "operator_kind.h"
 
 namespace distile {
@@ -39,6 +40,11 @@ float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &r
  * and the bias. Pads both with zeros to whole blocks. Throws SourceError. */
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block);
+
+/** The same with groups, which lie in the blocks as GroupBlocks says. */
+std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                                     const std::vector<MergedTap> &columns, const FilterSource &source,
+                                     const GroupBlocks &blocks);
 
 }  // namespace distile
 
