@@ -85,10 +85,11 @@ def convert(
 
     With `fuse`, a batch norm in eval mode goes into the weights of the replaced convolution before it, and an
     activation becomes the layer's own, if nothing else reads what is between them and no rule leaves them; nn.Identity
-    takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
-    cannot trace, its parts and nn.Sequential.
+    takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx
+    follows the flow of the data, or in what it cannot trace, its parts and nn.Sequential.
     """
-    conversion = _Conversion(list(rules), None if example is None else tracing.run(model, *tracing.arguments_of(example)))
+    trace = None if example is None else tracing.run(model, *tracing.arguments_of(example))
+    conversion = _Conversion(list(rules), trace)
     conversion.visit("", model)
     made = conversion.made
     folds = []

@@ -25,12 +25,14 @@ class SharedMask:
         mask: of type bool; or with a threshold, of any type: active where it is greater. NaN is inactive.
         stride: how many of the image's pixels a pixel of the mask is in height and width, a number or a pair.
         offset: the first of the image's pixels that it is for.
-        windows: how a layer of lower resolution gets its mask. A pixel is active if any pixel of its block is, of as many
-            pixels as the layer's stride; with `windows`, if the windows of the strided layers before read an active one,
-            as where the mask is of pixels that changed.
+        windows: how a layer of lower resolution gets its mask. One of its pixels is active if any of its block is, of as
+            many pixels as the layer's stride; with `windows`, if the windows of the strided layers before it read an
+            active one, as where the mask is of pixels that changed.
     """
 
-    def __init__(self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None):
+    def __init__(
+        self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None
+    ):
         self.mask = as_mask(mask if threshold is None else mask > threshold)
         if self.mask.dim() not in (2, 3):
             raise ValueError(
@@ -95,7 +97,8 @@ class SharedMask:
         repeats = [_repeats(*axes, *sizes) for *axes, sizes in zip(grid, self.grid, zip(have, extents))]
         if all(repeats):
             return mask.repeat_interleave(repeats[0], 1).repeat_interleave(repeats[1], 2)
-        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in zip(grid, self.grid, extents, have)]
+        both = zip(grid, self.grid, extents, have)
+        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in both]
         return make(functools.partial(_covered, ranges=ranges), mask)
 
 
