@@ -39,6 +39,9 @@ std::string describe_times(const Plan &plan) {
                "`distile profile` measures one.\n";
     }
     std::string text = fmt::format("Time table of: {}\n", plan.profiled_device);
+    if (!plan.doubt.empty()) {
+        text += fmt::format("These times are doubtful; {}\n", plan.doubt);
+    }
     const int height = plan.op.typical_mask().height, width = plan.op.typical_mask().width;
     std::set<int> thread_counts;
     for (const PlanTime &time : plan.times) {

@@ -36,8 +36,8 @@ class Unmapped:
         have = tuple(shared.mask.shape[1:])
         if have != size:
             raise ValueError(
-                f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is over "
-                "the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
+                f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is "
+                "over the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
                 "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own"
             )
         return shared.mask
@@ -74,8 +74,8 @@ class Traced:
             problem = f"{len(fitting)} of its places fit" if fitting else "that is no output of it over such an image"
             raise ValueError(
                 f"the shared mask is for an image of {shared.image}, and this layer has an output of {size}: {problem}. "
-                f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...); "
-                "or an example of this size; or the layer a mask of its own"
+                f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
+                "or an example of this size, or the layer a mask of its own"
             )
         return _mask_of(fitting[0], shared)
 
@@ -141,8 +141,8 @@ class Said:
         if self.stride is None:
             if any(max(pair) % min(pair) for pair in zip(have, extents)):
                 raise ValueError(
-                    f"a rule says that this layer has a grid of {extents}, and the shared mask is for an image of {have}, "
-                    "which is no multiple of that: say the stride too"
+                    f"a rule says that this layer has a grid of {extents}, and the shared mask is for an image of "
+                    f"{have}, which is no multiple of that: say the stride too"
                 )
             axes = (axis.resized(*pair) for axis, *pair in zip(Grid(), have, extents))
             grid = Grid(*axes)
@@ -166,15 +166,17 @@ class Said:
 
 
 def image(mask: str = "mask", *, stride=None, offset=0, grid: tuple[int, int] | None = None) -> Said:
-    """For a rule of distile.convert: the layer's output is an image over that of the mask. One of its pixels is `stride`
-    of the image's in height and width, from pixel `offset` on; or the image is divided into the rows and columns of
-    `grid`."""
+    """For a rule of distile.convert: the layer's output is an image over that of the mask. One of its pixels is
+    `stride` of the image's in height and width, from pixel `offset` on; or the image is divided into the rows and
+    columns of `grid`. Raises ValueError without both."""
     if stride is None and grid is None:
         raise ValueError("say the stride or the grid of a layer's output")
     return Said(mask, grid, stride, offset)
 
 
-def tokens(mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0) -> Said:
-    """For a rule of distile.convert: the layer's output is tokens: a grid of rows and columns over the mask's image, row
-    by row, after `before` and before `after` tokens that are no part of it and always active."""
+def tokens(
+    mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0
+) -> Said:
+    """For a rule of distile.convert: the layer's output is tokens, a grid of rows and columns over the mask's image, row
+    by row, with so many tokens before and after it, which are always active. `stride` and `offset` are as in image."""
     return Said(mask, tuple(grid), stride, offset, (before, after))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.nn.functional as F
 
+from . import recomputation
 from ._library import ops
 from .grids import Axis, Grid
 from .mappings import Traced, Unmapped, spans
@@ -24,12 +25,14 @@ class SharedMask:
         mask: of type bool; or with a threshold, of any type: active where it is greater. NaN is inactive.
         stride: how many of the image's pixels a pixel of the mask is in height and width, a number or a pair.
         offset: the first of the image's pixels that it is for.
-        windows: how a layer of lower resolution gets its mask. A pixel is active if any pixel of its block is, of as many
-            pixels as the layer's stride; with `windows`, if the windows of the strided layers before read an active one,
-            as where the mask is of pixels that changed.
+        windows: how a layer of lower resolution gets its mask. One of its pixels is active if any of its block is, of as
+            many pixels as the layer's stride; with `windows`, if the windows of the strided layers before it read an
+            active one, as where the mask is of pixels that changed.
     """
 
-    def __init__(self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None):
+    def __init__(
+        self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None
+    ):
         self.mask = as_mask(mask if threshold is None else mask > threshold)
         if self.mask.dim() not in (2, 3):
             raise ValueError(
@@ -94,7 +97,8 @@ class SharedMask:
         repeats = [_repeats(*axes, *sizes) for *axes, sizes in zip(grid, self.grid, zip(have, extents))]
         if all(repeats):
             return mask.repeat_interleave(repeats[0], 1).repeat_interleave(repeats[1], 2)
-        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in zip(grid, self.grid, extents, have)]
+        both = zip(grid, self.grid, extents, have)
+        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in both]
         return make(functools.partial(_covered, ranges=ranges), mask)
 
 
@@ -169,7 +173,9 @@ def _without(entered: tuple, owner) -> tuple[tuple, object]:
     return entered, None
 
 
-_shared, _fixed, _resolved = (_Contexts(f"distile.{name}") for name in ("mask", "fixed", "resolved"))
+_shared, _spans, _fixed, _resolved = (
+    _Contexts(f"distile.{name}") for name in ("mask", "span", "fixed", "resolved")
+)
 
 
 class fixed:
@@ -236,10 +242,18 @@ class mask:
 
     def __enter__(self) -> SharedMask | dict[str, SharedMask | None] | None:
         _shared.enter(self, self.shared)
+        _spans.enter(self, recomputation.begin())
         return self.shared
 
     def __exit__(self, *_) -> None:
         _shared.leave(self)
+        recomputation.end(_spans.leave(self))
+
+
+def checkpoint_contexts() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
+    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the mask
+    that it had at first, wherever the backward pass runs."""
+    return contextlib.nullcontext(), mask(_shared.value())
 
 
 def is_set() -> bool:
@@ -271,7 +285,10 @@ def resolve(
     if isinstance(mask, torch.Tensor):
         found = as_mask(mask)
     else:
-        shared = _shared.value() if mask is None and size else mask
+        shared = mask
+        if mask is None and size:
+            recomputation.check(_spans.value())
+            shared = _shared.value()
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))

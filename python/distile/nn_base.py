@@ -30,6 +30,10 @@ class Masked:
         masked._prepare(**more)
         return masked
 
+    def why_dense(self) -> str:
+        """Why its operator always runs dense, with the mask after it; empty if a PolyKernel can compute it."""
+        return ""
+
     def _prepare(self) -> None:
         """Checks and completes what comes from a dense layer."""
 

@@ -56,9 +56,8 @@ class Call:
     output: torch.Tensor | None
 
 
-def first_tensor(values) -> torch.Tensor | None:
-    """The first tensor of what a module takes or returns."""
-    return next((leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)), None)
+def _tensors(values) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 class Trace:
@@ -154,9 +153,8 @@ def _run(model: nn.Module, structure, leaves: list, image: int) -> Trace:
     calls: dict[nn.Module, list[Call]] = {}
 
     def hook(module, arguments, keywords, output):
-        given = first_tensor((arguments, keywords))
-        found = first_tensor(output)
-        calls.setdefault(module, []).append(Call(follow.known(given), follow.known(found)))
+        first = (next(iter(_tensors(values)), None) for values in ((arguments, keywords), output))
+        calls.setdefault(module, []).append(Call(*map(follow.known, first)))
 
     handles = [module.register_forward_hook(hook, with_kwargs=True) for module in model.modules()]
     try:
@@ -213,9 +211,9 @@ class _Follow(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf in self._labels]
+        given = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         if given:
-            made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            made = _tensors(result)
             for tensor, labels in zip(made, self._made(func, args, kwargs, given, made)):
                 if labels is not None and labels.shape == tensor.shape:
                     self._labels[tensor] = labels
@@ -244,7 +242,7 @@ class _Follow(TorchDispatchMode):
 
     def _moved(self, func, args, kwargs) -> list[torch.Tensor]:
         name = func._schema.name
-        if any(leaf in self._labels for leaf in tree_leaves((args[1:], kwargs)) if isinstance(leaf, torch.Tensor)):
+        if any(leaf in self._labels for leaf in _tensors((args[1:], kwargs))):
             return [None]  # Indices that depend on the image.
         labels = self.known(args[0])
         rest = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, (args[1:], kwargs))
@@ -254,8 +252,7 @@ class _Follow(TorchDispatchMode):
         return list(moved) if isinstance(moved, (list, tuple)) else [moved]
 
     def _pointwise(self, args, kwargs, shape) -> torch.Tensor | None:
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        tensors = [tensor for tensor in tensors if tensor in self._labels]
+        tensors = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         try:
             compact = [_compact(self.known(tensor)) for tensor in tensors]
             found = functools.reduce(lambda a, b: torch.from_numpy(merged(a.numpy(), b.numpy())), compact)
@@ -371,9 +368,9 @@ def _linear(self: _Follow, func, args, kwargs, made):
 
 
 def _joined(self: _Follow, func, args, kwargs, made):
-    tensors = tree_map(lambda leaf: self.known(leaf) if isinstance(leaf, torch.Tensor) else leaf, args)
-    kept = [one for one, tensor in zip(tensors[0], args[0]) if tensor.dim() == made[0].dim() or "stack" in func._schema.name]
-    return [func(kept, *args[1:], **kwargs)]
+    stacked = "stack" in func._schema.name
+    kept = [tensor for tensor in args[0] if stacked or tensor.dim() == made[0].dim()]  # Not empty ones of one dimension.
+    return [func([self.known(tensor) for tensor in kept], *args[1:], **kwargs)]
 
 
 def _padded(self: _Follow, func, args, kwargs, made):

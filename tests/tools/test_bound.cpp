@@ -171,6 +171,12 @@ TEST_CASE("A wrong device profile is refused with the member", "[device]") {
         wrong[member] = value;
         refuse([&] { parse_device_profile(wrong, "here"); }, {"here"});
     }
+    json misspelt = good_cpu;
+    misspelt["vector_lane"] = 8;
+    refuse([&] { parse_device_profile(misspelt, "here"); }, {"here", "no member", "vector_lane\"", "vector_lanes"});
+    misspelt = good_cpu;
+    misspelt["memory"][0]["byte"] = 8;
+    refuse([&] { parse_device_profile(misspelt, "here"); }, {"here, memory level 0", "no member", "byte\"", "bytes"});
     json no_l2 = good_gpu;
     no_l2["memory"][1]["name"] = "L9";
     refuse([&] { parse_device_profile(no_l2, "here"); }, {"L2"});

@@ -305,6 +305,8 @@ refused() {
 refused "$op" '"in_channels": 2' '"in_channels": 0' '"in_channels" is 0, not an integer from 1 to'
 refused "$op" '"params": {' '&"groups": 2, ' '"groups" is 2, but must divide the 2 input channels and the 3 output'
 refused "$op" '"params": {' '&"scale": 2, ' 'masked_conv2d has no parameter "scale"'
+refused "$op" '"typical": {' '"typcal": {' 'there is no member "typcal"; the nearest known one is "typical"'
+refused "$folder/flat.json" '"backend"' '"bakend": 1, &' 'there is no member "bakend"; the nearest known one is "backend"'
 refused "$op" masked_conv2d masked_linear 'masked_linear has no parameter "kernel_h"'
 refused "$op" '"my_conv"' '"9conv"' '"9conv", not letters, digits and underscores after a letter'
 refused "$op" '"batch": 1, "height": 4' '"batch": 65535, "height": 65535' 'more than 2^31 elements'

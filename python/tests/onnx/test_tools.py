@@ -59,6 +59,10 @@ def test_rules(tmp_path):
     assert rules == [Rule("a=b", "m"), Rule("c*", None), Rule("d", "m", "k")]
     with pytest.raises(ValueError, match="not PATTERN=MASK"):
         read_rules(["mask"])
+    for text, reason in (('{"b*": "mask"}', "list of texts"), ("[7]", "list of texts"), ("[b*=mask]", "not JSON")):
+        (tmp_path / "rules.json").write_text(text)
+        with pytest.raises(ValueError, match=f"rules.json.*{reason}"):
+            read_rules([str(tmp_path / "rules.json")])
 
 
 def test_explain(model, capsys):

@@ -1,0 +1,68 @@
+"""Batch norms in eval mode within the weights of the layers before them: at conversion, and in what is loaded later."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+
+PARTS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """The weights of a layer with a batch norm in them. The names are of state dictionaries."""
+
+    layer: str
+    norm: str
+    transposed: bool
+    eps: float
+
+    def weights(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, norm: dict[str, torch.Tensor | None]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weight and the bias that compute the layer and then the norm."""
+        factor = torch.rsqrt(norm["running_var"] + self.eps)
+        if norm.get("weight") is not None:
+            factor = factor * norm["weight"]
+        summand = -norm["running_mean"] if bias is None else bias - norm["running_mean"]
+        summand = summand * factor
+        if norm.get("bias") is not None:
+            summand = summand + norm["bias"]
+        shape = (1, -1, 1, 1) if self.transposed else (-1, 1, 1, 1)
+        return (weight * factor.view(shape)).to(weight.dtype), summand.to(weight.dtype)
+
+    @torch.no_grad()
+    def apply(self, layer: nn.Module, norm: nn.Module) -> None:
+        """Puts the norm into the layer."""
+        values = self.weights(layer.weight, layer.bias, {name: getattr(norm, name, None) for name in PARTS})
+        learns = layer.weight.requires_grad
+        layer.weight, layer.bias = (nn.Parameter(value, requires_grad=learns) for value in values)
+
+    @torch.no_grad()
+    def __call__(self, module, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+        """A hook before a state dictionary is loaded: one of the model before its conversion has the norm by itself."""
+        layer, name = f"{prefix}{self.layer}.", f"{prefix}{self.norm}"
+        norm = {part: state.pop(f"{name}.{part}") for part in PARTS if f"{name}.{part}" in state}
+        weight, bias = state.get(f"{layer}weight"), state.get(f"{layer}bias")
+        if not norm and (weight is None or bias is not None):
+            return  # It was saved from the converted model.
+        lacks = [f"{layer}weight"] if weight is None else []
+        lacks += [f"{name}.{part}" for part in ("running_mean", "running_var") if part not in norm]
+        if lacks:
+            errors.append(
+                f"{layer[:-1]} has the batch norm {name} in its weights, but {' and '.join(lacks)} is not there: load "
+                "both, or load before distile.convert"
+            )
+            return
+        state[f"{layer}weight"], state[f"{layer}bias"] = self.weights(weight, bias, norm)
+
+
+def fold_on_load(model: nn.Module, fold: Fold) -> None:
+    """Lets a converted model load what was saved before."""
+    layer, norm = fold.layer.split("."), fold.norm.split(".")
+    common = next(place for place, (a, b) in enumerate(zip(layer, norm)) if a != b)
+    names = {"layer": ".".join(layer[common:]), "norm": ".".join(norm[common:])}
+    owner = model.get_submodule(".".join(layer[:common]))
+    owner.register_load_state_dict_pre_hook(dataclasses.replace(fold, **names))
