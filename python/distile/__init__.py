@@ -20,8 +20,8 @@ if importlib.util.find_spec("torch"):
     from .weights import forget, set_weights_check
 
     __all__ = [
-        "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks", "missing",
-        "nn", "set_math", "set_weights_check", "tokens", "trace",
+        "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
+        "missing", "nn", "set_math", "set_weights_check", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"
