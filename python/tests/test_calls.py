@@ -258,6 +258,9 @@ def test_more_tokens_than_an_image_has_columns(tokens):
     close(ops.group_norm(x, mask, None, None, groups=2), layers.group_norm(x, mask, None, None, groups=2))
     assert torch.equal(ops.unpack(ops.pack(x, mask), mask), torch.where(mask[..., None], x, 0))
     assert torch.equal(ops.mask_scores(x), layers.mask_scores(x))
+    out = distile.Planner().next(mask, 16)
+    ops.linear.out(x, weight, None, mask, out=out)
+    close(out, dense.linear(x, weight, None, mask, None, "none"))
 
 
 @pytest.mark.cpu

@@ -190,8 +190,20 @@ class NormFirst(nn.Module):
         return self.norm(self.up(x)).relu()
 
 
+class Shared(nn.Module):
+    """Has its layers by two names each."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.again, self.norm_again = self.conv, self.norm
+
+    def forward(self, x):
+        return self.norm(self.again(x))
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("make", (models.ResNet, models.MobileNet, NormFirst))
+@pytest.mark.parametrize("make", (models.ResNet, models.MobileNet, NormFirst, Shared))
 @pytest.mark.parametrize("strict", (True, False))
 def test_loading_after_conversion(make, strict):
     before, other, x = trained(0, make), trained(1, make), torch.randn(IMAGE)
