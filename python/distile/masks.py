@@ -261,8 +261,8 @@ class mask:
 
 
 def checkpoint_contexts() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
-    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the mask
-    that it had at first, wherever the backward pass runs."""
+    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the
+    mask that it had at first, wherever the backward pass runs."""
     return contextlib.nullcontext(), mask(_shared.value())
 
 
