@@ -14,7 +14,8 @@ from .fusion import Fused, fuse
 from .graph import Graph
 from .layouts import Layouts
 from .masking import Masks, size_of
-from .unit import Heads, Unit, Unsupported
+from .tokens import first_of, tokens_of
+from .unit import Tokens, Unit, Unsupported
 from .units import MAKERS, is_part, unit_of
 
 
@@ -199,7 +200,8 @@ def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
     pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
-    return {**pixels, "key_tokens": unit.key_tokens} if unit.key_tokens else pixels
+    keys = unit.attended or unit.key_tokens
+    return {**pixels, "key_tokens": keys} if keys else pixels
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:
@@ -209,8 +211,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     def tensor(value, index: int) -> str:
         if value is None:
             return ""
-        if isinstance(value, Heads):
-            return _joined_heads(graph, value, layouts.emit)
+        if isinstance(value, Tokens):
+            return tokens_of(graph, value, layouts.emit)
         if isinstance(value, np.ndarray):
             return graph.add_constant(f"distile/{name}/{index}", value)
         if graph.constant(value) is not None:
@@ -221,7 +223,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     mask = masks.at(one.mask, size_of(graph, unit))
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
-        inputs += [mask, one.keys or ""]
+        keys = first_of(graph, one.keys, unit.attended, layouts.emit) if one.keys else ""
+        inputs += [mask, keys]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
         inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]
@@ -257,15 +260,3 @@ def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[
     for output in outputs:
         graph.add_shape(output, onnx.TensorProto.FLOAT, [graph.shapes[unit.output][0], groups])
     return outputs
-
-
-def _joined_heads(graph: Graph, heads: Heads, emit) -> str:
-    """Tokens [N, T, C] of a tensor with a dimension for the heads."""
-    tokens = f"{heads.name}/tokens"
-    if tokens not in graph.types:
-        batch, rows, count, head_dim = (graph.shapes[heads.name][place] for place in heads.perm)
-        emit(helper.make_node("Transpose", [heads.name], [f"{tokens}/heads"], perm=heads.perm))
-        extents = graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
-        emit(helper.make_node("Reshape", [f"{tokens}/heads", extents], [tokens]))
-        graph.add_shape(tokens, graph.types[heads.name], [batch, rows, count * head_dim])
-    return tokens
