@@ -27,23 +27,15 @@ class Affine:
         return self.nodes[-1].output[0]
 
 
-def norm_constants(graph: Graph, norm: onnx.NodeProto) -> list[np.ndarray] | None:
-    """The scale, the bias, the mean and the variance of a batch norm with constant statistics for each channel."""
-    if norm.op_type != "BatchNormalization" or len([name for name in norm.output if name]) > 1:
-        return None
-    values = graph.attributes(norm)
-    if values.get("training_mode", 0) or not values.get("spatial", 1):
-        return None
-    found = [graph.constant(name) for name in norm.input[1:5]]
-    return None if any(value is None for value in found) else found
-
-
 def _batch_norm(graph: Graph, norm: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
-    found = norm_constants(graph, norm)
-    if found is None:
+    """The factors and summands of a batch norm with constant statistics for each channel."""
+    values = graph.attributes(norm)
+    trains = values.get("training_mode", 0) or len([name for name in norm.output if name]) > 1
+    found = [graph.constant(name) for name in norm.input[1:5]]
+    if trains or not values.get("spatial", 1) or any(value is None for value in found):
         return None
     scale, shift, mean, variance = (value.astype(np.float64) for value in found)
-    factor = scale / np.sqrt(variance + graph.attributes(norm).get("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + values.get("epsilon", 1e-5))
     return factor, shift - mean * factor
 
 
@@ -70,9 +62,9 @@ def _step(graph: Graph, node: onnx.NodeProto, tensor: str, axis: int) -> tuple[n
     return None if value is None else _arithmetic(node.op_type, value.astype(np.float64), first)
 
 
-def affine_after(graph: Graph, tensor: str, axis: int) -> Affine:
+def affine_after(graph: Graph, tensor: str, axis: int, *, norms: bool = True) -> Affine:
     """The affine steps on the channels, which are the dimension `axis` of a tensor, that alone read it, one after the
-    other."""
+    other; `norms`: batch norms too."""
     shape = graph.shapes.get(tensor)
     if shape is None or not isinstance(shape[axis], int):
         return Affine([], np.ones(1), np.zeros(1))
@@ -80,13 +72,26 @@ def affine_after(graph: Graph, tensor: str, axis: int) -> Affine:
     found = Affine([], np.ones(shape[axis]), np.zeros(shape[axis]))
     while True:
         node = graph.only_reader(tensor)
-        step = None if node is None else _step(graph, node, tensor, axis)
+        ends = node is None or (node.op_type == "BatchNormalization" and not norms)
+        step = None if ends else _step(graph, node, tensor, axis)
         if step is None:
             return found
         factor, summand = step
         found.nodes.append(node)
         found.factor, found.summand = found.factor * factor, found.summand * factor + summand
         tensor = found.output
+
+
+def affine_from(graph: Graph, norm: onnx.NodeProto) -> Affine | None:
+    """A batch norm and the affine steps behind it; None if its statistics are no constants."""
+    step = _batch_norm(graph, norm)
+    if step is None:
+        return None
+    factor, summand = step
+    after = affine_after(graph, norm.output[0], 1)
+    if not after.nodes:
+        return Affine([norm], factor, summand)
+    return Affine([norm, *after.nodes], factor * after.factor, summand * after.factor + after.summand)
 
 
 def before_affine(graph: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:

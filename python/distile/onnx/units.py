@@ -7,13 +7,14 @@ import dataclasses
 import numpy as np
 import onnx
 
-from .affine import Affine, affine_after, before_affine, norm_constants
+from .affine import Affine, affine_after, affine_from, before_affine
 from .attention import attention_node, attention_of_products
+from .chains import affine_unit
 from .graph import Graph
 from .group_norm import group_norm
 from .quantized import has_quantized_weights, layer_of, quantized, real_constant
 from .unit import Unit, Unsupported, dtype_of, float32, require
-from .upsampling import upsampled
+from .upsampling import nearest_scales, upsampled
 from .windows import window_of, with_ceil_mode
 
 # Layers with weights, and the dimension of channels in their outputs.
@@ -225,17 +226,10 @@ def _norm(graph: Graph, node) -> Unit:
 
 
 def _batch_norm(graph: Graph, node) -> Unit:
-    values = norm_constants(graph, node)
-    require(values is not None, "its statistics are not constant")
+    affine = affine_from(graph, node)
+    require(affine is not None, "its statistics are not constant")
     require(len(graph.shapes.get(node.input[0]) or []) == 4, "its input is not [N, C, H, W]")
-    return Unit(
-        "MaskedBatchNorm",
-        [node],
-        [node.input[0], *map(float32, values)],
-        {"epsilon": graph.attributes(node).get("epsilon", 1e-5)},
-        True,
-        dtype_of(graph, node.output[0]),
-    )
+    return affine_unit(graph, affine, node.input[0], True)
 
 
 def _group_norm(graph: Graph, node) -> Unit:
@@ -270,6 +264,13 @@ def _pooling(graph: Graph, node) -> Unit:
     )
 
 
+def _upsampling(graph: Graph, node) -> Unit:
+    scales = nearest_scales(graph, node)
+    require(scales, "it is no nearest upsampling of images by whole numbers")
+    dtype = dtype_of(graph, node.output[0])
+    return Unit("MaskedUpsample", [node], [node.input[0]], {"scales": scales}, True, dtype)
+
+
 MAKERS = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
@@ -289,7 +290,12 @@ MAKERS = {
     "InstanceNormalization": _group_norm,
     "MaxPool": _pooling,
     "AveragePool": _pooling,
+    "Resize": _upsampling,
+    "Upsample": _upsampling,
 }
+
+# Nodes that a node behind them may take in.
+TAKEN_IN = {"Resize", "Upsample"}
 
 
 def unit_of(graph: Graph, node: onnx.NodeProto) -> Unit:

@@ -291,8 +291,7 @@ def test_upsampling_that_others_read():
     b.add("Resize", [b.conv("first", "x", 4, 4), "", scales], "large", **UPSAMPLED)
     b.add("Add", [b.conv("second", "large", 4, 4), "large"], "y")
     converted, _ = compare(b.model({"x": [2, 4, 6, 5]}, {"y": [2, 4, 12, 10]}), [Rule("*", "mask")], given=False)
-    # It stays in NHWC.
-    assert ops(converted).count("Resize") == 1 and ops(converted).count("Transpose") == 2
+    assert ops(converted).count("MaskedUpsample") == 1 and ops(converted).count("Transpose") == 2
 
 
 def test_vectors_between_masked_operators():

@@ -88,7 +88,7 @@ def pyramid(opset):
     return b.model({"x": [2, 4, 7 + 5, 10]}, {"y": [2, 8, 12, 10]}, opset=opset)
 
 
-@pytest.mark.parametrize("opset", [*range(9, 25)])
+@pytest.mark.parametrize("opset", [9, 10, 11, 12, 13, 18, 24])
 def test_opsets(opset):
     converted, report = compare(pyramid(opset), MASK)
     assert not reasons(report) and ops(converted).count("Transpose") == 2
@@ -294,21 +294,21 @@ def test_gemm_with_other_biases():
 # Attention
 
 
-def attention_model(queries, keys, op="Attention", heads=3, key_heads=3, rank=3, value_dim=8, **attributes):
-    """Attention alone, of 8 channels a head, whose inputs are its own."""
+def attention_model(queries, keys, op="Attention", heads=3, key_heads=3, rank=3, value_dim=64, **attributes):
+    """Attention alone, of 64 channels a head, whose inputs are its own."""
     b = Builder()
     if rank == 4:
-        shapes = {"q": [2, heads, queries, 8], "k": [2, key_heads, keys, 8], "v": [2, key_heads, keys, value_dim]}
+        shapes = {"q": [2, heads, queries, 64], "k": [2, key_heads, keys, 64], "v": [2, key_heads, keys, value_dim]}
         b.add("Attention", list("qkv"), "heads", "attention", **attributes)
         b.add("Transpose", ["heads"], "back", perm=[0, 2, 1, 3])
-        b.add("Reshape", ["back", b.constant("joined", np.array([0, 0, heads * 8]))], "y")
+        b.add("Reshape", ["back", b.constant("joined", np.array([0, 0, heads * 64]))], "y")
     else:
-        shapes = {"q": [2, queries, heads * 8], "k": [2, keys, key_heads * 8], "v": [2, keys, key_heads * value_dim]}
+        shapes = {"q": [2, queries, heads * 64], "k": [2, keys, key_heads * 64], "v": [2, keys, key_heads * value_dim]}
         if op == "MultiHeadAttention":
             b.add(op, list("qkv"), "y", "attention", domain="com.microsoft", num_heads=heads, **attributes)
         else:
             b.add(op, list("qkv"), "y", "attention", q_num_heads=heads, kv_num_heads=key_heads, **attributes)
-    model = b.model(shapes, {"y": [2, queries, heads * 8]}, opset=23)
+    model = b.model(shapes, {"y": [2, queries, heads * 64]}, opset=23)
     if op == "MultiHeadAttention":
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return model
@@ -322,9 +322,9 @@ def attention_model(queries, keys, op="Attention", heads=3, key_heads=3, rank=3,
         dict(queries=4, keys=6, rank=4, is_causal=1),
         dict(queries=5, keys=5, is_causal=1),
         dict(queries=5, keys=5, op="MultiHeadAttention", unidirectional=1),
-        dict(queries=4, keys=6, heads=6, key_heads=3),
-        dict(queries=4, keys=6, heads=6, key_heads=3, rank=4),
-        dict(queries=4, keys=6, heads=6, key_heads=3, is_causal=1),
+        dict(queries=4, keys=6, heads=3, key_heads=1),
+        dict(queries=4, keys=6, heads=3, key_heads=1, rank=4),
+        dict(queries=4, keys=6, heads=3, key_heads=1, is_causal=1),
     ],
 )
 def test_attention(case):
@@ -333,7 +333,7 @@ def test_attention(case):
     converted, report = convert(model, MASK)
     assert not reasons(report) and "MaskedAttention" in ops(converted)
     build(report)
-    compare(model, MASK)
+    compare(model, MASK, tolerance=1e-4)
 
 
 @with_compiler
@@ -353,9 +353,9 @@ def test_key_masks_of_causal_attention():
     "case, reason",
     [
         (dict(queries=6, keys=4, is_causal=1), "it is causal with more queries than keys"),
-        (dict(queries=4, keys=6, value_dim=16), "its keys or values are wider or narrower than its queries"),
-        (dict(queries=4, keys=6, rank=4, value_dim=16), "its keys or values are wider or narrower than its queries"),
-        (dict(queries=4, keys=6, op="MultiHeadAttention", value_dim=16), "its keys or values are wider or narrower"),
+        (dict(queries=4, keys=6, value_dim=128), "its keys or values are wider or narrower than its queries"),
+        (dict(queries=4, keys=6, rank=4, value_dim=128), "its keys or values are wider or narrower than its queries"),
+        (dict(queries=4, keys=6, op="MultiHeadAttention", value_dim=128), "its keys or values are wider or narrower"),
         # ONNX Runtime's last query sees all keys then.
         (dict(queries=4, keys=6, op="MultiHeadAttention", unidirectional=1), "it is unidirectional with unequal"),
         (dict(queries=4, keys=6, softcap=2.0), "it has a softcap or scores"),
@@ -363,11 +363,11 @@ def test_key_masks_of_causal_attention():
 )
 def test_attention_that_stays(case, reason):
     model = attention_model(**case)
-    if case.get("value_dim", 8) != 8:
+    if case.get("value_dim", 64) != 64:
         del model.graph.output[0].type.tensor_type.shape.dim[2:]
         model.graph.output[0].type.tensor_type.shape.dim.add()
         if case.get("rank") == 4:
-            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([0, 0, 48]), "joined"))
+            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([0, 0, 384]), "joined"))
     converted, report = convert(model, MASK)
     assert reasons(report)["attention"].startswith(reason)
     options = onnxruntime.SessionOptions()
