@@ -83,9 +83,10 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
                   int64_t groups, const std::string &activation) {
     distile_conv2d conv = describe(call, stride, dilation, groups, activation, false);
     set_padding(conv, padding);
-    const Ints result{call.input.size(0), conv.out_channels,
-                      convolved(call.input.size(2), padding[0] + padding[1], conv.kernel_h, conv.dilation_h, conv.stride_h),
-                      convolved(call.input.size(3), padding[2] + padding[3], conv.kernel_w, conv.dilation_w, conv.stride_w)};
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        convolved(call.input.size(2), padding[0] + padding[1], conv.kernel_h, conv.dilation_h, conv.stride_h),
+        convolved(call.input.size(3), padding[2] + padding[3], conv.kernel_w, conv.dilation_w, conv.stride_w)};
     Session &session = Session::of(call.input);
     check_call(session, call, result);
     if (is_empty(result)) {
@@ -94,8 +95,8 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result);
     }
-    return call_twin("conv2d", call.input, call.weight, call.bias, call.mask, call.residual,
-                        stride, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
+    return call_twin("conv2d", call.input, call.weight, call.bias, call.mask, call.residual, stride, padding, dilation,
+                     groups, activation, call.place, call.zero, given(call.out));
 }
 
 Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &output_padding, const Ints &padding,
@@ -107,16 +108,18 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     }
     conv.pad_bottom -= number(output_padding[0], "output_padding");
     conv.pad_right -= number(output_padding[1], "output_padding");
-    const auto extent = [](int64_t size, int32_t stride, int32_t dilation, int32_t kernel, int32_t before, int32_t after) {
+    const auto extent = [](int64_t size, int32_t stride, int32_t dilation, int32_t kernel, int32_t before,
+                           int32_t after) {
         const int64_t found = (size - 1) * stride + int64_t{dilation} * (kernel - 1) + 1 - before - after;
         if (found < 1) {
             fail("the output's height or width is " + std::to_string(found) + ": the padding cuts all of it");
         }
         return found;
     };
-    const Ints result{call.input.size(0), conv.out_channels,
-                      extent(call.input.size(2), conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top, conv.pad_bottom),
-                      extent(call.input.size(3), conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left, conv.pad_right)};
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        extent(call.input.size(2), conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top, conv.pad_bottom),
+        extent(call.input.size(3), conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left, conv.pad_right)};
     Session &session = Session::of(call.input);
     check_call(session, call, result);
     if (is_empty(result)) {
@@ -127,18 +130,18 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     if (polykernel && groups == 1) {
         return run(session, *polykernel, DISTILE_IOHW, call, result);
     }
-    return call_twin("conv_transpose2d", call.input, call.weight, call.bias, call.mask,
-                        call.residual, stride, output_padding, padding, dilation, groups, activation, call.place,
-                        call.zero, given(call.out));
+    return call_twin("conv_transpose2d", call.input, call.weight, call.bias, call.mask, call.residual, stride,
+                     output_padding, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &padding, const Ints &dilation,
                      int64_t groups, const std::string &activation) {
     distile_conv2d conv = describe(call, scale, dilation, groups, activation, false);
     set_padding(conv, padding);
-    const Ints result{call.input.size(0), conv.out_channels,
-                      convolved(call.input.size(2) * scale[0], padding[0] + padding[1], conv.kernel_h, conv.dilation_h, 1),
-                      convolved(call.input.size(3) * scale[1], padding[2] + padding[3], conv.kernel_w, conv.dilation_w, 1)};
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        convolved(call.input.size(2) * scale[0], padding[0] + padding[1], conv.kernel_h, conv.dilation_h, 1),
+        convolved(call.input.size(3) * scale[1], padding[2] + padding[3], conv.kernel_w, conv.dilation_w, 1)};
     Session &session = Session::of(call.input);
     check_call(session, call, result);
     if (is_empty(result)) {
@@ -147,9 +150,8 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result);
     }
-    return call_twin("upsample_conv2d", call.input, call.weight, call.bias, call.mask,
-                        call.residual, scale, padding, dilation, groups, activation, call.place, call.zero,
-                        given(call.out));
+    return call_twin("upsample_conv2d", call.input, call.weight, call.bias, call.mask, call.residual, scale, padding,
+                     dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 }  // namespace

@@ -261,8 +261,8 @@ Tensor compare_scores(const Tensor &input, const OptionalTensor &weight, double 
     const ChannelVector factors(weight, source.view.channels, "the weight");
     const distile_tensor &view = source.view;
     if (input.numel() == 0) {
-        const Ints sizes = input.dim() == 3 ? Ints{input.size(0), input.size(1)}
-                                            : Ints{input.size(0), input.size(2), input.size(3)};
+        const Ints sizes =
+            input.dim() == 3 ? Ints{input.size(0), input.size(1)} : Ints{input.size(0), input.size(2), input.size(3)};
         return target_of(out, input, sizes, ScalarType::Bool);
     }
     const NewMask result(session, input, {view.batch, view.height, view.width, input.dim() == 3}, out);

@@ -133,10 +133,10 @@ Tensor to_bits(const Tensor &mask, const Tensor *out) {
 }  // namespace
 
 NewMask::NewMask(Session &session, const Tensor &like, const MaskShape &shape, const Tensor *out)
-    : session_(session),
-      bytes_(target_of(out, like,
-                       shape.tokens ? Ints{shape.batch, shape.height * shape.width} : Ints{shape.batch, shape.height, shape.width},
-                       ScalarType::Bool)),
+    : session_(session), bytes_(target_of(out, like,
+                                          shape.tokens ? Ints{shape.batch, shape.height * shape.width}
+                                                       : Ints{shape.batch, shape.height, shape.width},
+                                          ScalarType::Bool)),
       mask_(session.result(shape.batch, shape.height, shape.width)) {
     check(distile_mask_mirror(mask_, static_cast<uint8_t *>(bytes_.mutable_data_ptr()), shape.height * shape.width,
                               shape.width),

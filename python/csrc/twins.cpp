@@ -24,8 +24,9 @@ const distile_polykernel *polykernel_of(const bindings::OperatorKey &key) {
 
 void check_twins() {
     if (!defined) {
-        fail("no PolyKernel computes this operator, and in a program without Python nothing else does: compile one with "
-             "distile.build() in Python, and let $DISTILE_CACHE name its cache folder here");
+        fail(
+            "no PolyKernel computes this operator, and in a program without Python nothing else does: compile one with "
+            "distile.build() in Python, and let $DISTILE_CACHE name its cache folder here");
     }
 }
 

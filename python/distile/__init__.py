@@ -21,8 +21,7 @@ if importlib.util.find_spec("torch"):
 
     __all__ = [
         "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
-        "missing",
-        "nn", "set_math", "set_weights_check", "tokens", "trace",
+        "missing", "nn", "set_math", "set_weights_check", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

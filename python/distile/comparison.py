@@ -13,8 +13,8 @@ from . import masks
 
 @torch.no_grad()
 def checked(layer: nn.Module, make: Callable[[nn.Module], nn.Module], *shapes: Sequence[int]) -> nn.Module:
-    """What `make` makes of a layer. Raises ValueError unless it computes the same of inputs with these shapes, with random
-    parameters too, since those of the layer may hide a difference."""
+    """What `make` makes of a layer. Raises ValueError unless it computes the same of inputs with these shapes, with
+    random parameters, since those of the layer may hide a difference."""
     found, generator = make(layer), torch.Generator().manual_seed(0)
     try:
         twin = copy.deepcopy(layer)

@@ -15,7 +15,7 @@ from . import nn as masked
 from .comparison import checked
 from .folding import fold_on_load
 from .fusion import OWN_FORWARD, Fusion, replaced_on_instance
-from .mappings import Nowhere, Said, Traced
+from .mappings import Layer, Nowhere, Said, Traced
 from .nn_base import Masked
 from .norms import is_nothing, masked_norm
 from .positions import NoPositions
@@ -45,7 +45,7 @@ class Replaced:
     type: str
     masked: str
     mask: str
-    mapping: Traced | Said | None = None  # None: an example has yet to show it.
+    mapping: Layer | None = None  # Where its outputs are over the mask; None of a layer that takes none.
     taken: list[str] = dataclasses.field(default_factory=list)
     dense: str = ""  # Why its operator runs dense, with the mask after it: no PolyKernel can compute it.
 

@@ -181,7 +181,7 @@ def _packed_attention(query, key, value, mask, key_mask, scale, causal, zero, ou
         seen = rows.new_ones(key.shape[2]) if key_mask is None else key_mask[image].bool()
         keys = seen.nonzero().squeeze(1)
         if len(keys) > MOST_TOKENS:
-            raise RuntimeError(f"distile: attention reads {len(keys)} keys, but takes at most {MOST_TOKENS} active ones")
+            raise RuntimeError(f"distile: attention has {len(keys)} active keys, but takes at most {MOST_TOKENS}")
         packed = [tensor[image : image + 1].index_select(2, keys) for tensor in (key, value)]
         for part in rows.nonzero().squeeze(1).split(MOST_TOKENS):
             queries, every = query[image : image + 1].index_select(2, part), part.new_ones((1, len(part))).bool()

@@ -40,29 +40,46 @@ class Fold:
         learns = layer.weight.requires_grad
         layer.weight, layer.bias = (nn.Parameter(value, requires_grad=learns) for value in values)
 
+
+@dataclasses.dataclass(frozen=True)
+class FoldOnLoad:
+    """A hook before a state dictionary is loaded: one of the model before its conversion has the norm by itself. A layer
+    that is shared has several names."""
+
+    fold: Fold
+    layers: tuple[str, ...]
+    norms: tuple[str, ...]
+
     @torch.no_grad()
     def __call__(self, module, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
-        """A hook before a state dictionary is loaded: one of the model before its conversion has the norm by itself."""
-        layer, name = f"{prefix}{self.layer}.", f"{prefix}{self.norm}"
-        norm = {part: state.pop(f"{name}.{part}") for part in PARTS if f"{name}.{part}" in state}
-        weight, bias = state.get(f"{layer}weight"), state.get(f"{layer}bias")
+        layers, norms = ([prefix + name for name in names] for names in (self.layers, self.norms))
+        norm = {part: state.pop(f"{name}.{part}") for name in norms for part in PARTS if f"{name}.{part}" in state}
+        layer = layers[0]
+        weight, bias = state.get(f"{layer}.weight"), state.get(f"{layer}.bias")
         if not norm and (weight is None or bias is not None):
             return  # It was saved from the converted model.
-        lacks = [f"{layer}weight"] if weight is None else []
-        lacks += [f"{name}.{part}" for part in ("running_mean", "running_var") if part not in norm]
+        lacks = [f"{layer}.weight"] if weight is None else []
+        lacks += [f"{norms[0]}.{part}" for part in ("running_mean", "running_var") if part not in norm]
         if lacks:
             errors.append(
-                f"{layer[:-1]} has the batch norm {name} in its weights, but {' and '.join(lacks)} is not there: load "
+                f"{layer} has the batch norm {norms[0]} in its weights, but {' and '.join(lacks)} is not there: load "
                 "both, or load before distile.convert"
             )
             return
-        state[f"{layer}weight"], state[f"{layer}bias"] = self.weights(weight, bias, norm)
+        weight, bias = self.fold.weights(weight, bias, norm)
+        for name in layers:
+            state[f"{name}.weight"], state[f"{name}.bias"] = weight, bias
 
 
 def fold_on_load(model: nn.Module, fold: Fold) -> None:
     """Lets a converted model load what was saved before."""
-    layer, norm = fold.layer.split("."), fold.norm.split(".")
-    common = next(place for place, (a, b) in enumerate(zip(layer, norm)) if a != b)
-    names = {"layer": ".".join(layer[common:]), "norm": ".".join(norm[common:])}
-    owner = model.get_submodule(".".join(layer[:common]))
-    owner.register_load_state_dict_pre_hook(dataclasses.replace(fold, **names))
+    common = 0
+    paths = fold.layer.split("."), fold.norm.split(".")
+    while paths[0][common] == paths[1][common]:
+        common += 1
+    owner = model.get_submodule(".".join(paths[0][:common]))
+    names = []
+    for path in paths:
+        module = owner.get_submodule(".".join(path[common:]))
+        names.append(tuple(name for name, one in owner.named_modules(remove_duplicate=False) if one is module))
+    owner.register_load_state_dict_pre_hook(FoldOnLoad(fold, *names))

@@ -53,8 +53,8 @@ def refuse_tangents(operator, tensors) -> None:
         isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     ):
         raise RuntimeError(
-            f"{operator} has no derivatives in forward mode: take those of backward() or torch.autograd.grad(), or compute "
-            "without a mask, in distile.mask(None)"
+            f"{operator} has no derivatives in forward mode: take those of backward() or torch.autograd.grad(), or "
+            "compute without a mask, in distile.mask(None)"
         )
 
 

@@ -29,8 +29,17 @@ def spans(axis: Axis, cells: int, mask: Axis, of: int, windows: bool) -> tuple[t
     return _spans(axis, cells, mask, of, windows)
 
 
-class Unmapped:
-    """A layer of which nobody said where its outputs are: it takes masks of just its output's size."""
+class Layer:
+    """Where a layer's outputs are over an image."""
+
+    def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
+        """The mask of outputs of this size, without the batch, by the image's; None if they have none. Raises ValueError
+        if it does not say."""
+        raise NotImplementedError
+
+
+class Unmapped(Layer):
+    """Nobody said where: the layer takes masks of just its output's size."""
 
     def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor:
         have = tuple(shared.mask.shape[1:])
@@ -42,10 +51,16 @@ class Unmapped:
             )
         return shared.mask
 
+    def __str__(self) -> str:
+        return "unknown without an example"
 
-@dataclasses.dataclass(frozen=True)
-class Nowhere:
-    """A layer whose outputs stand for no pixels: it has no mask of a context."""
+
+UNMAPPED = Unmapped()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nowhere(Layer):
+    """Nowhere: its outputs stand for no pixels, and it has no mask of a context."""
 
     reason: str
 
@@ -57,16 +72,13 @@ class Nowhere:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Traced:
+class Traced(Layer):
     """What an example showed of a layer's calls: how the mask of each follows from the image's, and the extents of
     outputs that stand for no pixels."""
 
     calls: tuple[Mapping | Size, ...]
 
     def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
-        return shared.keep((self, batch, size), lambda: self._of(shared, batch, size))
-
-    def _of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
         if size in self.calls:
             return None
         fitting = [call for call in self.calls if isinstance(call, Mapping) and _fits(call, shared, batch, size)]
@@ -122,8 +134,8 @@ def _indexed(call: Mapping, shared: SharedMask) -> torch.Tensor:
     return cells[:, index.flatten()].reshape(-1, *index.shape[1:])
 
 
-@dataclasses.dataclass(frozen=True)
-class Said:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
     this stride; or with `more`, tokens of a grid's cells in rows, with so many active ones before and after."""
 

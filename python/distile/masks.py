@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from . import recomputation
 from ._library import ops
 from .grids import Axis, Grid
-from .mappings import Traced, Unmapped, spans
+from .mappings import UNMAPPED, Layer, spans
 
 
 class SharedMask:
@@ -39,13 +39,11 @@ class SharedMask:
                 f"a mask is [N, H, W] for images or [N, T] for tokens, and this one is {list(mask.shape)}: give a mask "
                 "[H, W] a batch by mask[None], and join the channels of one by mask.any(1)"
             )
-        if not torch.compiler.is_compiling() and self.mask.is_inference():
+        self._has_version = not torch.compiler.is_compiling() and not self.mask.is_inference()
+        if not self._has_version and not torch.compiler.is_compiling():
             self.mask = self.mask.clone()  # No version would tell of a write, which layers might see or not.
         self.grid, self.windows = Grid.of(stride, offset), windows
-        self._version, self._made = self._now(), {}
-
-    def _now(self) -> int:
-        return 0 if torch.compiler.is_compiling() or self.mask.is_inference() else self.mask._version
+        self._version, self._made = self.mask._version if self._has_version else 0, {}
 
     def to(self, device) -> SharedMask:
         """The same on a device."""
@@ -63,14 +61,27 @@ class SharedMask:
         extents = (1, self.mask.shape[1]) if self.mask.dim() == 2 else tuple(self.mask.shape[1:])
         return tuple(extent * axis.step + axis.offset for extent, axis in zip(extents, self.grid))
 
-    def keep(self, key, make) -> torch.Tensor | None:
+    def _kept(self) -> dict:
+        """What was made of the mask since it was last written."""
+        if self._has_version and not torch.compiler.is_compiling() and self.mask._version != self._version:
+            self._version, self._made = self.mask._version, {}
+        return self._made
+
+    def keep(self, key, make) -> torch.Tensor:
         """What `make()` gives; that again as long as the mask is not written."""
-        version = self._now()
-        if version != self._version:
-            self._version, self._made = version, {}
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        kept = self._kept()
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+    def given(self, mapping: Layer, batch: int, size: tuple[int, ...]) -> torch.Tensor | None:
+        """The mask of a batch of outputs of this size, by a layer's mapping; None if it says that they have none."""
+        kept, key = self._kept(), (mapping, batch, size)
+        found = kept.get(key, kept)  # The dictionary itself is no mask.
+        if found is kept:
+            found = mapping.of(self, batch, size)
+            kept[key] = found = None if found is None else _for_batch(found, batch)
+        return found
 
     def at(self, height: int, width: int) -> torch.Tensor:
         """The mask at a resolution that divides its own, or is a multiple of it."""
@@ -173,9 +184,8 @@ def _without(entered: tuple, owner) -> tuple[tuple, object]:
     return entered, None
 
 
-_shared, _spans, _fixed, _resolved = (
-    _Contexts(f"distile.{name}") for name in ("mask", "span", "fixed", "resolved")
-)
+_shared, _spans, _fixed = (_Contexts(f"distile.{name}") for name in ("mask", "span", "fixed"))
+_resolvers: list[list[torch.Tensor | None]] = []  # Of `resolving`, which is for one thread at a time.
 
 
 class fixed:
@@ -251,8 +261,8 @@ class mask:
 
 
 def checkpoint_contexts() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
-    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the mask
-    that it had at first, wherever the backward pass runs."""
+    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the
+    mask that it had at first, wherever the backward pass runs."""
     return contextlib.nullcontext(), mask(_shared.value())
 
 
@@ -277,42 +287,52 @@ def as_mask(mask: torch.Tensor) -> torch.Tensor:
 
 
 def resolve(
-    mask: torch.Tensor | SharedMask | None, batch: int, *size: int, name: str = "mask", mapping: Traced | None = None
+    mask: torch.Tensor | SharedMask | None, batch: int, *size: int, name: str = "mask", mapping: Layer = UNMAPPED
 ) -> torch.Tensor | None:
     """A layer's mask for a batch of outputs of this size: its own, or that of the context, by its name if there are
     several; None without either, and where `mapping` says that the output has none. Without a `size`, a layer has no
     positions, and no mask of a context."""
     if isinstance(mask, torch.Tensor):
-        found = as_mask(mask)
+        found = _for_batch(as_mask(mask), batch) if size else as_mask(mask)
     else:
         shared = mask
         if mask is None and size:
-            recomputation.check(_spans.value())
+            if torch.is_grad_enabled():
+                recomputation.check(_spans.value())
             shared = _shared.value()
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))
                 raise ValueError(f"a layer takes the mask {name!r}, but distile.mask has {names}")
             shared = shared[name]
-        found = None if shared is None else (mapping or Unmapped()).of(shared, batch, size)
-    if found is not None and size and found.shape[0] == 1 != batch:
-        found = found.expand(batch, *found.shape[1:])
-    resolved = _resolved.value()
-    if resolved is not None:
-        resolved.append(found)
+        found = None if shared is None else shared.given(mapping, batch, size)
+    if _resolvers:
+        _resolvers[-1].append(found)
     return found
+
+
+def _for_batch(mask: torch.Tensor, batch: int) -> torch.Tensor:
+    """A mask for a batch; one for a single image serves all."""
+    have = mask.shape[0]
+    if have == batch:
+        return mask
+    if have == 1:
+        return mask.expand(batch, *mask.shape[1:])
+    raise ValueError(
+        f"a mask for a batch of {have} does not fit an input with a batch of {batch}. Give that layer its own mask, or "
+        "leave it dense"
+    )
 
 
 @contextlib.contextmanager
 def resolving() -> Iterator[list[torch.Tensor | None]]:
     """Collects the masks that layers take inside."""
     found: list[torch.Tensor | None] = []
-    owner = object()
-    _resolved.enter(owner, found)
+    _resolvers.append(found)
     try:
         yield found
     finally:
-        _resolved.leave(owner)
+        _resolvers.remove(found)
 
 
 def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:

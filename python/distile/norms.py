@@ -54,7 +54,8 @@ def _candidates(layer: nn.Module, channels: int) -> Iterator[tuple[Callable, tup
             yield lambda layer: _made(kind, layer, activation, num_features=channels, **_BATCH_NORM), IMAGES, 1
     elif isinstance(getattr(layer, "num_groups", None), int):
         groups = layer.num_groups
-        yield lambda layer: _made(masked.MaskedGroupNorm, layer, activation, num_groups=groups, **_of(channels)), IMAGES, 1
+        shape = dict(num_groups=groups, num_channels=channels, affine=True)
+        yield lambda layer: _made(masked.MaskedGroupNorm, layer, activation, **shape), IMAGES, 1
     elif activation == "none":
         shape = dict(normalized_shape=(channels,), elementwise_affine=True)
         for kind, sizes, dimension in (
@@ -67,10 +68,6 @@ def _candidates(layer: nn.Module, channels: int) -> Iterator[tuple[Callable, tup
 
 
 _BATCH_NORM = dict(momentum=0.1, affine=True, track_running_stats=True)
-
-
-def _of(channels: int) -> dict:
-    return dict(num_channels=channels, affine=True)
 
 
 def _made(kind: type, layer: nn.Module, *activation: str, **attributes) -> nn.Module:

@@ -63,9 +63,9 @@ def note_missing(operator: Operator | None, typical: dict[str, int], reason: str
         what = f"no PolyKernel computes {operator}" if operator else reason
         why = operator and why_not_built(operator)
         warnings.warn(
-            f"distile: {what}{f' ({why})' if why else ''}, so PyTorch's dense operator runs instead, and the mask after "
-            "it. distile.missing() lists all such operators, and distile.build(*distile.missing()) compiles PolyKernels "
-            "for those that can have one. This warning appears once.",
+            f"distile: {what}{f' ({why})' if why else ''}, so PyTorch's dense operator runs instead, and the mask "
+            "after it. distile.missing() lists all such operators, and distile.build(*distile.missing()) compiles "
+            "PolyKernels for those that can have one. This warning appears once.",
             stacklevel=3,
         )
 

@@ -60,6 +60,6 @@ def check(active: Span | None) -> None:
     if before is not active:
         raise RuntimeError(
             "distile: a masked layer is computed again in a backward pass, as by gradient checkpointing, but not in the "
-            "context of the mask that it had before. Call torch.utils.checkpoint.checkpoint with use_reentrant=False and "
-            "context_fn=distile.masks.checkpoint_contexts, or backward() in that context"
+            "context of the mask that it had before. Call torch.utils.checkpoint.checkpoint with use_reentrant=False "
+            "and context_fn=distile.masks.checkpoint_contexts, or backward() in that context"
         )

@@ -1,8 +1,8 @@
 """Video by differences: a ResNet-18 backbone that recomputes, in each frame, what the changed pixels reach.
 
 Every layer keeps its activations. The difference of two frames is a mask; mask algebra carries it through the layers;
-after a block, pixels whose value did not change leave it. The result is that of dense recomputation, of a frame in which
-pixels that differ by no more than a threshold keep the value that they had when they were last computed.
+after a block, pixels whose value did not change leave it. The result is that of dense recomputation, of a frame in
+which pixels that differ by no more than a threshold keep the value that they had when they were last computed.
 Weights are random.
 """
 

@@ -30,7 +30,8 @@ def image(*shape):
 
 
 def convolution(channels, mask, **more):
-    return ops.conv2d(image(1, channels, 8, 8), torch.ones(channels, channels, 3, 3), None, mask, padding=[1] * 4, activation="relu", **more)
+    x, weight = image(1, channels, 8, 8), torch.ones(channels, channels, 3, 3)
+    return ops.conv2d(x, weight, None, mask, padding=[1] * 4, activation="relu", **more)
 
 
 def linear(channels, mask, **more):
@@ -257,6 +258,9 @@ def test_more_tokens_than_an_image_has_columns(tokens):
     close(ops.group_norm(x, mask, None, None, groups=2), layers.group_norm(x, mask, None, None, groups=2))
     assert torch.equal(ops.unpack(ops.pack(x, mask), mask), torch.where(mask[..., None], x, 0))
     assert torch.equal(ops.mask_scores(x), layers.mask_scores(x))
+    out = distile.Planner().next(mask, 16)
+    ops.linear.out(x, weight, None, mask, out=out)
+    close(out, dense.linear(x, weight, None, mask, None, "none"))
 
 
 @pytest.mark.cpu
@@ -280,7 +284,7 @@ def test_attention_of_many_tokens():
     kept = query[:, :, mask[0]]
     close(found[:, :, mask[0]], F.scaled_dot_product_attention(kept, kept, kept), 1e-3)
     assert not found[:, :, ~mask[0]].any()
-    with pytest.raises(RuntimeError, match="65600 keys, but takes at most 65535"):
+    with pytest.raises(RuntimeError, match="65600 active keys, but takes at most 65535"):
         ops.attention(query, query, query, mask)
     with pytest.raises(RuntimeError, match="causal attention takes at most"):
         ops.attention(query, query, query, mask, mask, causal=True)

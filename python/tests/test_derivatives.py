@@ -144,7 +144,11 @@ def calls():
         "rms_norm": (tokens, lambda x: ops.rms_norm(x, TOKENS, None), None),
         "max_pool2d": both("max_pool2d", image, half, [2, 2], stride=[2, 2]),
         "avg_pool2d": both("avg_pool2d", image, half, [2, 2], stride=[2, 2]),
-        "add": (image, lambda x: ops.add(x, x, MASK, activation="sigmoid"), lambda x: layers.add(x, x, MASK, activation="sigmoid")),
+        "add": (
+            image,
+            lambda x: ops.add(x, x, MASK, activation="sigmoid"),
+            lambda x: layers.add(x, x, MASK, activation="sigmoid"),
+        ),
         "multiply": (image, lambda x: ops.multiply(x, x, MASK), lambda x: layers.multiply(x, x, MASK)),
         "activate": both("activate", image, MASK, activation="silu"),
         "group_norm": both("group_norm", image, MASK, None, None, groups=2),

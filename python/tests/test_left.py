@@ -1,4 +1,4 @@
-"""Layers that convert replaces or leaves: norms of other classes, and layers whose instances have methods of their own."""
+"""What convert replaces or leaves: norms of other classes, and layers whose instances have methods of their own."""
 
 import copy
 
@@ -45,7 +45,8 @@ class LayerNorm2d(nn.LayerNorm):
     """timm's and torchvision's."""
 
     def forward(self, x):
-        return F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps).permute(0, 3, 1, 2)
+        x = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
+        return x.permute(0, 3, 1, 2)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -170,8 +171,17 @@ def test_frozen_norms_stay_frozen_in_training():
         close(found(x), torch.where(MASK[:, None], model(x), 0))
 
 
-@pytest.mark.parametrize("layer", (LayerNormAct(4), Shifted(4), nn.PReLU(), nn.InstanceNorm2d(4, affine=True), nn.BatchNorm1d(4),
-                                   nn.SyncBatchNorm(4)))  # fmt: skip
+@pytest.mark.parametrize(
+    "layer",
+    (
+        LayerNormAct(4),
+        Shifted(4),
+        nn.PReLU(),
+        nn.InstanceNorm2d(4, affine=True),
+        nn.BatchNorm1d(4),
+        nn.SyncBatchNorm(4),
+    ),
+)
 def test_no_layer_with_parameters_lacks_a_row(layer):
     _, (row,) = converted(nn.Sequential(layer))
     assert isinstance(row, Left) and row.reason
@@ -247,5 +257,6 @@ def test_hooks_stay():
     expected = model(x)
     distile.convert(model)
     close(model(x), expected)
+    dense = F.conv2d(x, model[0].weight, model[0].bias, padding=1)
     with distile.mask(MASK):
-        close(model(x), (torch.where(MASK[:, None], F.conv2d(x, model[0].weight, model[0].bias, padding=1), 0) - 1).relu())
+        close(model(x), (torch.where(MASK[:, None], dense, 0) - 1).relu())

@@ -314,7 +314,7 @@ def test_without_an_example_the_first_masked_call_is_one():
     x, mask = torch.randn(2, 3, 21, 30), torch.rand(2, 21, 30) < 0.1
     model = pickle.loads(pickle.dumps(distile.convert(copy.deepcopy(net), fuse=False)))
     torch.testing.assert_close(model(x), net(x))
-    assert model[0].mapping is None
+    assert str(model[0].mapping) == "unknown without an example"
     assert torch.equal(active_outputs(model, "1", x, mask=mask), blocks(mask, 4))
     assert not model._forward_pre_hooks
 
@@ -551,3 +551,27 @@ def test_attention_by_products_with_a_class_token():
 
     _, rows = converted(Attention(), torch.randn(2, 3, 32, 32))
     assert str(rows["out"].mapping) == "stride 8x8, offset 0x0, grid 4x4, tokens 1+16+0"
+
+
+@torch.no_grad()
+def test_a_trace_follows_layers_with_masks_of_their_own():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([
+                MaskedConv2d(3, 4, 3, 2, 1), distile.nn.MaskedMaxPool2d(2), distile.nn.MaskedUpsampleConv2d(4, 4, 3, padding=1),
+                distile.nn.MaskedConvTranspose2d(4, 4, 2, 2), distile.nn.MaskedUpsample(2), distile.nn.MaskedActivation("silu"),
+            ])  # fmt: skip
+            self.last = nn.ModuleList(MaskedConv2d(4, 4, 1) for _ in self.layers)
+
+        def forward(self, x):
+            for layer, last in zip(self.layers, self.last):
+                with distile.mask(None):
+                    size = layer(x).shape[2:]
+                x = layer(x, torch.ones(len(x), *size, dtype=torch.bool))
+                last(x)
+            return x
+
+    net = distile.trace(Own(), torch.randn(1, 3, 16, 24))
+    strides = [str(last.mapping).split(",")[0] for last in net.last]
+    assert strides == [f"stride {one}x{one}" for one in (2, 4, 2, 1, 0.5, 0.5)]

@@ -69,8 +69,10 @@ def masked_and_dense(kind):
     torch.manual_seed(0)
     if kind == "linear":
         layer, x, mask = MaskedLinear(384, 1152), torch.randn(1, 9, 384), torch.rand(1, 9) < 0.5
-        return layer, x, mask, lambda: torch.where(mask[..., None], nn.functional.linear(x, layer.weight, layer.bias), 0)
-    layer, x, mask = MaskedConv2d(128, 128, 3, padding=1, activation="relu"), image(1, 128, 8, 8), torch.rand(1, 8, 8) < 0.4
+        whole = lambda: nn.functional.linear(x, layer.weight, layer.bias)
+        return layer, x, mask, lambda: torch.where(mask[..., None], whole(), 0)
+    layer = MaskedConv2d(128, 128, 3, padding=1, activation="relu")
+    x, mask = image(1, 128, 8, 8), torch.rand(1, 8, 8) < 0.4
     if kind == "channels last":
         layer = layer.to(memory_format=torch.channels_last)
     return layer, x, mask, lambda: torch.where(
@@ -160,7 +162,8 @@ def test_versions_and_forget(no_dense, device):
 
 @torch.no_grad()
 def test_parameters_of_16_bits():
-    norm, x, mask = MaskedLayerNorm(16).to(torch.bfloat16), torch.randn(1, 4, 16).to(torch.bfloat16), torch.ones(1, 4) > 0
+    norm, x = MaskedLayerNorm(16).to(torch.bfloat16), torch.randn(1, 4, 16).to(torch.bfloat16)
+    mask = torch.ones(1, 4, dtype=torch.bool)
     norm(x, mask)
     norm.weight.data.mul_(3)
     close(norm(x, mask), norm(x), 2e-2)
@@ -187,8 +190,20 @@ class NormFirst(nn.Module):
         return self.norm(self.up(x)).relu()
 
 
+class Shared(nn.Module):
+    """Has its layers by two names each."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.again, self.norm_again = self.conv, self.norm
+
+    def forward(self, x):
+        return self.norm(self.again(x))
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("make", (models.ResNet, models.MobileNet, NormFirst))
+@pytest.mark.parametrize("make", (models.ResNet, models.MobileNet, NormFirst, Shared))
 @pytest.mark.parametrize("strict", (True, False))
 def test_loading_after_conversion(make, strict):
     before, other, x = trained(0, make), trained(1, make), torch.randn(IMAGE)

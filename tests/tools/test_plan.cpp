@@ -1320,6 +1320,15 @@ TEST_CASE("The hash of a plan is of its code alone", "[plan]") {
     CHECK(read_plan(path, Times::Drop).times.empty());
 }
 
+TEST_CASE("Code whose groups have a dimension of their own is called with their number", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_plan();
+    file["operator"]["params"]["groups"] = 2;  // Of 24 output channels.
+    const std::string c = emit_polykernels({read_plan(folder.write("plan.json", file.dump()), Times::Drop)}, "s");
+    CHECK(contains(c, "return distile_call_halide_groups(s_0_sparse_argv, 2, call);"));
+    CHECK_FALSE(contains(c, "distile_call_halide("));
+}
+
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
@@ -2125,6 +2134,21 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules 
     CHECK(groups.groups == 2);
     CHECK_FALSE(groups.depthwise);
     CHECK(contains(grouped.summary(), "in 2 groups"));
+    CHECK(groups.groups_in_blocks == GroupForm::Whole);
+
+    // Groups of 5 output channels have blocks of their own, groups of 8 to 8 channels are side by side in a block.
+    const MaskedOperator apart = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "12"}, {"out_channels", "20"}, {"groups", "4"}}, avx512));
+    compare(apart, read("masked_conv2d", {{"in_channels", 12}, {"out_channels", 20}, {"groups", 4}}));
+    CHECK(apart.groups_in_blocks == GroupForm::Padded);
+    CHECK(num_channel_tiles(apart, 16) == 4);
+    CHECK_FALSE(reads_own_channels(apart));
+    const MaskedOperator beside = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "24"}, {"out_channels", "24"}, {"groups", "3"}}, avx512));
+    compare(beside, read("masked_conv2d", {{"in_channels", 24}, {"out_channels", 24}, {"groups", 3}}));
+    CHECK(beside.groups_in_blocks == GroupForm::Diagonals);
+    CHECK(num_diagonals(beside) == 8);
+    CHECK(reads_own_channels(beside));
 
     const std::map<std::string, std::string> params = {
         {"channels", "48"}, {"kernel_h", "5"}, {"stride_h", "2"}, {"dilation_w", "3"}};

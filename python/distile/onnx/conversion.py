@@ -10,12 +10,15 @@ from onnx import TensorProto, helper
 
 from ..description import Operator
 from ..rules import Rule, first
+from .chains import reads_pixel_by_pixel, steps_behind, with_steps_before
+from .elementwise import Combined, combine
 from .fusion import Fused, fuse
 from .graph import Graph
 from .layouts import Layouts
 from .masking import Masks, size_of
-from .unit import Heads, Unit, Unsupported
-from .units import MAKERS, is_part, unit_of
+from .tokens import first_of, tokens_of
+from .unit import TYPES, Tokens, Unit, Unsupported
+from .units import MAKERS, TAKEN_IN, is_part, unit_of
 
 
 @dataclasses.dataclass
@@ -54,7 +57,7 @@ class Marked:
 
 def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
     marked, left, taken = [], [], set()
-    for node in graph.nodes:
+    for node in sorted(graph.nodes, key=lambda one: one.op_type in TAKEN_IN):
         if node.op_type not in MAKERS or id(node) in taken or is_part(graph, node):
             continue
         rule = first(rules, graph.name_of(node))
@@ -66,9 +69,28 @@ def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
         except Unsupported as reason:
             left.append(Left(graph.name_of(node), node.op_type, str(reason)))
             continue
-        taken.update(id(one) for one in unit.nodes)
+        taken.update(id(one) for one in [*unit.before, *unit.nodes])
         marked.append(Marked(unit, rule.mask, rule.keys if unit.op == "MaskedAttention" else None))
-    return marked, left
+        while (unit := steps_behind(graph, unit)) is not None:
+            taken.update(id(one) for one in unit.nodes)
+            marked.append(Marked(unit, rule.mask, None))
+    marked.sort(key=lambda one: graph.position[id(one.unit.nodes[0])])
+    return _with_steps_taken_in(graph, marked), left
+
+
+def _with_steps_taken_in(graph: Graph, marked: list[Marked]) -> list[Marked]:
+    """Layers with the affine steps before them, where both have the same mask and a layer reads no pixel that is not
+    active."""
+    makers = {one.unit.output: one for one in marked if one.unit.op == "MaskedBatchNorm"}
+    dropped = set()
+    for one in marked:
+        steps = makers.get(one.unit.inputs[0]) if reads_pixel_by_pixel(one.unit) else None
+        alone = steps is not None and graph.only_reader(steps.unit.output) is not None and steps.mask == one.mask
+        unit = with_steps_before(graph, one.unit, steps.unit) if alone else None
+        if unit is not None:
+            one.unit = unit
+            dropped.add(id(steps))
+    return [one for one in marked if id(one) not in dropped]
 
 
 def _declare(graph: Graph, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
@@ -163,10 +185,13 @@ def _emit_masked(
     graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
 ) -> list[Replaced | Left]:
     layouts = Layouts(graph, emitted.append)
-    plans = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
+    plans, zero_outside = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
+    # Zero points of quantized tensors are no zeros.
+    real = {name: mask for name, mask in zero_outside.items() if graph.types.get(name) in TYPES}
+    combined = {id(one.nodes[-1]): one for one in combine(graph, real, covered)}
     report: list[Replaced | Left] = []
     for node in graph.nodes:
         one = ends.get(id(node))
@@ -187,9 +212,20 @@ def _emit_masked(
                     _typical(graph, one.unit),
                 )
             )
+        elif id(node) in combined:
+            _emit_combined(graph, masks, layouts, combined[id(node)])
         elif id(node) not in covered and not layouts.keep(node):
             emitted.append(node)
     return report
+
+
+def _emit_combined(graph: Graph, masks: Masks, layouts: Layouts, one: Combined) -> None:
+    mask = masks.at(one.mask, tuple(graph.shapes[one.output][2:]))
+    inputs = [*map(layouts.read, one.operands), mask]
+    name, output = f"{graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
+    extra = dict(activation=one.activation, layout="NHWC")
+    layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
+    layouts.written(one.output)
 
 
 def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
@@ -199,7 +235,8 @@ def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
     pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
-    return {**pixels, "key_tokens": unit.key_tokens} if unit.key_tokens else pixels
+    keys = unit.attended or unit.key_tokens
+    return {**pixels, "key_tokens": keys} if keys else pixels
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:
@@ -209,8 +246,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     def tensor(value, index: int) -> str:
         if value is None:
             return ""
-        if isinstance(value, Heads):
-            return _joined_heads(graph, value, layouts.emit)
+        if isinstance(value, Tokens):
+            return tokens_of(graph, value, layouts.emit)
         if isinstance(value, np.ndarray):
             return graph.add_constant(f"distile/{name}/{index}", value)
         if graph.constant(value) is not None:
@@ -221,7 +258,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     mask = masks.at(one.mask, size_of(graph, unit))
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
-        inputs += [mask, one.keys or ""]
+        keys = first_of(graph, one.keys, unit.attended, layouts.emit) if one.keys else ""
+        inputs += [mask, keys]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
         inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]
@@ -257,15 +295,3 @@ def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[
     for output in outputs:
         graph.add_shape(output, onnx.TensorProto.FLOAT, [graph.shapes[unit.output][0], groups])
     return outputs
-
-
-def _joined_heads(graph: Graph, heads: Heads, emit) -> str:
-    """Tokens [N, T, C] of a tensor with a dimension for the heads."""
-    tokens = f"{heads.name}/tokens"
-    if tokens not in graph.types:
-        batch, rows, count, head_dim = (graph.shapes[heads.name][place] for place in heads.perm)
-        emit(helper.make_node("Transpose", [heads.name], [f"{tokens}/heads"], perm=heads.perm))
-        extents = graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
-        emit(helper.make_node("Reshape", [f"{tokens}/heads", extents], [tokens]))
-        graph.add_shape(tokens, graph.types[heads.name], [batch, rows, count * head_dim])
-    return tokens

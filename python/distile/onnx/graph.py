@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from . import constants
+
+# The first opset whose operators broadcast as all later ones do. ONNX Runtime runs no older one.
+OLDEST_OPSET = 7
+
 
 def attributes(node: onnx.NodeProto) -> dict:
     """A node's attributes, with text as str."""
-    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return _values(node.attribute)
+
+
+def _values(found) -> dict:
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in found}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+@functools.cache
+def _defaults(op: str, opset: int, domain: str) -> dict:
+    """The attributes that an operator has where its node does not say them."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    defaults = (attribute.default_value for attribute in schema.attributes.values())
+    return _values(default for default in defaults if default.type)
 
 
 def reads(node: onnx.NodeProto):
@@ -55,13 +76,31 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     inferred = onnx.shape_inference.infer_shapes(simpler, data_prop=True)
     for node, original in zip(inferred.graph.node, model.graph.node):
         node.CopyFrom(original)
-    return inferred
+    return _with_fixed_initializers(inferred)
+
+
+def _with_fixed_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Before IR version 4, initializers are inputs too, but ONNX Runtime takes no other values for them. Since then,
+    such an input has a default that a caller may replace."""
+    if model.ir_version < 4:
+        names = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in names]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.ir_version = 4
+    return model
 
 
 class Graph:
     """A copy of a model, with inferred shapes. Nodes stay in their order, and are known by their outputs."""
 
     def __init__(self, model: onnx.ModelProto):
+        self.opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
+        if 0 < self.opset < OLDEST_OPSET:
+            raise ValueError(
+                f"the model's opset is {self.opset}, but must be {OLDEST_OPSET} or later: onnx.version_converter makes "
+                "a later one of it"
+            )
         self.model = _with_shapes(model)
         self.proto = self.model.graph
         self.nodes = list(self.proto.node)
@@ -89,6 +128,7 @@ class Graph:
         for node in self.nodes:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
+        self._fixed = constants.fixed(self.nodes, set(self._initializers) - self.inputs, self.shapes)
 
     def readers(self, name: str) -> list[onnx.NodeProto]:
         return self._readers.get(name, [])
@@ -101,37 +141,46 @@ class Graph:
     def name_of(self, node: onnx.NodeProto) -> str:
         return node.name or node.output[0]
 
+    def attributes(self, node: onnx.NodeProto) -> dict:
+        """A node's attributes, with text as str, and the defaults of the model's opset."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return {**_defaults(node.op_type, self.opset, domain), **attributes(node)}
+
     def constant(self, name: str) -> np.ndarray | None:
-        """The value of an initializer, that is not an input too, or of a Constant node."""
-        if name not in self._arrays:
-            node = self.producer.get(name)
-            if name in self._initializers and name not in self.inputs:
-                self._arrays[name] = numpy_helper.to_array(self._initializers[name])
-            elif node is not None and node.op_type == "Constant" and "value" in attributes(node):
-                self._arrays[name] = numpy_helper.to_array(attributes(node)["value"])
-            elif node is not None and node.op_type == "Identity":  # Exporters share weights by it.
-                value = self.constant(node.input[0])
-                if value is None:
-                    return None
-                self._arrays[name] = value
-            else:
-                return None
-        return self._arrays[name]
+        """The value of an initializer that no caller may replace, of a Constant node, or of nodes that only read such
+        constants."""
+        if name not in self._arrays and name in self._fixed:
+            self._arrays[name] = self._evaluated(name)
+        return self._arrays.get(name)
+
+    def _evaluated(self, name: str) -> np.ndarray | None:
+        if name in self._initializers:
+            return numpy_helper.to_array(self._initializers[name])
+        node = self.producer[name]
+        inputs = {source: self.constant(source) for source in node.input if source}
+        if any(value is None for value in inputs.values()):
+            return None
+        return constants.value(node, inputs, list(node.output).index(name), self.model.opset_import)
 
     def scalar(self, name: str) -> float | None:
         """The value of a constant with one element."""
         value = self.constant(name) if name else None
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
-    def channel_vector(self, name: str, channels: int) -> np.ndarray | None:
-        """A constant that has one element for each channel of images in NCHW."""
+    def per_channel(self, name: str, rank: int, axis: int, channels: int) -> np.ndarray | None:
+        """A constant that a tensor of this rank meets with one element for each channel, or with one for all."""
         value = self.constant(name)
-        shapes = (channels, 1, 1), (1, channels, 1, 1)
-        return value.reshape(-1) if value is not None and value.shape in shapes else None
+        if value is None or value.ndim > rank:
+            return None
+        shape = [1] * (rank - value.ndim) + list(value.shape)
+        others = [extent for place, extent in enumerate(shape) if place != axis % rank]
+        if any(extent != 1 for extent in others) or shape[axis] not in (1, channels):
+            return None
+        return np.broadcast_to(value.reshape(-1), (channels,))
 
     def add_constant(self, name: str, value: np.ndarray) -> str:
         """A new initializer; one of that name and value serves again."""
-        if name not in self._arrays:
+        if self._arrays.get(name) is None:
             self._arrays[name] = np.ascontiguousarray(value)
             self._new.append(numpy_helper.from_array(self._arrays[name], name))
         return name
@@ -156,7 +205,12 @@ class Graph:
                 needed.update(reads(node))
         del self.proto.node[:]
         self.proto.node.extend(reversed(kept))
-        tensors = [tensor for tensor in [*self.proto.initializer, *self._new] if tensor.name in needed]
+        # The default of an input stays, or else the input becomes one that callers must give.
+        tensors = [
+            tensor
+            for tensor in [*self.proto.initializer, *self._new]
+            if tensor.name in needed or tensor.name in self.inputs
+        ]
         del self.proto.initializer[:]
         self.proto.initializer.extend(tensors)
         made = {name for node in kept for name in node.output}

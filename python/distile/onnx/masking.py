@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .graph import Graph
+from .standard import squeeze, unsqueeze
 
 
 def size_of(graph: Graph, unit) -> tuple[int, ...]:
@@ -80,14 +81,15 @@ class Masks:
 
     def _pool_by_max(self, name: str, factor) -> str:
         base = f"distile/{name}/{factor[0]}x{factor[1]}"
-        axis = self.graph.add_constant("distile/axis_1", np.array([1], np.int64))
+        # Padding in numbers, because the oldest opsets have no ceil_mode.
+        over = [factor[axis] * -(-whole // factor[axis]) - whole for axis, whole in enumerate(self.sources[name].size)]
         self.emit(helper.make_node("Cast", [name], [f"{base}/float"], to=TensorProto.FLOAT))
-        self.emit(helper.make_node("Unsqueeze", [f"{base}/float", axis], [f"{base}/image"]))
+        self.emit(unsqueeze(self.graph, f"{base}/float", 1, f"{base}/image"))
         self.emit(
             helper.make_node("MaxPool", [f"{base}/image"], [f"{base}/pooled"], kernel_shape=list(factor),
-                             strides=list(factor), ceil_mode=1)
+                             strides=list(factor), pads=[0, 0, *over])
         )  # fmt: skip
-        self.emit(helper.make_node("Squeeze", [f"{base}/pooled", axis], [f"{base}/plane"]))
+        self.emit(squeeze(self.graph, f"{base}/pooled", 1, f"{base}/plane"))
         self.emit(helper.make_node("Cast", [f"{base}/plane"], [base], to=TensorProto.BOOL))
         return base
 
@@ -98,8 +100,7 @@ class Masks:
         output = f"{unit.output}/distile_mask"
         if len(self.sources[name].size) == len(shape) - 2:
             axis = 1 if unit.images else len(shape) - 1
-            axes = self.graph.add_constant(f"distile/axis_{axis}", np.array([axis], np.int64))
-            self.emit(helper.make_node("Unsqueeze", [mask, axes], [output]))
+            self.emit(unsqueeze(self.graph, mask, axis, output))
         else:  # The pixels of an image as tokens.
             extents = self.graph.add_constant("distile/as_tokens", np.array([0, -1, 1], np.int64))
             self.emit(helper.make_node("Reshape", [mask, extents], [output]))
