@@ -60,7 +60,10 @@ def places_of(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def is_constant(x: torch.Tensor) -> bool:
     """Whether a tensor is the same for all planes, as what is not made from the image."""
-    return len(x) % PLANES != 0 or bool((x.unflatten(0, (PLANES, -1)) == x[: len(x) // PLANES]).all())
+    if not x.dim() or len(x) % PLANES:
+        return True
+    planes = x.nan_to_num().unflatten(0, (PLANES, -1))
+    return bool((planes == planes[:1]).all())
 
 
 def joined(planes: torch.Tensor, channels: int, image: tuple[int, int] | None = None) -> torch.Tensor:
