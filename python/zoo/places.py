@@ -416,6 +416,7 @@ def find(model: nn.Module, names: list[str], inputs: tuple) -> dict[str, list[El
 
     for name in names:
         model.get_submodule(name).register_forward_hook(hook(name))
-    with Places(inputs[0].shape[2:]):
+    image = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
+    with Places(image.shape[-2:]):
         model(*inputs)
     return found

@@ -57,7 +57,7 @@ class Masking:
                         channels = result[image, group]
                         channels[:, seen] = values
                         result[image, group] = channels
-            return result
+            return norm.act(result) if hasattr(norm, "act") else result  # Of timm's: 0 of 0.
 
         return forward
 
