@@ -16,7 +16,7 @@ sys.path.insert(0, str(ZOO))
 import check
 import masks
 import places
-import tables
+import results
 
 HANDFUL = {
     "torchvision": ("torchvision/resnet18", "torchvision/squeezenet1_1"),
@@ -30,7 +30,7 @@ def test_is_exact(library, name):
     threads = torch.get_num_threads()
     result = check.check(name)
     torch.set_num_threads(threads)
-    assert tables.is_exact(result), tables.verdict(result)
+    assert results.is_exact(result), results.verdict(result)
     assert result["replaced"] > 20 and result["changed"] > 1e-2
 
 
@@ -39,7 +39,7 @@ def test_a_place_that_is_off_by_one_cell_is_seen(monkeypatch):
     moved = lambda size: places.images(*size) + torch.tensor([8, 0, 0, 0, 0]).view(5, 1, 1, 1)
     monkeypatch.setattr(check, "coordinates", lambda architecture: (moved(architecture.size),))
     result = check.check("torchvision/resnet18")
-    assert not tables.is_exact(result) and result["blobs"] > 1e-2
+    assert not results.is_exact(result) and result["blobs"] > 1e-2
 
 
 def test_places_of_a_network():

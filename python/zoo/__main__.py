@@ -22,25 +22,25 @@ import threading
 
 import architectures
 import onnx_models
-import tables
+import results
 
 HERE = pathlib.Path(__file__).parent
 
 
 def read(path: pathlib.Path) -> dict[str, dict]:
     """The last result of each architecture in a file, and its last times. A line that was cut off does not count."""
-    results: dict[str, dict] = {}
+    models: dict[str, dict] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             found = json.loads(line)
         except ValueError:
             continue
-        known = results.setdefault(found["architecture"], {})
+        known = models.setdefault(found["architecture"], {})
         if "times" not in found:
             found |= {"times": known["times"]} if "times" in known else {}
             known.clear()
         known.update(found)
-    return results
+    return models
 
 
 def run(name: str, script: str, arguments: list[str], seconds: float) -> dict:
@@ -89,15 +89,15 @@ def main(arguments=None) -> int:
             with options.out.open("a") as out:
                 out.write(json.dumps(result) + "\n")
             done += 1
-            print(f"{done}/{len(names)} {name}: {tables.verdict(result)}", flush=True)
+            print(f"{done}/{len(names)} {name}: {results.verdict(result)}", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(1 if options.times else options.jobs) as pool:
         list(pool.map(check, names))
-    results = list(read(options.out).values())
-    print(tables.summary(results))
+    found = list(read(options.out).values())
+    print(results.summary(found))
     if options.tables:
-        tables.write(results, options.tables)
-    return int(any(not tables.is_exact(result) for result in results))
+        results.write(found, options.tables)
+    return int(any(not results.is_exact(result) for result in found))
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

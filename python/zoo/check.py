@@ -19,7 +19,7 @@ import places
 from distile.conversion import Left, Replaced
 from masks import blobs
 from reference import Masking
-from tables import BOUND
+from results import BOUND
 
 BATCH = 2
 

@@ -53,7 +53,6 @@ def _randomize(model: onnx.ModelProto) -> None:
     import numpy as np
     from onnx import numpy_helper
 
-    model.ir_version = max(model.ir_version, 4)  # Earlier ones want weights among the inputs.
     shapes = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     random = np.random.default_rng(0)
     for node in [node for node in model.graph.node if node.op_type == "ConstantOfShape"]:
@@ -62,6 +61,10 @@ def _randomize(model: onnx.ModelProto) -> None:
             weights = random.standard_normal(shape, np.float32) * np.float32(np.prod(shape[1:]) ** -0.5)
             model.graph.node.remove(node)
             model.graph.initializer.append(numpy_helper.from_array(weights, node.output[0]))
+    # Earlier formats want all weights among the inputs, and in later ones those are no constants.
+    model.ir_version = max(model.ir_version, 4)
+    for value in [value for value in model.graph.input if value.name in shapes]:
+        model.graph.input.remove(value)
 
 
 def _image(package: str, file: str, name: str, size: Size, last: bool = False, **more) -> Model:

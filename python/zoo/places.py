@@ -69,6 +69,8 @@ def is_constant(x: torch.Tensor) -> bool:
 def joined(planes: torch.Tensor, channels: int, image: tuple[int, int] | None = None) -> torch.Tensor:
     """Planes with one channel, for what is computed from all channels: the block around those of its elements. What
     sees all of the `image` by several of its elements is a constant."""
+    if len(planes) % PLANES:
+        return planes.narrow(channels, 0, 1).double() * 0
     planes = torch.zeros_like(planes) if is_constant(planes) else planes
     planes = planes.double().unflatten(0, (PLANES, -1))
     axis = channels % (planes.dim() - 1) + 1
@@ -120,7 +122,8 @@ def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
         planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
         sizes = torch.ones(PLANES, dtype=planes.dtype)
         sizes[2 + axis] = length
-        planes = planes * sizes.repeat_interleave(len(planes) // PLANES)[:, None, None]
+        if len(planes) % PLANES == 0:
+            planes = planes * sizes.repeat_interleave(len(planes) // PLANES)[:, None, None]
     result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
     return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
 

@@ -14,7 +14,7 @@ class Masking:
 
     def __init__(self, model: nn.Module, rows, found: dict[str, list[places.Elements]], mask: torch.Tensor):
         self.found, self.mask = found, mask
-        self.calls = dict.fromkeys(found, 0)
+        self.calls: dict[tuple[str, str], int] = {}
         forms = {"MaskedGroupNorm": self._group_norm, "MaskedAttention": self._attention,
                  "MaskedMultiheadAttention": self._multihead}  # fmt: skip
         for row in rows:
@@ -24,15 +24,15 @@ class Masking:
             if row.masked not in forms or row.taken:
                 model.get_submodule([row.name, *row.taken][-1]).register_forward_hook(self._hook(row.name))
 
-    def _next(self, name: str) -> tuple[torch.Tensor, int]:
+    def _next(self, name: str, what: str = "layer") -> tuple[torch.Tensor, int]:
         """Which elements of a layer's next call are active, and the dimension of its channels."""
-        elements = self.found[name][self.calls[name] % len(self.found[name])]
-        self.calls[name] += 1
+        count = self.calls[name, what] = self.calls.get((name, what), -1) + 1
+        elements = self.found[name][count]
         return elements.active(self.mask), elements.channels
 
     def _hook(self, name: str):
         def hook(_, __, output):
-            active, channels = self._next(name)
+            active, channels = self._next(name, "taken")
             return torch.where(active.unsqueeze(channels), output, 0)
 
         return hook
