@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+import pathlib
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from .weights import array_of, without_weights
 
 
 def attributes(node: onnx.NodeProto) -> dict:
@@ -41,8 +43,8 @@ SIMPLER = {
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model with inferred shapes."""
-    simpler = copy.deepcopy(model)
+    """A copy of a model without large weights, and with inferred shapes."""
+    simpler = without_weights(model)
     for node in simpler.graph.node:
         if node.op_type in SIMPLER:
             op, places = SIMPLER[node.op_type]
@@ -58,14 +60,47 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     return inferred
 
 
+def _shape(value: onnx.ValueInfoProto) -> list | None:
+    """Extents, their names, or None where neither is known; None if the rank is not."""
+    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in value.type.tensor_type.shape.dim
+    ]
+
+
+def bound(graph: Graph, inputs: dict[str, list[int]]) -> dict[str, list]:
+    """The shapes of all tensors where inputs have these."""
+    model = without_weights(graph.model)
+    del model.graph.value_info[:]
+    for value in model.graph.input:
+        if inputs.get(value.name):
+            kind = value.type.tensor_type.elem_type
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, inputs[value.name]))
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    proto = _with_shapes(model).graph
+    shapes = {value.name: _shape(value) for value in [*proto.input, *proto.value_info, *proto.output]}
+    shapes.update((tensor.name, list(tensor.dims)) for tensor in proto.initializer)
+    return {
+        name: [extent if isinstance(extent, int) else None for extent in shape]
+        for name, shape in shapes.items()
+        if shape is not None
+    }
+
+
 class Graph:
     """A copy of a model, with inferred shapes. Nodes stay in their order, and are known by their outputs."""
 
-    def __init__(self, model: onnx.ModelProto):
+    def __init__(self, model: onnx.ModelProto, folder: str | pathlib.Path = ""):
+        """`folder`: that of the files which the model keeps weights in."""
+        self.folder = folder
+        self.opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
         self.model = _with_shapes(model)
         self.proto = self.model.graph
         self.nodes = list(self.proto.node)
-        self._initializers = {tensor.name: tensor for tensor in self.proto.initializer}
+        self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._arrays: dict[str, np.ndarray] = {}
         self._new: list[onnx.TensorProto] = []
         self.inputs = {value.name for value in self.proto.input}
@@ -74,14 +109,11 @@ class Graph:
         self.types: dict[str, int] = {}
         for value in [*self.proto.input, *self.proto.value_info, *self.proto.output]:
             if value.type.HasField("tensor_type"):
-                tensor = value.type.tensor_type
-                self.types[value.name] = tensor.elem_type
-                if tensor.HasField("shape"):
-                    self.shapes[value.name] = [
-                        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-                        for dim in tensor.shape.dim
-                    ]
-        for tensor in self.proto.initializer:
+                self.types[value.name] = value.type.tensor_type.elem_type
+            shape = _shape(value)
+            if shape is not None:
+                self.shapes[value.name] = shape
+        for tensor in self.initializers.values():
             self.types[tensor.name], self.shapes[tensor.name] = tensor.data_type, list(tensor.dims)
         self.position = {id(node): place for place, node in enumerate(self.nodes)}
         self.producer = {name: node for node in self.nodes for name in node.output if name}
@@ -105,8 +137,8 @@ class Graph:
         """The value of an initializer, that is not an input too, or of a Constant node."""
         if name not in self._arrays:
             node = self.producer.get(name)
-            if name in self._initializers and name not in self.inputs:
-                self._arrays[name] = numpy_helper.to_array(self._initializers[name])
+            if name in self.initializers and name not in self.inputs:
+                self._arrays[name] = array_of(self.initializers[name], self.folder)
             elif node is not None and node.op_type == "Constant" and "value" in attributes(node):
                 self._arrays[name] = numpy_helper.to_array(attributes(node)["value"])
             elif node is not None and node.op_type == "Identity":  # Exporters share weights by it.
@@ -143,7 +175,7 @@ class Graph:
 
     def initializer(self, name: str) -> str:
         """A constant as an initializer."""
-        if name in self._initializers:
+        if name in self.initializers:
             return name
         return self.add_constant(f"distile/{name}", self.constant(name))
 
@@ -156,7 +188,7 @@ class Graph:
                 needed.update(reads(node))
         del self.proto.node[:]
         self.proto.node.extend(reversed(kept))
-        tensors = [tensor for tensor in [*self.proto.initializer, *self._new] if tensor.name in needed]
+        tensors = [tensor for tensor in [*self.initializers.values(), *self._new] if tensor.name in needed]
         del self.proto.initializer[:]
         self.proto.initializer.extend(tensors)
         made = {name for node in kept for name in node.output}
