@@ -10,14 +10,16 @@ import importlib.util
 if importlib.util.find_spec("torch"):
     from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
     from .building import build
-    from .conversion import convert
+    from .conversion import convert, trace
+    from .mappings import image, tokens
     from .masks import SharedMask, mask
     from .numerics import set_math
     from .planner import Planner
     from .polykernels import cache_folder, missing
 
     __all__ = [
-        "Planner", "SharedMask", "build", "cache_folder", "convert", "mask", "masks", "missing", "nn", "set_math"
+        "Planner", "SharedMask", "build", "cache_folder", "convert", "image", "mask", "masks", "missing", "nn", "set_math",
+        "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

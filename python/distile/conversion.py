@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from . import masks
+from . import masks, tracing
 from . import nn as masked
 from .fusion import Fusion, activation_of
+from .mappings import Nowhere, Said, Traced
 from .nn_base import Masked
+from .positions import NoPositions
 
 Rule = tuple[object, object]
 
@@ -42,6 +44,7 @@ class Replaced:
     type: str
     masked: str
     mask: str
+    mapping: Traced | Said | None = None  # None: an example has yet to show it.
     taken: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -59,14 +62,21 @@ def convert(
     rules: Iterable[Rule] = ((nn.Module, True),),
     fuse: bool = True,
     report: list[Replaced | Left] | None = None,
+    example=None,
 ) -> nn.Module:
     """Replaces layers of a model in place, and returns it. To `report`, it adds what became of each layer.
 
     The first rule that matches decides for a layer. A rule is (what, how): `what` is a pattern of names, for instance
     "layer2.*.conv1", or a class; `how` is True for the masked layer of its kind, False to leave it, the name of the
-    mask that it takes (distile.mask gives masks by names; True is "mask"), or a function from the layer to its
-    replacement. By default all layers with a masked form are replaced: convolutions, linear layers, norms, pooling,
-    upsampling, and attention as a whole.
+    mask that it takes (distile.mask gives masks by names; True is "mask"), distile.image(...) or distile.tokens(...),
+    which also say where its outputs are over the mask, or a function from the layer to its replacement. By default all
+    layers with a masked form are replaced: convolutions, linear layers, norms, pooling, upsampling, and attention as a
+    whole.
+
+    `example` is an input of the model, a tuple of its arguments, or a dictionary of those with names. The model runs on
+    it once, and so shows where each layer's outputs are over the image: their stride, offset and grid, and the places
+    of tokens. Layers whose outputs stand for no pixels stay, with the reason. Without an example, the first call in the
+    context of a mask is the example, and such layers run without a mask then.
 
     Without a mask, the model computes what it did. With one, a replaced layer gives 0 where its mask is not active.
     Group norm and attention then see the active pixels or tokens only, and so does nothing else.
@@ -76,7 +86,7 @@ def convert(
     takes their places. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
     cannot trace, its parts and nn.Sequential.
     """
-    conversion = _Conversion(list(rules))
+    conversion = _Conversion(list(rules), None if example is None else tracing.run(model, *tracing.arguments_of(example)))
     conversion.visit("", model)
     made = conversion.made
     if fuse:
@@ -84,22 +94,61 @@ def convert(
     if report is not None:
         report += conversion.rows.values()
     if model in made:
-        return made[model]
+        return _waiting(made[model]) if example is None else made[model]
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if child in made:
                 setattr(parent, name, made[child])
         if isinstance(parent, nn.TransformerEncoderLayer) and any(isinstance(one, Masked) for one in parent.modules()):
             parent.activation_relu_or_gelu = 0  # Its fast path calls none of its layers.
+    return _waiting(model) if example is None else model
+
+
+def trace(model: nn.Module, example) -> nn.Module:
+    """Runs a model of masked layers on an example, without masks, and so finds where the outputs of each layer are over
+    the image of a shared mask. `example` is as in distile.convert. Layers whose outputs stand for no pixels run without
+    such a mask. Those that the example does not call stay as they are. Returns the model."""
+    _place(model, tracing.run(model, *tracing.arguments_of(example)))
+    return model
+
+
+def _place(model: nn.Module, trace: tracing.Trace) -> None:
+    for layer in model.modules():
+        if isinstance(layer, Masked) and not isinstance(layer.mapping, Said) and trace.calls(layer):
+            layer.mapping = _mapping_of(trace, layer, layer)
+
+
+def _mapping_of(trace: tracing.Trace, layer: nn.Module, masked: Masked) -> Traced | Nowhere:
+    try:
+        return trace.mapping(layer, masked)
+    except NoPositions as reason:
+        return Nowhere(str(reason))
+
+
+class _Wait:
+    """Traces a model before its first call in the context of a mask."""
+
+    def __call__(self, model: nn.Module, arguments: tuple, keywords: dict) -> None:
+        if masks.is_set() and not torch.compiler.is_compiling():
+            for number in [number for number, hook in model._forward_pre_hooks.items() if hook is self]:
+                del model._forward_pre_hooks[number], model._forward_pre_hooks_with_kwargs[number]
+            _place(model, tracing.run(model, arguments, keywords))
+
+
+def _waiting(model: nn.Module) -> nn.Module:
+    model.register_forward_pre_hook(_Wait(), prepend=True, with_kwargs=True)
     return model
 
 
 def _decision(rules: list[Rule], name: str, layer: nn.Module):
-    """True, False, the name of a mask, or a function; None without a rule."""
+    """True, False, the name of a mask, a place over one, or a function; None without a rule."""
     for what, how in rules:
         if isinstance(layer, what) if isinstance(what, type) else fnmatch.fnmatchcase(name, what):
-            if not isinstance(how, (bool, str)) and not callable(how):
-                raise ValueError(f"the rule ({what!r}, {how!r}) is not for True, False, a mask's name or a function")
+            if not isinstance(how, (bool, str, Said)) and not callable(how):
+                raise ValueError(
+                    f"the rule ({what!r}, {how!r}) is not for True, False, a mask's name, distile.image(...), "
+                    "distile.tokens(...) or a function"
+                )
             return Masked.mask_name if how is True else how or False
     return None
 
@@ -107,8 +156,8 @@ def _decision(rules: list[Rule], name: str, layer: nn.Module):
 class _Conversion:
     """The masked layers for those that rules choose."""
 
-    def __init__(self, rules: list[Rule]):
-        self.rules = rules
+    def __init__(self, rules: list[Rule], trace: tracing.Trace | None):
+        self.rules, self.trace = rules, trace
         self.made: dict[nn.Module, nn.Module] = {}
         self.rows: dict[nn.Module, Replaced | Left] = {}
         self._names: dict[nn.Module, str] = {}
@@ -142,10 +191,23 @@ class _Conversion:
                 found = make(layer)
             except ValueError as reason:
                 return Left(name, kind, str(reason))
-            if how != found.mask_name:
-                found.mask_name = how
+        if isinstance(found, Masked):
+            self._give_mask(layer, found, how)
+            if isinstance(found.mapping, Nowhere) and not callable(how):
+                return Left(name, kind, str(found.mapping))
         self.made[layer] = found
-        return Replaced(name, kind, type(found).__name__, getattr(found, "mask_name", ""))
+        mask, mapping = getattr(found, "mask_name", ""), getattr(found, "mapping", None)
+        return Replaced(name, kind, type(found).__name__, mask, mapping)
+
+    def _give_mask(self, layer: nn.Module, found: Masked, how) -> None:
+        """Says which mask a layer takes, and where its outputs are over that."""
+        name = how.name if isinstance(how, Said) else how if isinstance(how, str) else found.mask_name
+        if name != found.mask_name:
+            found.mask_name = name
+        if isinstance(how, Said):
+            found.mapping = how
+        elif self.trace:
+            found.mapping = _mapping_of(self.trace, layer, found)
 
     def allows(self, follower: nn.Module) -> bool:
         """Whether a masked layer may take in one that follows: not if a rule leaves it, or gives it a replacement."""

@@ -30,7 +30,8 @@ class Axis:
     """Cells along one axis of an image. Cell i is over the pixels from `(offset + i * step) / unit` on, and as long as
     the stride, `step / unit`. The first cell reaches to the image's start and the last to its end, so that no pixel is
     in none. `first` and `last` are the pixels at both ends of what the windows of the strided layers before a cell
-    read, as the offset is, in units. `extents` say how many cells an image has.
+    read, as the offset is, in units. `extents` say how many cells an image has. `border` is padding that a window is
+    still to take in as its own.
     """
 
     step: int = 1
@@ -39,6 +40,7 @@ class Axis:
     first: int = 0
     last: int = 0
     extents: tuple[Step, ...] = ()
+    border: tuple[int, int] = (0, 0)
 
     @property
     def stride(self) -> float | int:
@@ -63,7 +65,7 @@ class Axis:
         return pixels
 
     def _changed(self, count: Step, /, **fields) -> Axis:
-        return _lowest(dataclasses.replace(self, extents=(*self.extents, count), **fields))
+        return _lowest(dataclasses.replace(self, extents=(*self.extents, count), border=(0, 0), **fields))
 
     def windowed(self, kernel: int, stride=1, dilation=1, before=0, after=0, ceil=False) -> Axis:
         """The outputs of a convolution or a pool over these cells, with so much padding.
@@ -71,6 +73,7 @@ class Axis:
         Blocks of `stride` cells become one. They begin at cell 0 where the padding makes the outputs as many as such
         blocks, and otherwise in the middle of the windows.
         """
+        before, after = before + self.border[0], after + self.border[1]
         window = dilation * (kernel - 1) + 1
         more = window - stride
         count = Step(1, before + after - window + stride, stride, ceil, before)
@@ -90,12 +93,16 @@ class Axis:
             last=cell.last + last,
         )
 
+    def _settled(self) -> Axis:
+        """With the border as cells of their own."""
+        return self.windowed(1) if any(self.border) else self
+
     def transposed(self, kernel: int, stride=1, dilation=1, before=0, after=0, more=0) -> Axis:
         """The outputs of a transposed convolution, with so much of its padding, and `more` outputs at the end."""
         window = dilation * (kernel - 1) + 1
         extra = window + more - before - after - stride
         twice = 0 if -stride < extra <= 0 else window - stride - 2 * before
-        finer = self._finer(stride * (2 if twice % 2 else 1))
+        finer = self._settled()._finer(stride * (2 if twice % 2 else 1))
         moved = -twice * finer.step // stride // 2
         return finer._changed(
             Step(stride, extra),
@@ -107,8 +114,9 @@ class Axis:
 
     def upsampled(self, factor: int) -> Axis:
         """Each cell as so many."""
-        finer = self._finer(factor)
-        return self if factor == 1 else finer._changed(Step(factor), step=finer.step // factor)
+        settled = self._settled()
+        finer = settled._finer(factor)
+        return settled if factor == 1 else finer._changed(Step(factor), step=finer.step // factor)
 
     def _finer(self, factor: int) -> Axis:
         """The same in smaller units."""
@@ -129,7 +137,7 @@ class Axis:
             return self.upsampled(after // before)
         if before % after == 0:
             return self.windowed(before // after, before // after)
-        finer = self._finer(after)
+        finer = self._settled()._finer(after)
         return finer._changed(Step(0, after), step=finer.step // after * before)
 
     def spans(self, cells: int, mask: Axis, of: int, windows: bool = False) -> list[tuple[int, int]]:

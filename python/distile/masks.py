@@ -3,79 +3,148 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
-import threading
 from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 
 from ._library import ops
+from .grids import Axis, Grid
+from .mappings import Traced, Unmapped, spans
 
 
 class SharedMask:
-    """A mask for layers of several resolutions: `at` gives it at each, and computes each once.
+    """A mask of images [N, H, W], or of tokens [N, T], for layers of several resolutions. What it gives for a layer is
+    made once, and again after a write by PyTorch's operators. A mask for one image serves a whole batch.
 
-    At a lower resolution a pixel is active if any pixel of its block is; at a higher one, pixels are repeated.
-
-    Tokens have the mask of an image if they are its square patches, row by row, after fewer class and register tokens
-    than a row has patches. Those come first and are always active. At most one size of patches fits a number of tokens:
-    a larger one makes fewer rows and columns, and so leaves more than a row over. The other way round, a mask of tokens
-    serves images of one pixel a patch.
+    Args:
+        mask: of type bool; or with a threshold, of any type: active where it is greater. NaN is inactive.
+        stride: how many of the image's pixels a pixel of the mask is in height and width, a number or a pair.
+        offset: the first of the image's pixels that it is for.
+        windows: how a layer of lower resolution gets its mask. A pixel is active if any pixel of its block is, of as many
+            pixels as the layer's stride; with `windows`, if the windows of the strided layers before read an active one,
+            as where the mask is of pixels that changed.
     """
 
-    def __init__(self, mask: torch.Tensor):
-        self.mask = as_mask(mask)
-        self._at = {tuple(self.mask.shape[1:]): self.mask}
+    def __init__(self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None):
+        self.mask = as_mask(mask if threshold is None else mask > threshold)
+        if self.mask.dim() not in (2, 3):
+            raise ValueError(
+                f"a mask is [N, H, W] for images or [N, T] for tokens, and this one is {list(mask.shape)}: give a mask "
+                "[H, W] a batch by mask[None], and join the channels of one by mask.any(1)"
+            )
+        if not torch.compiler.is_compiling() and self.mask.is_inference():
+            self.mask = self.mask.clone()  # No version would tell of a write, which layers might see or not.
+        self.grid, self.windows = Grid.of(stride, offset), windows
+        self._version, self._made = self._now(), {}
+
+    def _now(self) -> int:
+        return 0 if torch.compiler.is_compiling() or self.mask.is_inference() else self.mask._version
 
     def fixed(self) -> fixed:
         """A context in which the mask does not change."""
-        return fixed(*self._at.values())
+        return fixed(self.mask, *(made for made in self._made.values() if made is not self.mask))
 
-    def at(self, *size: int) -> torch.Tensor:
-        """The mask for an output of height and width, or of a number of tokens."""
-        found = self._at.get(size)
+    @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of the image; for tokens, 1 and their number."""
+        extents = (1, self.mask.shape[1]) if self.mask.dim() == 2 else tuple(self.mask.shape[1:])
+        return tuple(extent * axis.step + axis.offset for extent, axis in zip(extents, self.grid))
+
+    def keep(self, key, make) -> torch.Tensor:
+        """What `make()` gives; again as long as the mask is not written."""
+        version = self._now()
+        if version != self._version:
+            self._version, self._made = version, {}
+        found = self._made.get(key)
         if found is None:
-            found = self._at[size] = self._resized(size)
+            found = self._made[key] = make()
         return found
 
-    def _resized(self, size: tuple[int, ...]) -> torch.Tensor:
+    def at(self, height: int, width: int) -> torch.Tensor:
+        """The mask at a resolution that divides its own, or is a multiple of it."""
         have = tuple(self.mask.shape[1:])
-        if len(have) == 2 and len(size) == 1:
-            grid = _patches(have, size[0])
-            if grid:
-                leading = size[0] - grid[0] * grid[1]
-                return F.pad(self.at(*grid).flatten(1), (leading, 0), value=1)
-        if len(have) == 1 and len(size) == 2 and _leading(have[0], size) is not None:
-            return self.mask[:, _leading(have[0], size) :].unflatten(1, size).contiguous()
-        if len(size) == len(have) == 2:
-            factors = [-(-have[axis] // size[axis]) for axis in (0, 1)]
-            if all(-(-have[axis] // factors[axis]) == size[axis] for axis in (0, 1)):
-                return make(ops.mask_pool, self.mask, *factors)
-            if all(size[axis] % have[axis] == 0 for axis in (0, 1)):
-                rows = self.mask.repeat_interleave(size[0] // have[0], 1)
-                return rows.repeat_interleave(size[1] // have[1], 2)
-        patches = len(size) == 1 and len(have) == 2
-        what = "not the number of its patches" if patches else "neither a fraction nor a multiple of it"
-        raise ValueError(
-            f"the shared mask is for {have}, and a layer has an output of {size}: {what}. Give that layer its own "
-            "mask, or leave it dense"
-        )
+        if len(have) != 2 or any(max(pair) % min(pair) for pair in zip(have, (height, width))):
+            raise ValueError(
+                f"the mask is for {have}, and {(height, width)} neither divides that nor is a multiple of it"
+            )
+        axes = (axis.resized(*pair) for axis, *pair in zip(self.grid, have, (height, width)))
+        return self.on(Grid(*axes), (height, width))
+
+    def on(self, grid: Grid, extents: tuple[int, int]) -> torch.Tensor:
+        """The mask of a grid's cells, [N, *extents]."""
+        return self.keep((grid, extents), lambda: self._on(grid, extents))
+
+    def _on(self, grid: Grid, extents: tuple[int, int]) -> torch.Tensor:
+        mask = self.mask if self.mask.dim() == 3 else self.mask[:, None]
+        have = tuple(mask.shape[1:])
+        if extents == have and (grid.place == self.grid.place or self.windows and grid.stride == self.grid.stride):
+            return mask
+        factors = None if self.windows else _blocks(grid, self.grid, have, extents)
+        if factors:
+            return make(ops.mask_pool, mask, *factors)
+        repeats = [_repeats(*axes, *sizes) for *axes, sizes in zip(grid, self.grid, zip(have, extents))]
+        if all(repeats):
+            return mask.repeat_interleave(repeats[0], 1).repeat_interleave(repeats[1], 2)
+        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in zip(grid, self.grid, extents, have)]
+        return make(functools.partial(_covered, ranges=ranges), mask)
 
 
-def _leading(tokens: int, grid: Sequence[int]) -> int | None:
-    """How many tokens come before those of a grid; None if the rest is no such grid."""
-    count = tokens - grid[0] * grid[1]
-    return count if 0 <= count < max(grid[1], 1) else None
+def _blocks(grid: Grid, own: Grid, have: Sequence[int], extents: Sequence[int]) -> tuple[int, int] | None:
+    """The blocks of a mask's pixels that a grid's cells are, if they begin at its first pixel."""
+    factors = []
+    for axis, mask, of, cells in zip(grid, own, have, extents):
+        factor, rest = divmod(axis.step * mask.unit, axis.unit * mask.step)
+        if rest or axis.offset * mask.unit != mask.offset * axis.unit or -(-of // max(factor, 1)) != cells:
+            return None
+        factors.append(factor)
+    return tuple(factors)
 
 
-def _patches(size: Sequence[int], tokens: int) -> tuple[int, int] | None:
-    """The rows and columns of an image's patches that are so many tokens."""
-    for patch in range(1, min(size) + 1):
-        grid = size[0] // patch, size[1] // patch
-        if not (size[0] % patch or size[1] % patch) and _leading(tokens, grid) is not None:
-            return grid
-    return None
+def _repeats(axis: Axis, own: Axis, of: int, cells: int) -> int:
+    """How many cells a mask's pixel becomes; 0 if they are no whole number."""
+    factor, rest = divmod(own.step * axis.unit, own.unit * axis.step)
+    same = not rest and axis.offset * own.unit == own.offset * axis.unit and of * factor == cells
+    return factor if same else 0
+
+
+def _covered(mask: torch.Tensor, ranges) -> torch.Tensor:
+    """Cells over ranges of rows and columns, from the first to the last, with an active pixel."""
+    marks = mask.bool()
+    for axis, (first, last) in enumerate(ranges, 1):
+        sums = F.pad(marks.int().cumsum(axis), (0, 0) * (2 - axis) + (1, 0))
+        low, high = (torch.tensor(places, device=mask.device) for places in (first, last))
+        marks = sums.index_select(axis, high + 1) > sums.index_select(axis, low)
+    return marks
+
+
+class _Contexts:
+    """Contexts that are entered and not left, in this thread and task. Each leaves by itself, in any order."""
+
+    def __init__(self, name: str):
+        self._entered: contextvars.ContextVar[tuple] = contextvars.ContextVar(name, default=())
+
+    def enter(self, owner, value) -> None:
+        self._entered.set((*self._entered.get(), (owner, value)))
+
+    def leave(self, owner):
+        """Takes out the last that this owner entered, and returns its value."""
+        entered = self._entered.get()
+        for place in reversed(range(len(entered))):
+            if entered[place][0] is owner:
+                self._entered.set(entered[:place] + entered[place + 1 :])
+                return entered[place][1]
+        return None  # It was entered in another thread or task.
+
+    def value(self):
+        """What the innermost one holds; None outside of all."""
+        entered = self._entered.get()
+        return entered[-1][1] if entered else None
+
+
+_shared, _fixed, _resolved = (_Contexts(f"distile.{name}") for name in ("mask", "fixed", "resolved"))
 
 
 class fixed:
@@ -93,102 +162,115 @@ class fixed:
         self._masks = [] if torch.compiler.is_compiling() else [mask for mask in masks if mask.is_cuda]
 
     def __enter__(self) -> None:
-        self._outer, _current.fixed = _current.fixed, self
+        _fixed.enter(self, list(self._masks))
         for mask in self._masks:
             ops._fix_mask(mask)
 
     def __exit__(self, *_) -> None:
-        _current.fixed = self._outer
-        for mask in self._masks:
+        for mask in _fixed.leave(self) or ():
             ops._release_mask(mask)
-
-    def make(self, operator, like: torch.Tensor, *arguments, **keywords) -> torch.Tensor:
-        """Calls an operator that makes a mask from a tensor."""
-        if not like.is_cuda:
-            return operator(like, *arguments, **keywords)
-        ops._fix_result(like, True)
-        try:
-            made = operator(like, *arguments, **keywords)
-        finally:
-            ops._fix_result(like, False)
-        self._masks.append(made)
-        return made
-
-
-class _Current(threading.local):
-    shared: SharedMask | dict[str, SharedMask | None] | None = None
-    fixed: fixed | None = None
-    resolved: list[torch.Tensor | None] | None = None
-
-
-_current = _Current()
 
 
 def make(operator, like: torch.Tensor, *arguments, **keywords) -> torch.Tensor:
     """Calls an operator that makes a mask from a tensor, which is fixed in the context `fixed`."""
-    context = None if torch.compiler.is_compiling() else _current.fixed
-    call = operator if context is None else functools.partial(context.make, operator)
-    return call(like, *arguments, **keywords)
+    made = None if torch.compiler.is_compiling() or not like.is_cuda else _fixed.value()
+    if made is None:
+        return operator(like, *arguments, **keywords)
+    ops._fix_result(like, True)
+    try:
+        result = operator(like, *arguments, **keywords)
+    finally:
+        ops._fix_result(like, False)
+    made.append(result)
+    return result
 
 
 class mask:
-    """A context in which layers without a mask of their own take this one, each at its resolution.
+    """A context in which layers without a mask of their own take this one, each by its place over the image.
 
         with distile.mask(m):
-            y = block(x)
+            y = model(x)
 
-    With None, they run without a mask. Masks by names, `distile.mask({"near": a, "mask": b})`, are for layers whose
-    rule in distile.convert names one; other layers take "mask".
+    The mask is of the image's size, [N, H, W], or of tokens, [N, T]; `stride`, `offset`, `windows` and `threshold` are
+    those of SharedMask. Where a layer's outputs are over the image is found by running the model once: in
+    distile.convert by its example, or by distile.trace. Layers that were not found so take masks of just their output's
+    size. With None, layers run without a mask. Masks by names, `distile.mask({"near": a, "mask": b})`, are for layers
+    whose rule in distile.convert names one; other layers take "mask".
+
+    It holds for this thread or task (contextvars): a thread starts without one.
     """
 
-    def __init__(self, mask: torch.Tensor | SharedMask | dict[str, torch.Tensor | SharedMask | None] | None):
-        self.shared = {name: _share(one) for name, one in mask.items()} if isinstance(mask, dict) else _share(mask)
+    def __init__(
+        self, mask: torch.Tensor | SharedMask | dict[str, torch.Tensor | SharedMask | None] | None, **keywords
+    ):
+        self.shared = (
+            {name: _share(one, keywords) for name, one in mask.items()}
+            if isinstance(mask, dict)
+            else _share(mask, keywords)
+        )
 
     def __enter__(self) -> SharedMask | dict[str, SharedMask | None] | None:
-        self._outer, _current.shared = _current.shared, self.shared
+        _shared.enter(self, self.shared)
         return self.shared
 
     def __exit__(self, *_) -> None:
-        _current.shared = self._outer
+        _shared.leave(self)
 
 
-def _share(mask: torch.Tensor | SharedMask | None) -> SharedMask | None:
-    return SharedMask(mask) if isinstance(mask, torch.Tensor) else mask
+def is_set() -> bool:
+    """Whether layers have the mask of a context here."""
+    return _shared.value() is not None
+
+
+def _share(mask: torch.Tensor | SharedMask | None, keywords: dict) -> SharedMask | None:
+    return SharedMask(mask, **keywords) if isinstance(mask, torch.Tensor) else mask
 
 
 def as_mask(mask: torch.Tensor) -> torch.Tensor:
-    """A mask of type bool. Takes [N, 1, H, W] too, and any type: 0 is inactive."""
+    """A mask of type bool or uint8. Takes [N, 1, H, W] too, and other whole numbers: 0 is inactive."""
     if mask.dim() == 4 and mask.shape[1] == 1:
         mask = mask[:, 0]
-    return mask if mask.dtype in (torch.bool, torch.uint8) else mask != 0
+    if mask.dtype in (torch.bool, torch.uint8):
+        return mask
+    if mask.is_floating_point() or mask.is_complex():
+        raise ValueError(f"a mask of type {mask.dtype} does not say what is active: give `mask > 0.5`, or a threshold")
+    return mask != 0
 
 
-def resolve(mask: torch.Tensor | SharedMask | None, *size: int, name: str = "mask") -> torch.Tensor | None:
-    """A layer's mask: its own, or that of the context, by its name if there are several; None without either. Without
-    a `size`, a layer has no positions, and no mask of a context."""
+def resolve(
+    mask: torch.Tensor | SharedMask | None, batch: int, *size: int, name: str = "mask", mapping: Traced | None = None
+) -> torch.Tensor | None:
+    """A layer's mask for a batch of outputs of this size: its own, or that of the context, by its name if there are
+    several; None without either, and where `mapping` says that the output has none. Without a `size`, a layer has no
+    positions, and no mask of a context."""
     if isinstance(mask, torch.Tensor):
         found = as_mask(mask)
     else:
-        shared = _current.shared if mask is None and size else mask
+        shared = _shared.value() if mask is None and size else mask
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))
                 raise ValueError(f"a layer takes the mask {name!r}, but distile.mask has {names}")
             shared = shared[name]
-        found = None if shared is None else shared.at(*size)
-    if _current.resolved is not None:
-        _current.resolved.append(found)
+        found = None if shared is None else (mapping or Unmapped()).of(shared, batch, size)
+    if found is not None and size and found.shape[0] == 1 != batch:
+        found = found.expand(batch, *found.shape[1:])
+    resolved = _resolved.value()
+    if resolved is not None:
+        resolved.append(found)
     return found
 
 
 @contextlib.contextmanager
 def resolving() -> Iterator[list[torch.Tensor | None]]:
     """Collects the masks that layers take inside."""
-    outer, _current.resolved = _current.resolved, []
+    found: list[torch.Tensor | None] = []
+    owner = object()
+    _resolved.enter(owner, found)
     try:
-        yield _current.resolved
+        yield found
     finally:
-        _current.resolved = outer
+        _resolved.leave(owner)
 
 
 def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:

@@ -17,6 +17,9 @@ class Masked:
     """A module that takes a mask: its own, or that of a context, by the name `mask_name` if the context has several."""
 
     mask_name = "mask"
+    channels: int | None = 1  # The dimension of the channels in its output; None: 1 of images, the last of tokens.
+    masks_input = False  # Whether its mask is of its input instead.
+    mapping = None  # Where its outputs are over a shared mask: distile.trace finds it, or a rule says it.
 
     @classmethod
     def from_dense(cls, layer: nn.Module, **more) -> nn.Module:
@@ -33,7 +36,7 @@ class Masked:
     def _mask(self, mask, batch: int, *size: int) -> torch.Tensor | None:
         """The mask for so many outputs of this size; None to run dense. Without a size, they have no positions."""
         try:
-            found = masks.resolve(mask, *size, name=self.mask_name)
+            found = masks.resolve(mask, batch, *size, name=self.mask_name, mapping=self.mapping)
             if found is not None and size and found.shape[0] != batch:
                 raise ValueError(
                     f"a mask for a batch of {found.shape[0]} does not fit an input with a batch of {batch}. Give that "

@@ -30,6 +30,8 @@ def _finish(result, out):
 
 
 class _Elementwise(Masked):
+    channels = None
+
     def _mask_of(self, mask, tensor):
         """The mask of a result: an image [N, C, H, W] or tokens [N, T, C]."""
         return self._mask(mask, tensor.shape[0], *(tensor.shape[2:] if tensor.dim() == 4 else tensor.shape[1:-1]))
@@ -78,6 +80,8 @@ class MaskedAvgPool2d(_Pool, nn.AvgPool2d):
 
 class MaskedGlobalPool(Masked, nn.Module):
     """The mean, or the maximum, of each image's active pixels, or of all without a mask: [N, C, 1, 1]."""
+
+    masks_input = True
 
     def __init__(self, maximum=False):
         super().__init__()

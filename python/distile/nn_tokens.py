@@ -32,6 +32,8 @@ class MaskedLinear(Weighted, nn.Linear):
     An input [N, C] has no tokens: the mask of a context does not apply to it.
     """
 
+    channels = -1
+
     def __init__(self, *args, activation="none", **keywords):
         super().__init__(*args, **keywords)
         self._prepare(activation)
@@ -67,6 +69,8 @@ def _normalized(layer, name, input, mask, parameters, epsilon, out, zero):
 
 
 class _Norm(Masked):
+    channels = -1
+
     def _prepare(self):
         _check_norm(self)
 
@@ -108,6 +112,8 @@ class MaskedAttention(Masked, nn.Module):
 
     The parameters are those of timm's Attention: `qkv` and `proj`.
     """
+
+    channels = -1
 
     def __init__(self, dim, num_heads=8, qkv_bias=False, causal=False):
         super().__init__()
@@ -154,6 +160,8 @@ class MaskedMultiheadAttention(Masked, nn.MultiheadAttention):
     In self-attention they attend to the active tokens only, in other attention to all keys. Only self-attention without
     weights (pass need_weights=False) and `attn_mask` takes less time; the rest is computed dense, and then masked.
     """
+
+    channels = -1
 
     def __init__(self, *args, batch_first=True, **keywords):
         super().__init__(*args, batch_first=batch_first, **keywords)

@@ -140,7 +140,7 @@ class Positions:
             found = _taken(axis, place, whole)
             if found is None:
                 return ALL
-            axes.append(found.windowed(1, before=low, after=extent - high) if low or extent > high else found)
+            axes.append(dataclasses.replace(found, border=(low, extent - high)))
         return Grid(*axes)
 
     def reduced(self, labels: np.ndarray, axis: int) -> np.ndarray:

@@ -380,28 +380,6 @@ def test_masks_by_names():
         net(x)
 
 
-def test_masks_of_patches():
-    torch.manual_seed(0)
-    mask = torch.rand(2, 16, 24) < 0.1
-    shared = masks.SharedMask(mask)
-    grid = masks.pool(mask, 4).flatten(1)
-    assert torch.equal(shared.at(24), grid)
-    for leading in (1, 5):
-        assert torch.equal(shared.at(24 + leading), F.pad(grid, (leading, 0), value=True))
-    assert torch.equal(shared.at(384), mask.flatten(1))
-    for tokens in (23, 30, 5, 1000):
-        with pytest.raises(ValueError, match="not the number of its patches"):
-            shared.at(tokens)
-    # No number of tokens has two readings.
-    sizes = [(24 // patch, 24 // patch) for patch in range(1, 25) if 24 % patch == 0]
-    for tokens in range(1, 700):
-        assert sum(0 <= tokens - h * w < w for h, w in sizes) <= 1
-    tokens = torch.rand(2, 25) < 0.5
-    assert torch.equal(masks.SharedMask(tokens).at(4, 6), tokens[:, 1:].view(2, 4, 6))
-    with pytest.raises(ValueError, match="own mask"):
-        masks.SharedMask(tokens).at(5, 6)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize(
     "keywords", [{}, dict(need_weights=True), dict(causal=True), dict(padded=True), dict(bias=True)]
@@ -463,15 +441,6 @@ def test_transformers_of_pytorch():
             torch.testing.assert_close(result[image, rows], alone, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
-def test_class_scores_are_dense():
-    layer = distile.convert(nn.Linear(8, 3))
-    x = torch.randn(2, 8)
-    with distile.mask(torch.zeros(2, 4, 4, dtype=torch.bool)):
-        torch.testing.assert_close(layer(x), nn.Linear.forward(layer, x))
-    assert not layer(x, torch.zeros(2, dtype=torch.bool)).any()
-
-
 @pytest.mark.cpu
 @torch.no_grad()
 def test_converted_layers_have_their_polykernels(no_dense):
@@ -483,10 +452,3 @@ def test_converted_layers_have_their_polykernels(no_dense):
     distile.convert(model, [("0", "near"), ("*", True)])
     with distile.mask({"near": near, "mask": mask}):
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_masks_for_another_batch():
-    """As of windows, of which an image has several."""
-    layer = distile.convert(nn.Linear(8, 3))
-    with distile.mask(torch.ones(1, 14, 14, dtype=torch.bool)), pytest.raises(ValueError, match="a batch of 4"):
-        layer(torch.randn(4, 49, 8))
