@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from ..description import Operator
+from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
 from .fusion import Fused, fuse
-from .graph import Graph
+from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
-from .masking import Masks, size_of
+from .masking import Masks
+from .positions import Example, tokens_of
 from .unit import Heads, Unit, Unsupported
 from .units import MAKERS, is_part, unit_of
+from .weights import check
 
 
 @dataclasses.dataclass
@@ -32,6 +36,7 @@ class Replaced:
     mask_tensor: str  # The mask at the output's size.
     operator: Operator | None  # Whose PolyKernel it needs.
     typical: dict[str, int]  # The size at which it runs.
+    mapping: Mapping  # How its mask follows from that of the image.
 
 
 @dataclasses.dataclass
@@ -45,16 +50,21 @@ class Left:
 
 @dataclasses.dataclass
 class Marked:
-    """A unit with the masks of its rows and keys."""
+    """A unit with the masks of its rows and keys, and how these follow from the image's."""
 
     unit: Unit
     mask: str
-    keys: str | None
+    mapping: Mapping
+    keys: str | None = None
+    of_keys: Mapping | None = None
 
 
-def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
+def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
     marked, left, taken = [], [], set()
     for node in graph.nodes:
+        bodies = bodies_of(node)
+        if bodies:
+            left.append(Left(graph.name_of(node), node.op_type, _not_searched(bodies)))
         if node.op_type not in MAKERS or id(node) in taken or is_part(graph, node):
             continue
         rule = first(rules, graph.name_of(node))
@@ -63,26 +73,42 @@ def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
             continue
         try:
             unit = unit_of(graph, node)
-        except Unsupported as reason:
+            taken.update(id(one) for one in unit.nodes)
+            marked.append(_placed(graph, example, unit, rule))
+        except (Unsupported, NoPositions) as reason:
             left.append(Left(graph.name_of(node), node.op_type, str(reason)))
-            continue
-        taken.update(id(one) for one in unit.nodes)
-        marked.append(Marked(unit, rule.mask, rule.keys if unit.op == "MaskedAttention" else None))
     return marked, left
 
 
-def _declare(graph: Graph, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
-    wanted: dict[str, list[tuple[int, ...]]] = {}
-    batches: dict[str, object] = {}
+def _not_searched(bodies: list[onnx.GraphProto]) -> str:
+    count = sum(node.op_type in MAKERS for body in bodies for node in nodes_in(body))
+    return f"its bodies are not searched: {count} nodes in them could have masked forms"
+
+
+def _placed(graph: Graph, example: Example, unit: Unit, rule: Rule) -> Marked:
+    """A unit with its masks. Raises NoPositions."""
+    for mask in (rule.mask, rule.keys):
+        producer = graph.producer.get(mask)
+        if producer is not None and graph.position[id(producer)] > graph.position[id(unit.nodes[0])]:
+            raise NoPositions(f"the mask '{mask}' is computed after it")
+    mapping = example.said(rule.grid, unit) if rule.grid else example.mapping(unit)
+    if not rule.keys or unit.op != "MaskedAttention":
+        return Marked(unit, rule.mask, mapping)
+    try:
+        keys = example.keys(unit)
+    except NoPositions:  # Of another input, as text: they have a mask of their own.
+        keys = tokens_of(unit.key_tokens)
+    return Marked(unit, rule.mask, mapping, rule.keys, keys)
+
+
+def _declare(example: Example, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
+    wanted: dict[str, list[Mapping]] = {}
     for one in marked:
-        batch = graph.shapes[one.unit.output][0]
-        wanted.setdefault(one.mask, []).append(size_of(graph, one.unit))
-        batches.setdefault(one.mask, batch)
+        wanted.setdefault(one.mask, []).append(one.mapping)
         if one.keys:
-            wanted.setdefault(one.keys, []).append((one.unit.key_tokens,))
-            batches.setdefault(one.keys, batch)
+            wanted.setdefault(one.keys, []).append(one.of_keys)
     for name, of in wanted.items():
-        masks.declare(name, batches[name], of, sizes.get(name))
+        masks.declare(name, of, sizes.get(name))
 
 
 def convert(
@@ -90,23 +116,34 @@ def convert(
     rules: list[Rule],
     *,
     mask_sizes: dict[str, tuple[int, ...]] | None = None,
+    images: list[str] | None = None,
     reference: bool = False,
+    folder: str | pathlib.Path = "",
 ) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
     The result equals the model with a marked node's output set to 0 where its mask is not active. With `reference`, it
     is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
-    or [N, T], as large as `mask_sizes` says, or as the largest output that they are for. For smaller outputs they are
-    pooled: a pixel is active if any pixel of its block is. Raises ValueError for a mask of another type or shape.
+    or [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they are
+    for, or where the image has any size, as the image.
+
+    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3, tokens
+    [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output is active
+    if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
+
+    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). Raises ValueError for a mask
+    of another type or shape, and for an image that is no input.
     """
-    graph = Graph(model)
+    graph = Graph(model, folder)
+    example = Example(graph, images)
     emitted: list[onnx.NodeProto] = []
-    masks = Masks(graph, emitted.append, reference)
-    marked, report = _marked(graph, rules)
-    _declare(graph, masks, marked, mask_sizes or {})
+    masks = Masks(graph, example, Nodes(graph, emitted.append), reference)
+    marked, report = _marked(graph, example, rules)
+    _declare(example, masks, marked, mask_sizes or {})
     fitting = []
     for one in marked:
-        reason = masks.reason_against(one.mask, size_of(graph, one.unit))
+        reason = masks.reason_against(one.mask, one.mapping)
+        reason = reason or (masks.reason_against(one.keys, one.of_keys) if one.keys else None)
         if reason:
             node = one.unit.nodes[0]
             report.append(Left(graph.name_of(node), node.op_type, reason))
@@ -115,14 +152,14 @@ def convert(
     if reference:
         _emit_reference(graph, masks, fitting, emitted)
     else:
-        report = _emit_masked(graph, masks, fitting, emitted) + report
+        report = _emit_masked(graph, example, masks, fitting, emitted) + report
     used = {source for one in fitting for source in (one.mask, one.keys) if source}
     masks.sources = {name: source for name, source in masks.sources.items() if name in used}
     graph.proto.input.extend(masks.new_inputs())
     converted = graph.finish(emitted)
     if not reference and fitting and not any(opset.domain == "distile" for opset in converted.opset_import):
         converted.opset_import.append(helper.make_opsetid("distile", 1))
-    onnx.checker.check_model(converted)
+    check(converted)
     return converted, report
 
 
@@ -133,14 +170,14 @@ def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: l
         if one is None:
             emitted.append(node)
             continue
-        output, raw = one.unit.output, f"{one.unit.output}/distile_dense"
+        raw = graph.fresh(f"{one.unit.output}/distile_dense")
         if one.keys:
             raise ValueError("a reference has no masks of keys")
         dense = onnx.NodeProto()
         dense.CopyFrom(node)
         dense.output[0] = raw
         emitted.append(dense)
-        emitted += _where(graph, masks.spread(one.mask, one.unit), raw, one.unit)
+        emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, one.unit)
 
 
 def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto]:
@@ -160,10 +197,10 @@ def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto
 
 
 def _emit_masked(
-    graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
+    graph: Graph, example: Example, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
 ) -> list[Replaced | Left]:
     layouts = Layouts(graph, emitted.append)
-    plans = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
+    plans = fuse(graph, {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
@@ -178,13 +215,14 @@ def _emit_masked(
                     graph.name_of(one.unit.nodes[0]),
                     one.unit.op,
                     one.mask,
-                    size_of(graph, one.unit),
+                    _size(example, one.unit),
                     plan.nodes,
                     plan.output,
                     masked,
-                    masks.at(one.mask, size_of(graph, one.unit)),
+                    masks.at(one.mask, one.mapping),
                     one.unit.operator(plan.activation, plan.residual is not None),
-                    _typical(graph, one.unit),
+                    _typical(graph, example, one.unit),
+                    one.mapping,
                 )
             )
         elif id(node) not in covered and not layouts.keep(node):
@@ -192,10 +230,17 @@ def _emit_masked(
     return report
 
 
-def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
+def _size(example: Example, unit: Unit) -> tuple[int, ...]:
+    """The extents of a unit's output, but for the batch and the channels."""
+    shape = example.shape(unit.output)
+    return tuple(shape[2:] if unit.images else shape[1:-1])
+
+
+def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     """The size at which it runs, as an operator file says it."""
-    batch, *shape = graph.shapes[unit.inputs[0] if unit.images else unit.output]
-    batch = batch if isinstance(batch, int) else 1
+    name = unit.inputs[0] if unit.images else unit.output
+    batch, *shape = example.shape(name)
+    batch = batch if len(shape) == 1 or isinstance(graph.shapes[name][0], int) else 1
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
     pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
@@ -210,7 +255,7 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         if value is None:
             return ""
         if isinstance(value, Heads):
-            return _joined_heads(graph, value, layouts.emit)
+            return layouts.joined(value)
         if isinstance(value, np.ndarray):
             return graph.add_constant(f"distile/{name}/{index}", value)
         if graph.constant(value) is not None:
@@ -218,10 +263,10 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         return layouts.read(value) if unit.images else value
 
     inputs = [tensor(value, index) for index, value in enumerate(unit.inputs)]
-    mask = masks.at(one.mask, size_of(graph, unit))
+    mask = masks.at(one.mask, one.mapping)
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
-        inputs += [mask, one.keys or ""]
+        inputs += [mask, masks.at(one.keys, one.of_keys) if one.keys else ""]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
         inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]
@@ -248,7 +293,7 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
 
 def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[str]:
     """The mean and the variance of all pixels in NHWC, as a dense group norm has them."""
-    outputs = [f"{name}/mean", f"{name}/variance"]
+    outputs = [graph.fresh(f"{name}/mean"), graph.fresh(f"{name}/variance")]
     groups = unit.attributes["num_groups"]
     emit(
         helper.make_node("MaskedGroupStatistics", [images], outputs, f"{name}/statistics", domain="distile",
@@ -257,15 +302,3 @@ def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[
     for output in outputs:
         graph.add_shape(output, onnx.TensorProto.FLOAT, [graph.shapes[unit.output][0], groups])
     return outputs
-
-
-def _joined_heads(graph: Graph, heads: Heads, emit) -> str:
-    """Tokens [N, T, C] of a tensor with a dimension for the heads."""
-    tokens = f"{heads.name}/tokens"
-    if tokens not in graph.types:
-        batch, rows, count, head_dim = (graph.shapes[heads.name][place] for place in heads.perm)
-        emit(helper.make_node("Transpose", [heads.name], [f"{tokens}/heads"], perm=heads.perm))
-        extents = graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
-        emit(helper.make_node("Reshape", [f"{tokens}/heads", extents], [tokens]))
-        graph.add_shape(tokens, graph.types[heads.name], [batch, rows, count * head_dim])
-    return tokens

@@ -30,7 +30,7 @@ class Fused:
     activation: str = "none"
 
 
-def fuse(graph: Graph, mask_of: dict[str, str], units: list[Unit]) -> dict[str, Fused]:
+def fuse(graph: Graph, mask_of: dict[str, object], units: list[Unit]) -> dict[str, Fused]:
     """For each unit, by its output, what it takes in. `mask_of`: the masks of units' outputs."""
     plans: dict[str, Fused] = {}
     claimed: set[int] = set()

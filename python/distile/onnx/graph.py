@@ -17,13 +17,26 @@ def attributes(node: onnx.NodeProto) -> dict:
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
+def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs that a node of control flow runs."""
+    return [body for attribute in node.attribute
+            for body in ([attribute.g] if attribute.HasField("g") else attribute.graphs)]  # fmt: skip
+
+
+def nodes_in(body: onnx.GraphProto):
+    """The nodes of a graph, those in the bodies of control flow included."""
+    for node in body.node:
+        yield node
+        for inner in bodies_of(node):
+            yield from nodes_in(inner)
+
+
 def reads(node: onnx.NodeProto):
     """The tensors that a node reads, those in the bodies of control flow included."""
     yield from node.input
-    for attribute in node.attribute:
-        for body in [attribute.g, *attribute.graphs]:
-            for inner in body.node:
-                yield from reads(inner)
+    for body in bodies_of(node):
+        for inner in nodes_in(body):
+            yield from inner.input
 
 
 # Operators whose shapes ONNX does not infer, most of them of ONNX Runtime, and those that give the same shape and type
@@ -90,6 +103,10 @@ def bound(graph: Graph, inputs: dict[str, list[int]]) -> dict[str, list]:
     }
 
 
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
 class Graph:
     """A copy of a model, with inferred shapes. Nodes stay in their order, and are known by their outputs."""
 
@@ -102,7 +119,7 @@ class Graph:
         self.nodes = list(self.proto.node)
         self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._arrays: dict[str, np.ndarray] = {}
-        self._new: list[onnx.TensorProto] = []
+        self._new: dict[str, onnx.TensorProto] = {}
         self.inputs = {value.name for value in self.proto.input}
         self.outputs = {value.name for value in self.proto.output}
         self.shapes: dict[str, list] = {}
@@ -117,6 +134,7 @@ class Graph:
             self.types[tensor.name], self.shapes[tensor.name] = tensor.data_type, list(tensor.dims)
         self.position = {id(node): place for place, node in enumerate(self.nodes)}
         self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self._names = {*self.types, *self.initializers, *self.producer, *(node.name for node in self.nodes)}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
             for name in reads(node):
@@ -161,11 +179,21 @@ class Graph:
         shapes = (channels, 1, 1), (1, channels, 1, 1)
         return value.reshape(-1) if value is not None and value.shape in shapes else None
 
+    def fresh(self, name: str) -> str:
+        """A name that no tensor and no node has, nor gets after this: this one, or with a number behind it."""
+        found, count = name, 1
+        while found in self._names:
+            found, count = f"{name}_{count}", count + 1
+        self._names.add(found)
+        return found
+
     def add_constant(self, name: str, value: np.ndarray) -> str:
-        """A new initializer; one of that name and value serves again."""
-        if name not in self._arrays:
-            self._arrays[name] = np.ascontiguousarray(value)
-            self._new.append(numpy_helper.from_array(self._arrays[name], name))
+        """A new initializer, with this name or one like it; one of that name and value serves again."""
+        if name in self._new and _equal(self._arrays[name], value):
+            return name
+        name = self.fresh(name)
+        self._arrays[name] = np.ascontiguousarray(value)
+        self._new[name] = numpy_helper.from_array(self._arrays[name], name)
         return name
 
     def add_shape(self, name: str, kind: int, shape: list) -> None:
@@ -186,9 +214,10 @@ class Graph:
             if not node.output or any(name in needed for name in node.output):
                 kept.append(node)
                 needed.update(reads(node))
+        self._name_apart(kept)
         del self.proto.node[:]
         self.proto.node.extend(reversed(kept))
-        tensors = [tensor for tensor in [*self.initializers.values(), *self._new] if tensor.name in needed]
+        tensors = [tensor for tensor in [*self.initializers.values(), *self._new.values()] if tensor.name in needed]
         del self.proto.initializer[:]
         self.proto.initializer.extend(tensors)
         made = {name for node in kept for name in node.output}
@@ -196,3 +225,38 @@ class Graph:
         del self.proto.value_info[:]
         self.proto.value_info.extend(values)
         return self.model
+
+    def _name_apart(self, nodes: list[onnx.NodeProto]) -> None:
+        """Renames new nodes that are named as another node."""
+        taken = {node.name for node in nodes if id(node) in self.position}
+        for node in reversed(nodes):
+            if id(node) in self.position or not node.name:
+                continue
+            name, count = node.name, 1
+            while node.name in taken:
+                node.name, count = f"{name}_{count}", count + 1
+            taken.add(node.name)
+
+
+class Nodes:
+    """New nodes of a graph, each with one output and a name of its own."""
+
+    def __init__(self, graph: Graph, emit):
+        self._graph, self._emit = graph, emit
+        self._constants: dict[tuple, str] = {}
+
+    def add(self, op: str, *inputs: str, domain: str = "", **values) -> str:
+        """Adds a node, and returns its output. `axes` are an attribute or an input, as the opset has them."""
+        if "axes" in values and self._graph.opset >= 13:
+            inputs = *inputs, self.constant(np.array(values.pop("axes"), np.int64))
+        name = self._graph.fresh(f"distile/{op}")
+        self._emit(helper.make_node(op, inputs, [name], name, domain=domain, **values))
+        return name
+
+    def constant(self, value: np.ndarray) -> str:
+        """An initializer; equal ones are one."""
+        value = np.asarray(value)
+        key = value.dtype, value.shape, value.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self._graph.add_constant("distile/constant", value)
+        return self._constants[key]

@@ -502,13 +502,13 @@ def _quantized_dynamically(call: Call) -> list[np.ndarray]:
 
 ELEMENTWISE = {
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BiasGelu", "CastLike", "Clip",
-    "DequantizeLinear", "Div", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
+    "Div", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
     "Mod", "Mul", "Or", "PRelu", "Pow", "QLinearAdd", "QLinearMul", "Sub", "Sum", "Where", "Xor",
 }  # fmt: skip
 # Those whose results stand where their first input stands: functions of one element, and norms.
 SAME = {
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitwiseNot", "Cast", "Ceil", "Celu", "Cos",
-    "Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNorm", "GroupNormalization", "HardSigmoid",
+    "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNorm", "GroupNormalization", "HardSigmoid",
     "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu",
     "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "QLinearLeakyRelu",
     "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "QuickGelu", "RMSNormalization", "Reciprocal", "Relu", "Round",

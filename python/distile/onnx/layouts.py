@@ -7,7 +7,7 @@ import onnx
 from onnx import helper
 
 from .graph import Graph, attributes
-from .unit import TYPES
+from .unit import TYPES, Heads
 from .upsampling import nearest_scales
 
 # Operators that treat all elements alike.
@@ -25,6 +25,7 @@ class Layouts:
     def __init__(self, graph: Graph, emit):
         self.graph, self.emit = graph, emit
         self._nhwc: dict[str, str] = {}
+        self._joined: dict[tuple, str] = {}
 
     def read(self, name: str) -> str:
         """A tensor's NHWC form."""
@@ -35,7 +36,7 @@ class Layouts:
     def write(self, name: str) -> str:
         """Where a tensor's NHWC form goes."""
         if name not in self._nhwc:
-            self._nhwc[name] = f"{name}/nhwc"
+            self._nhwc[name] = self.graph.fresh(f"{name}/nhwc")
             batch, channels, *size = self.graph.shapes[name]
             self.graph.add_shape(self._nhwc[name], self.graph.types[name], [batch, *size, channels])
         return self._nhwc[name]
@@ -43,6 +44,19 @@ class Layouts:
     def written(self, name: str) -> None:
         """After the NHWC form exists: its NCHW form, which is dropped if nothing reads it."""
         self.emit(helper.make_node("Transpose", [self._nhwc[name]], [name], perm=[0, 3, 1, 2]))
+
+    def joined(self, heads: Heads) -> str:
+        """Tokens [N, T, C] of a tensor with a dimension for the heads."""
+        key = heads.name, *heads.perm
+        if key not in self._joined:
+            tokens, turned = (self.graph.fresh(f"{heads.name}/{form}") for form in ("tokens", "heads"))
+            batch, rows, count, head_dim = (self.graph.shapes[heads.name][place] for place in heads.perm)
+            self.emit(helper.make_node("Transpose", [heads.name], [turned], perm=heads.perm))
+            extents = self.graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
+            self.emit(helper.make_node("Reshape", [turned, extents], [tokens]))
+            self.graph.add_shape(tokens, self.graph.types[heads.name], [batch, rows, count * head_dim])
+            self._joined[key] = tokens
+        return self._joined[key]
 
     def keep(self, node: onnx.NodeProto) -> bool:
         """Emits a node on NHWC forms, if its images have them and it does the same there."""

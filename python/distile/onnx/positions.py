@@ -9,9 +9,10 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from .. import rules
 from ..grids import Grid
 from ..positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions
-from .graph import Graph, attributes, bound, reads
+from .graph import Graph, attributes, bodies_of, bound, reads
 from .labels import CARRIERS, Call, Unknown, broadcast, over
 from .unit import Heads, Unit
 
@@ -79,6 +80,11 @@ _CHOSEN = {"batch": BATCH, "rows": ROWS, "columns": COLUMNS, "tokens": ROWS, "ch
 _OTHER = 24  # An extent of another input.
 
 
+def tokens_of(count: int) -> Mapping:
+    """The mask of so many tokens that are no part of the image."""
+    return Mapping((Grid(),), ((1, count),), (1, count), (0, 0))
+
+
 def image_inputs(graph: Graph, named: list[str] | None) -> list[Place]:
     """The inputs that are images [N, C, H, W]: those named, or those of numbers and of rank 4; without any, tokens
     [N, T, C], or [T, C]."""
@@ -110,7 +116,7 @@ class Example:
     the model runs."""
 
     def __init__(self, graph: Graph, images: list[str] | None = None):
-        self.graph = graph
+        self.graph, self.fixed, self.open_extents = graph, True, []
         self.positions: ExamplePositions | None = None
         self.labels: dict[str, np.ndarray] = {}
         self._known: dict[str, np.ndarray] = {}
@@ -152,6 +158,24 @@ class Example:
     def of_mask(self, name: str) -> Mapping:
         """How a mask that the graph computes lies over the image. Raises NoPositions."""
         return self._mapping(self._found(name), None)
+
+    def said(self, grid: rules.Grid, unit: Unit) -> Mapping:
+        """The same as a rule says it. Raises NoPositions."""
+        shape = self.shape(unit.output)
+        size, cells = (shape[2:] if unit.images else shape[1:-1]) if shape else [], (grid.rows, grid.columns)
+        tokens = None if len(size) == 2 else (grid.before, grid.after)
+        if size != (list(cells) if tokens is None else [sum(tokens) + cells[0] * cells[1]]):
+            raise NoPositions(f"a rule says that its grid is {grid}, and its output is {shape}")
+        image = self.positions.image if self.positions else cells
+        if not self.fixed:
+            raise NoPositions(f"a rule says that its grid is {grid}, and the size of the image is not fixed")
+        if grid.stride is not None:
+            return Mapping((Grid.of(grid.stride),), (cells,), image, tokens)
+        if any(max(pair) % min(pair) for pair in zip(image, cells)):
+            raise NoPositions(f"a rule says that its grid is {grid}, which does not divide the image, {list(image)}: say its "
+                              "stride too")  # fmt: skip
+        axes = (axis.resized(*pair) for axis, *pair in zip(Grid(), image, cells))
+        return Mapping((Grid(*axes),), (cells,), image, tokens)
 
     def _found(self, name: str) -> np.ndarray:
         if self.positions is None:
@@ -235,8 +259,8 @@ class Example:
         if carrier:
             try:
                 results = carrier(self._call(node))
-            except Unknown:
-                pass
+            except (Unknown, ValueError, IndexError):  # The last two, where shapes do not fit, as they do at other sizes.
+                results = []
         kind = self._kind(node)
         for place, name in enumerate(node.output):
             if name and place < len(results) and results[place] is not None:
@@ -289,7 +313,7 @@ class Example:
             values = attributes(node)
             found = [shape[values.get("start", 0) : values.get("end")] if node.op_type == "Shape" else np.prod(shape)]
             return self._keep(node, [np.asarray(one, np.int64) for one in found], constant=False)
-        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(map(_has_body, node.attribute)):
+        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or bodies_of(node):
             return False
         values = {name: self._value(name) for name in node.input if name}
         sizes = [np.prod(self._shapes.get(name) or [0]) for name in node.output]
@@ -311,10 +335,6 @@ class Example:
 
 
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-
-
-def _has_body(attribute: onnx.AttributeProto) -> bool:
-    return attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def _computed(node: onnx.NodeProto, values: dict[str, np.ndarray], opsets) -> list | None:
