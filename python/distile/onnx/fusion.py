@@ -68,8 +68,8 @@ def _residual(graph: Graph, tensor: str, claimed: set[int]) -> tuple[onnx.NodePr
     if adder is None or adder.op_type != "Add" or id(adder) in claimed:
         return None
     other = adder.input[1] if adder.input[0] == tensor else adder.input[0]
-    shape = graph.shapes.get(other)
-    if graph.constant(other) is not None or shape is None or None in shape or shape != graph.shapes.get(tensor):
+    shape = graph.size(other)
+    if graph.constant(other) is not None or shape is None or None in shape or shape != graph.size(tensor):
         return None
     return adder, other
 

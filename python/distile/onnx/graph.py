@@ -132,6 +132,7 @@ class Graph:
                 self.shapes[value.name] = shape
         for tensor in self.initializers.values():
             self.types[tensor.name], self.shapes[tensor.name] = tensor.data_type, list(tensor.dims)
+        self.sizes: dict[str, list[int]] = {}  # The shapes of an example.
         self.position = {id(node): place for place, node in enumerate(self.nodes)}
         self.producer = {name: node for node in self.nodes for name in node.output if name}
         self._names = {*self.types, *self.initializers, *self.producer, *(node.name for node in self.nodes)}
@@ -168,6 +169,11 @@ class Graph:
                 return None
         return self._arrays[name]
 
+    def size(self, name: str) -> list | None:
+        """A tensor's shape in an example, or else as far as it is known: it is equal where shapes are, also those whose
+        extents the model leaves open."""
+        return self.sizes.get(name) or self.shapes.get(name)
+
     def scalar(self, name: str) -> float | None:
         """The value of a constant with one element."""
         value = self.constant(name) if name else None
@@ -192,7 +198,7 @@ class Graph:
         if name in self._new and _equal(self._arrays[name], value):
             return name
         name = self.fresh(name)
-        self._arrays[name] = np.ascontiguousarray(value)
+        self._arrays[name] = np.asarray(value, order="C")
         self._new[name] = numpy_helper.from_array(self._arrays[name], name)
         return name
 

@@ -106,7 +106,7 @@ class Layouts:
         large = [name for name in images if concat or self.graph.shapes[name][2:] != [1, 1]]
         if not large or any(name not in self._nhwc for name in large):
             return None
-        if not concat and len({tuple(self.graph.shapes[name]) for name in large}) > 1:
+        if not concat and len({tuple(self.graph.size(name)) for name in large}) > 1:
             return None
         forms = {}
         for name in node.input:

@@ -138,6 +138,7 @@ class Example:
             self._begin(places)
             for node in graph.nodes:
                 self._carry(node)
+            graph.sizes = {name: list(labels.shape) for name, labels in self.labels.items()}
 
     def shape(self, name: str) -> list[int] | None:
         """A tensor's shape in the example; None if it is not known."""
@@ -316,7 +317,7 @@ class Example:
         if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or bodies_of(node):
             return False
         values = {name: self._value(name) for name in node.input if name}
-        sizes = [np.prod(self._shapes.get(name) or [0]) for name in node.output]
+        sizes = [np.prod([extent or 1 for extent in self._shapes.get(name) or []]) for name in node.output]
         if any(value is None for value in values.values()) or max(sizes) > SMALL:
             return False
         results = _computed(node, values, self.graph.model.opset_import)

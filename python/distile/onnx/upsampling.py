@@ -45,6 +45,10 @@ def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
     policy = values.get("keep_aspect_ratio_policy", "stretch")
     if values.get("mode", "nearest") != "nearest" or how not in REPEATING or policy != "stretch" or "axes" in values:
         return None
+    given = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    if given is not None and given.size:
+        whole = len(given) == 4 and list(given[:2]) == [1, 1] and all(scale % 1 == 0 and scale >= 1 for scale in given)
+        return [int(scale) for scale in given[2:]] if whole else None
     before, after = graph.shapes.get(node.input[0]) or [], graph.shapes.get(node.output[0]) or []
     if len(before) != 4 or len(after) != 4 or before[:2] != after[:2]:
         return None
@@ -52,9 +56,4 @@ def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
     if not all(isinstance(extent, int) and extent > 0 for extent in extents):
         return None
     scales = [after[axis] // before[axis] for axis in (2, 3)]
-    if any(after[axis] != before[axis] * scales[axis - 2] for axis in (2, 3)):
-        return None
-    given = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    if given is not None and given.size and list(given) != [1, 1, *scales]:
-        return None
-    return scales
+    return scales if all(after[axis] == before[axis] * scales[axis - 2] for axis in (2, 3)) else None
