@@ -25,6 +25,7 @@ constexpr ElementType bfloat16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
 constexpr ElementType uint8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 constexpr ElementType int8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ElementType int32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+constexpr ElementType int64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr ElementType boolean = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
 
 using bindings::check;

@@ -37,7 +37,7 @@ public:
         }
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.mask = mask_of(lease, call.input(input_mask), layout, output.view().batch);
         args.combination = combination;
         args.activation = activation_;
         args.inactive = output.inactive();
@@ -69,7 +69,7 @@ public:
         distile_tensor place = output.view();
         distile_combine_args args{};
         args.output = &place;
-        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.mask = mask_of(lease, call.input(input_mask), layout, output.view().batch);
         args.inactive = output.inactive();
         for (const distile_tensor &part : parts) {
             place.channels = part.channels;
