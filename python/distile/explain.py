@@ -20,7 +20,7 @@ from torch import nn
 from . import masks, polykernels
 from . import nn as masked
 from .building import build
-from .conversion import Left, convert
+from .conversion import Left, convert, trace
 from .nn_base import Masked
 from .report import Row, median_us, table
 from .rules import read_rules
@@ -209,7 +209,7 @@ def main(arguments=None) -> int:
         required=True,
         metavar="[MASK=]VALUE",
         help="a .npy file of masks, [H, W] or [N, H, W], of the images' size or a fraction of it, or of tokens, [T] or "
-        "[N, T]; or a density, for a disc or random tokens of that density; for all masks, or for one by its name",
+        "[N, T], with floating point active above .5; or a density, for a disc or random tokens of that density; for all masks, or for one by its name",
     )
     parser.add_argument(
         "--rules",
@@ -240,9 +240,11 @@ def main(arguments=None) -> int:
     try:
         if not _masked_layers(model):
             dense = copy.deepcopy(model)
-            model = convert(model, _conversion_rules(options.rules or ["*=mask"]), report=report)
+            model = convert(model, _conversion_rules(options.rules or ["*=mask"]), report=report, example=example)
         elif options.rules:
             raise ValueError(f"{options.model} has masked layers already, and --rules is for a model without")
+        else:
+            trace(model, example)
         mask = _masks(model, options.masks, example[0])
     except ValueError as error:
         parser.error(str(error))
@@ -276,7 +278,7 @@ def _placed(value, device: str):
     return value.to(device, memory_format=torch.channels_last if value.dim() == 4 else torch.preserve_format)
 
 
-def _masks(model: nn.Module, texts: list[str], example: torch.Tensor) -> dict[str, torch.Tensor]:
+def _masks(model: nn.Module, texts: list[str], example: torch.Tensor) -> dict[str, masks.SharedMask]:
     """The masks that a model's layers take, by their names."""
     values = {name: value for name, _, value in (text.rpartition("=") for text in texts)}
     names = dict.fromkeys(layer.mask_name for _, layer in _masked_layers(model))
@@ -289,14 +291,28 @@ def _masks(model: nn.Module, texts: list[str], example: torch.Tensor) -> dict[st
     return {name: _read_masks(values.get(name, values.get("")), example) for name in names}
 
 
-def _read_masks(text: str, example: torch.Tensor) -> torch.Tensor:
+def _read_masks(text: str, example: torch.Tensor) -> masks.SharedMask:
+    """Masks from a file or of a density, for the image of an example."""
+    found = _masks_of(text, example)
+    size = example.shape[2:] if example.dim() == 4 else example.shape[1:2]
+    if any(whole % part for whole, part in zip(size, found.shape[1:])):
+        raise ValueError(f"the masks in {text} are for {list(found.shape[1:])}, which does not divide {list(size)}")
+    if example.dim() != 4:
+        return masks.SharedMask(found)
+    return masks.SharedMask(found, stride=tuple(whole // part for whole, part in zip(size, found.shape[1:])))
+
+
+def _masks_of(text: str, example: torch.Tensor) -> torch.Tensor:
     batch, images = example.shape[0], example.dim() == 4
     try:
         density = float(text)
     except ValueError:
         import numpy
 
-        found = torch.from_numpy(numpy.load(text) != 0)
+        values = numpy.load(text)
+        if numpy.isnan(values).any():
+            raise ValueError(f"{text} holds values that are no numbers") from None
+        found = torch.from_numpy(values > 0.5 if numpy.issubdtype(values.dtype, numpy.floating) else values != 0)
         found = found[None] if found.dim() == (2 if images else 1) else found
         if found.dim() != (3 if images else 2):
             wanted = "[H, W] or [N, H, W]" if images else "[T] or [N, T]"

@@ -56,7 +56,7 @@ class Nowhere:
         return self.reason
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Traced:
     """What an example showed of a layer's calls: how the mask of each follows from the image's, and the extents of
     outputs that stand for no pixels."""
@@ -64,6 +64,9 @@ class Traced:
     calls: tuple[Mapping | Size, ...]
 
     def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
+        return shared.keep((self, batch, size), lambda: self._of(shared, batch, size))
+
+    def _of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
         if size in self.calls:
             return None
         fitting = [call for call in self.calls if isinstance(call, Mapping) and _fits(call, shared, batch, size)]

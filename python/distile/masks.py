@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -43,9 +44,15 @@ class SharedMask:
     def _now(self) -> int:
         return 0 if torch.compiler.is_compiling() or self.mask.is_inference() else self.mask._version
 
+    def to(self, device) -> SharedMask:
+        """The same on a device."""
+        strides, offsets = self.grid.stride, self.grid.offset
+        return SharedMask(self.mask.to(device), stride=strides, offset=offsets, windows=self.windows)
+
     def fixed(self) -> fixed:
         """A context in which the mask does not change."""
-        return fixed(self.mask, *(made for made in self._made.values() if made is not self.mask))
+        made = {id(one): one for one in (self.mask, *self._made.values()) if one is not None}
+        return fixed(*made.values())
 
     @property
     def image(self) -> tuple[int, int]:
@@ -53,15 +60,14 @@ class SharedMask:
         extents = (1, self.mask.shape[1]) if self.mask.dim() == 2 else tuple(self.mask.shape[1:])
         return tuple(extent * axis.step + axis.offset for extent, axis in zip(extents, self.grid))
 
-    def keep(self, key, make) -> torch.Tensor:
-        """What `make()` gives; again as long as the mask is not written."""
+    def keep(self, key, make) -> torch.Tensor | None:
+        """What `make()` gives; that again as long as the mask is not written."""
         version = self._now()
         if version != self._version:
             self._version, self._made = version, {}
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make()
-        return found
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def at(self, height: int, width: int) -> torch.Tensor:
         """The mask at a resolution that divides its own, or is a multiple of it."""
@@ -120,28 +126,47 @@ def _covered(mask: torch.Tensor, ranges) -> torch.Tensor:
     return marks
 
 
+class _Compiled(threading.local):
+    """Contexts entered in code that torch.compile traces, which cannot set context variables."""
+
+    def __init__(self):
+        self.entered: tuple = ()
+
+
 class _Contexts:
     """Contexts that are entered and not left, in this thread and task. Each leaves by itself, in any order."""
 
     def __init__(self, name: str):
         self._entered: contextvars.ContextVar[tuple] = contextvars.ContextVar(name, default=())
+        self._compiled = _Compiled()
 
     def enter(self, owner, value) -> None:
-        self._entered.set((*self._entered.get(), (owner, value)))
+        if torch.compiler.is_compiling():
+            self._compiled.entered = (*self._compiled.entered, (owner, value))
+        else:
+            self._entered.set((*self._entered.get(), (owner, value)))
 
     def leave(self, owner):
         """Takes out the last that this owner entered, and returns its value."""
-        entered = self._entered.get()
-        for place in reversed(range(len(entered))):
-            if entered[place][0] is owner:
-                self._entered.set(entered[:place] + entered[place + 1 :])
-                return entered[place][1]
-        return None  # It was entered in another thread or task.
+        if torch.compiler.is_compiling():
+            self._compiled.entered, value = _without(self._compiled.entered, owner)
+        else:
+            entered, value = _without(self._entered.get(), owner)
+            self._entered.set(entered)
+        return value
 
     def value(self):
         """What the innermost one holds; None outside of all."""
-        entered = self._entered.get()
+        entered = self._compiled.entered or self._entered.get()
         return entered[-1][1] if entered else None
+
+
+def _without(entered: tuple, owner) -> tuple[tuple, object]:
+    """Contexts without the last that an owner entered, and its value; None if it was in another thread or task."""
+    for place in range(len(entered) - 1, -1, -1):
+        if entered[place][0] is owner:
+            return entered[:place] + entered[place + 1 :], entered[place][1]
+    return entered, None
 
 
 _shared, _fixed, _resolved = (_Contexts(f"distile.{name}") for name in ("mask", "fixed", "resolved"))

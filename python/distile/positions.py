@@ -146,15 +146,14 @@ class Positions:
     def reduced(self, labels: np.ndarray, axis: int) -> np.ndarray:
         """The labels of results, each from all elements along an axis: of their cell if it is one, or of a block of
         cells, as a product by weights over patches has them."""
-        low, high = labels.min(axis), labels.max(axis)
-        if (low == high).all():
-            return low
+        high = labels.max(axis)
         cells = labels >= 0
         low = np.where(cells, labels, np.iinfo(np.int64).max).min(axis)
-        none = ~cells.any(axis)
-        low = np.where(none, labels.min(axis), low)
-        if (np.where(none, low, high) == low).all():
-            return low
+        none = high < 0
+        same = (low == high) | none
+        result = np.where(none, labels.min(axis), np.where(same, low, ALL))
+        if (same & ~none).any() or same.all():
+            return result
         return self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
 
     def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray:

@@ -86,7 +86,7 @@ def test_rules_and_json(tmp_path, capsys):
     assert rows["blocks.0.attn"]["work"] == pytest.approx(projected * 2 / 17 + pairs * 2**2)
     assert rows["blocks.0.attn"]["kind"] == "attention 3x8"
     assert written["dense"] == [
-        "blocks.1.fc1: Linear: by rule", "blocks.1.fc2: Linear: by rule", "head: linear 24-5: it ran without a mask"
+        "blocks.1.fc1: Linear: by rule", "blocks.1.fc2: Linear: by rule", "head: Linear: its output has no positions"
     ]  # fmt: skip
     assert written["whole"]["dense_us"] > 0 and written["whole"]["masked_us"] > 0
     assert "by rule" in capsys.readouterr().out

@@ -509,3 +509,40 @@ def test_labels_merge():
     assert (merged(np.full((), -1), np.full((), -3)) == -3).all()
     assert positions.grid_of(cells) == Grid() and positions.grid_of(np.roll(cells, 1, 1)) == -3
     assert isinstance(Replaced("", "", "", "").mapping, type(None))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("net", [lambda: models.ResNet(), lambda: nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.MaxPool2d(3, 2))])
+def test_compiled_models_take_masks_at_their_strides(net):
+    x = torch.randn(2, 3, 40, 33)
+    model = distile.convert(net().eval(), example=x)
+
+    def run(x, mask):
+        with distile.mask(mask):
+            return model(x)
+
+    inside, outside = (torch.compile(call, fullgraph=True, backend="aot_eager") for call in (run, model))
+    for density in (0.1, 0.4):
+        mask = torch.rand(2, 40, 33) < density
+        expected = run(x, mask)
+        torch.testing.assert_close(inside(x, mask), expected)
+        with distile.mask(mask):
+            torch.testing.assert_close(outside(x), expected)
+    torch.testing.assert_close(outside(x), model(x))
+
+
+def test_attention_by_products_with_a_class_token():
+    """Its row of scores is of all pixels; the others keep their places."""
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.first, self.out = nn.Conv2d(3, 8, 8, 8), nn.Parameter(torch.randn(1, 1, 8)), nn.Linear(8, 8)
+
+        def forward(self, x):
+            x = self.embed(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.first.expand(len(x), -1, -1), x], 1)
+            return self.out((x @ x.transpose(1, 2)).softmax(-1) @ x)
+
+    _, rows = converted(Attention(), torch.randn(2, 3, 32, 32))
+    assert str(rows["out"].mapping) == "stride 8x8, offset 0x0, grid 4x4, tokens 1+16+0"
