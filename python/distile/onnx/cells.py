@@ -6,10 +6,12 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ..grids import Axis, Grid, Step
 from .graph import Graph, Nodes
+
+HALF = Fraction(1, 2)
 
 
 def place_of(grid: Grid, extents: tuple[int, int], fixed: bool) -> tuple:
@@ -40,12 +42,13 @@ class Cells:
 
     def _of(self, mask: str, grid: Grid, extents, wanted: Grid, size) -> str:
         steps = [axis.extents[len(have.extents) :] for have, axis in zip(grid, wanted)]
-        factors = [_factor(*axes) for axes in zip(wanted, grid)]
-        if not self._reference and all(factors) and (
-            all(-(-of // factor) == cells for of, factor, cells in zip(extents, factors, size)) if self._fixed
-            else all(_rounds_up(*pair) for pair in zip(steps, factors))
-        ):  # fmt: skip
-            return self._nodes.add("MaskPool", mask, domain="distile", factor=factors)
+        ratios = [_ratio(*axes) for axes in zip(wanted, grid)]
+        if not self._reference and all(step.denominator == 1 for step, _ in ratios):
+            factors, offsets = [int(step) for step, _ in ratios], [math.ceil(first - HALF) for _, first in ratios]
+            if not any(first for _, first in ratios) and self._rounds_up(extents, steps, factors, size):
+                return self._nodes.add("MaskPool", mask, domain="distile", factor=factors)
+            wanted_size = self._nodes.constant(np.array(size, np.int64)) if self._fixed else self._size(mask, steps)
+            return self._nodes.add("MaskCells", mask, wanted_size, domain="distile", factor=factors, offset=offsets)
         if self._fixed:
             spans = [axis.spans(cells, have, of) for axis, cells, have, of in zip(wanted, size, grid, extents)]
             rows, columns = (_covered(of, pairs) for of, pairs in zip(extents, spans))
@@ -58,39 +61,54 @@ class Cells:
         sums = self._nodes.add("MatMul", self._nodes.add("MatMul", rows, real), columns)
         return self._nodes.add("Greater", sums, self._nodes.constant(np.float32(0)))
 
+    def _rounds_up(self, extents, steps, factors, size) -> bool:
+        """Whether there is a cell for each such number of a mask's pixels that is begun, as there is in pooling."""
+        if self._fixed:
+            return all(-(-of // factor) == cells for of, factor, cells in zip(extents, factors, size))
+        return all(map(_is_ceil, steps, factors))
+
+    def _size(self, mask: str, steps) -> str:
+        """The numbers of cells that steps make of a mask's rows and columns, when the model runs."""
+        extents = [self._nodes.add("Unsqueeze", self._extent(mask, place, steps[place]), axes=[0]) for place in (0, 1)]
+        return self._nodes.add("Concat", *extents, axis=0)
+
     def _computed(self, mask: str, place: int, steps: tuple[Step, ...], axis: Axis, own: Axis) -> str:
         """Which pixels each cell is over in an image of any size, 1 or 0: the numbers of both are known when the model
         runs."""
         add, one = self._nodes.add, self._nodes.constant(np.ones(1, np.int64))
         pixels, cells = self._extent(mask, place, ()), self._extent(mask, place, steps)
-        step = Fraction(axis.step * own.unit, axis.unit * own.step)
-        offset = (Fraction(axis.offset, axis.unit) - Fraction(own.offset, own.unit)) * own.unit / own.step
+        step, offset = _ratio(axis, own)
+        inner = self._count(add("Sub", cells, self._nodes.constant(np.array(1, np.int64))))
         if step < 1:  # A cell is in the pixel that its middle is in.
-            low = self._line(1, cells, step, offset + step / 2)
-            high = self._line(0, add("Sub", cells, self._nodes.constant(np.array(1, np.int64))), step, offset + step / 2)
+            low, high = (self._line(inner, step, offset + step / 2 + first) for first in (step, 0))
         else:  # Or it is over those whose middle is in it.
-            low = self._line(1, cells, step, offset - Fraction(1, 2), up=True)
+            low = self._line(inner, step, offset - HALF + step, up=True)
             high = add("Sub", low, one)
         last = add("Sub", add("Unsqueeze", pixels, axes=[0]), one)
         low = add("Concat", self._nodes.constant(np.zeros(1, np.int64)), low, axis=0)
         return self._inside(pixels, low, add("Concat", high, last, axis=0), last)
 
-    def _line(self, first: int, end: str, step: Fraction, offset: Fraction, up: bool = False) -> str:
-        """The numbers offset + i * step for i from the first to before the end, rounded down or up."""
+    def _count(self, end: str) -> str:
+        """The numbers from 0 to before the end."""
+        value = helper.make_tensor("value", TensorProto.BOOL, [1], [True])
+        ones = self._nodes.add("ConstantOfShape", self._nodes.add("Unsqueeze", end, axes=[0]), value=value)
+        return self._nodes.add("Squeeze", self._nodes.add("NonZero", ones), axes=[0])
+
+    def _line(self, places: str, step: Fraction, offset: Fraction, up: bool = False) -> str:
+        """The numbers offset + i * step for the places i, rounded down or up."""
         add, number = self._nodes.add, lambda value: self._nodes.constant(np.array(value, np.int64))
         unit = math.lcm(step.denominator, offset.denominator)
-        places = add("Mul", add("Range", number(first), end, number(1)), number(int(step * unit)))
-        places = add("Add", places, number(int(offset * unit) + (unit - 1 if up else 0)))
-        return add("Div", places, number(unit))
+        scaled = add("Add", add("Mul", places, number(int(step * unit))), number(int(offset * unit) + (unit - 1) * up))
+        return add("Div", scaled, number(unit))
 
     def _inside(self, pixels: str, low: str, high: str, last: str) -> str:
         """1 for the pixels from the low ones to the high ones, inside of the mask, and 0 for others: [cells, pixels]."""
-        add, number = self._nodes.add, lambda value: self._nodes.constant(np.array(value, np.int64))
+        add = self._nodes.add
         real = lambda tensor: add("Cast", tensor, to=TensorProto.FLOAT)
         least, most = self._nodes.constant(np.zeros(1, np.float32)), real(last)
         low, high = (add("Min", add("Max", real(edge), least), most) for edge in (low, high))
         low, high = add("Unsqueeze", low, axes=[1]), add("Unsqueeze", add("Max", low, high), axes=[1])
-        every = real(add("Range", number(0), pixels, number(1)))
+        every = real(self._count(pixels))
         return real(add("Not", add("Or", add("Less", every, low), add("Greater", every, high))))
 
     def _extent(self, mask: str, place: int, steps: tuple[Step, ...]) -> str:
@@ -124,13 +142,13 @@ def _covered(of: int, spans: list[tuple[int, int]]) -> np.ndarray:
     return ((np.arange(of) >= low) & (np.arange(of) <= high)).astype(np.float32)
 
 
-def _factor(axis: Axis, own: Axis) -> int:
-    """How many pixels of a mask a cell is, if cells begin at its first pixel; 0 if that is no whole number."""
-    factor, rest = divmod(axis.step * own.unit, axis.unit * own.step)
-    return 0 if rest or axis.offset * own.unit != own.offset * axis.unit else factor
+def _ratio(axis: Axis, own: Axis) -> tuple[Fraction, Fraction]:
+    """How many pixels of a mask there are from one cell to the next, and before the first one."""
+    offset = Fraction(axis.offset, axis.unit) - Fraction(own.offset, own.unit)
+    return Fraction(axis.step * own.unit, axis.unit * own.step), offset * own.unit / own.step
 
 
-def _rounds_up(steps: tuple[Step, ...], factor: int) -> bool:
+def _is_ceil(steps: tuple[Step, ...], factor: int) -> bool:
     """Whether steps make one cell of each such number of pixels that is begun."""
     after = Axis(extents=steps).extent
     return all(step.multiply == 1 for step in steps) and all(

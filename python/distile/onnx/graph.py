@@ -83,16 +83,19 @@ def _shape(value: onnx.ValueInfoProto) -> list | None:
     ]
 
 
-def bound(graph: Graph, inputs: dict[str, list[int]]) -> dict[str, list]:
-    """The shapes of all tensors where inputs have these."""
+def bound(graph: Graph, inputs: dict[str, list[int]], names: dict[str, int]) -> dict[str, list]:
+    """The shapes of all tensors where inputs have these, and extents with names these values."""
     model = without_weights(graph.model)
-    del model.graph.value_info[:]
     for value in model.graph.input:
         if inputs.get(value.name):
             kind = value.type.tensor_type.elem_type
             value.CopyFrom(helper.make_tensor_value_info(value.name, kind, inputs[value.name]))
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
+    for value in [*model.graph.value_info, *model.graph.output]:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in names:
+                dim.dim_value = names[dim.dim_param]
+            elif not dim.HasField("dim_value"):
+                dim.Clear()
     proto = _with_shapes(model).graph
     shapes = {value.name: _shape(value) for value in [*proto.input, *proto.value_info, *proto.output]}
     shapes.update((tensor.name, list(tensor.dims)) for tensor in proto.initializer)

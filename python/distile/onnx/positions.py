@@ -69,14 +69,15 @@ class ExamplePositions(Positions):
 
 @dataclasses.dataclass
 class Place:
-    """An input with the roles of its axes: "batch", "rows", "columns", "tokens", "channels"."""
+    """An input with the roles of its axes: "batch", "rows", "columns", "tokens", "heads", "channels"."""
 
     name: str
     axes: tuple[str, ...]
 
 
 _AXES = {4: ("batch", "channels", "rows", "columns"), 3: ("batch", "tokens", "channels"), 2: ("tokens", "channels")}
-_CHOSEN = {"batch": BATCH, "rows": ROWS, "columns": COLUMNS, "tokens": ROWS, "channels": 8}
+_CHOSEN = {"batch": BATCH, "rows": ROWS, "columns": COLUMNS, "tokens": ROWS, "channels": 8, "heads": 2}
+_OF_A_CELL = {"channels", "heads"}
 _OTHER = 24  # An extent of another input.
 
 
@@ -100,13 +101,24 @@ def image_inputs(graph: Graph, named: list[str] | None) -> list[Place]:
     return []
 
 
+# Operators that take channels as the last axis of their first input.
+_CHANNELS_LAST = {"LayerNormalization", "MatMul", "RMSNormalization"}
+
+
 def _axes(graph: Graph, name: str, rank: int) -> tuple[str, ...]:
-    """Images that are only read to be transposed to [N, C, H, W] are [N, H, W, C]."""
-    readers = graph.readers(name)
-    channels_last = rank == 4 and readers and all(
-        node.op_type == "Transpose" and attributes(node).get("perm") == [0, 3, 1, 2] for node in readers
-    )
-    return ("batch", "rows", "columns", "channels") if channels_last else _AXES[rank]
+    """The roles of axes: of rank 4 they follow from what reads the input."""
+    readers = graph.readers(name) if rank == 4 else []
+    if readers and all(node.op_type == "Attention" for node in readers):
+        return "batch", "heads", "tokens", "channels"
+    if readers and all(_takes_channels_last(node, name) for node in readers):
+        return "batch", "rows", "columns", "channels"
+    return _AXES[rank]
+
+
+def _takes_channels_last(node: onnx.NodeProto, name: str) -> bool:
+    if node.op_type == "Transpose":
+        return attributes(node).get("perm") == [0, 3, 1, 2]
+    return node.op_type in _CHANNELS_LAST and node.input[0] == name
 
 
 class Example:
@@ -123,7 +135,7 @@ class Example:
         self._constant: set[str] = set()
         self._kinds: dict[str, int] = {}  # Of tensors whose shapes are not known.
         places = image_inputs(graph, images)
-        self._shapes = bound(graph, self._chosen(places))
+        self._shapes = bound(graph, *self._chosen(places))
         self.image = max(places, key=lambda place: np.prod(self._size(place)), default=None)
         if self.image is None:
             self.problem = "the model has no input that is an image [N, C, H, W] or tokens [N, T, C]"
@@ -189,6 +201,10 @@ class Example:
         rows = labels if channels is None else over(self.positions, labels, channels)
         if rows.ndim == 1 and self.positions.batch == 1:
             rows = rows[None]
+        if rows.ndim == 3 and len(rows) == self.positions.batch:  # Also a part of a grid, or with padding around it.
+            if isinstance(self.positions.grid_of(rows), Grid):
+                settled = lambda grid: Grid(*(axis.windowed(1) for axis in grid))
+                rows = self.positions.windowed(rows, settled, rows.shape[1:])
         found = self.positions.mapping(rows)
         if not self.fixed:
             if found.index is not None:
@@ -199,8 +215,8 @@ class Example:
 
     # How the example begins.
 
-    def _chosen(self, places: list[Place]) -> dict[str, list[int]]:
-        """Shapes of the inputs. Extents with one name have one value."""
+    def _chosen(self, places: list[Place]) -> tuple[dict[str, list[int]], dict[str, int]]:
+        """Shapes of the inputs, and the values of extents with names."""
         names: dict[str, int] = {}
         axes = {place.name: place.axes for place in places}
         others = [value.name for value in self.graph.proto.input if value.name not in axes]
@@ -216,7 +232,7 @@ class Example:
                 else:
                     shape.append(names.setdefault(extent, _CHOSEN.get(role, _OTHER)))
             shapes[name] = shape
-        return shapes
+        return shapes, names
 
     def _size(self, place: Place) -> tuple[int, int, int]:
         """The batch, the rows and the columns of an image."""
@@ -239,7 +255,7 @@ class Example:
                 cells = self.positions.whole()
                 cells = cells[:, 0] if "tokens" in place.axes else cells
                 cells = cells[0] if "batch" not in place.axes else cells
-                cells = np.expand_dims(cells, place.axes.index("channels"))
+                cells = np.expand_dims(cells, [axis for axis, role in enumerate(place.axes) if role in _OF_A_CELL])
                 self.labels[place.name] = broadcast(cells, self._shapes[place.name])
 
     def _set(self, name: str, kind: int) -> None:
