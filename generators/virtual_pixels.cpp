@@ -14,23 +14,23 @@ void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
         tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
     }
     if (residual) {
-        residual_input = generator.add_input<Buffer<>>("residual_input", dtype, 4);
+        residual_input = generator.add_input<Buffer<>>("residual_input", dtype, groups_apart > 0 ? 5 : 4);
     }
-    output = generator.add_output<Buffer<>>("output", dtype, 4);
+    output = generator.add_output<Buffer<>>("output", dtype, groups_apart > 0 ? 5 : 4);
 }
 
-void VirtualPixels::define_output(const std::function<Func(const Stage &)> &sums) {
+void VirtualPixels::define_output(const Sums &sums, const SumAt &sum_at) {
     if (virtual_tile == 0 && (tile_h % scale_h != 0 || tile_w % scale_w != 0)) {
         throw CompileError("tiles of " + std::to_string(tile_h) + " x " + std::to_string(tile_w) +
                            " output pixels: each extent must be a multiple of the operator's stride or scale, " +
                            std::to_string(scale_h) + " x " + std::to_string(scale_w) + ".\n");
     }
-    (*output)(co, x, y, n) = undef(dtype);
+    (*output)(at_channel<Var>(x, y, n)) = undef(dtype);
     if (on_gpu()) {
-        add_stage({"listed", 0, num_tiles, false}, sums);
+        add_stage({"listed", 0, num_tiles, false}, sums, sum_at);
     } else {
-        add_stage({"interior", 0, num_interior, true}, sums);
-        add_stage({"border", num_interior, num_tiles, false}, sums);
+        add_stage({"interior", 0, num_interior, true}, sums, sum_at);
+        add_stage({"border", num_interior, num_tiles, false}, sums, sum_at);
     }
 }
 
@@ -40,9 +40,16 @@ void VirtualPixels::constrain_buffers(int in_channels, int out_channels) {
     for (int i = 1; i < 4; i++) {
         output->dim(i).set_min(0);
     }
-    output->dim(0).set_bounds(0, out_channels).set_stride(1);
+    const int group_channels = groups_apart > 0 ? out_channels / groups_apart : out_channels;
+    output->dim(0).set_bounds(0, group_channels).set_stride(1);
+    if (groups_apart > 0) {
+        output->dim(4).set_bounds(0, groups_apart).set_stride(group_channels);
+    }
     if (residual) {
-        residual_input->dim(0).set_bounds(0, out_channels).set_stride(1);
+        residual_input->dim(0).set_bounds(0, group_channels).set_stride(1);
+        if (groups_apart > 0) {
+            residual_input->dim(4).set_bounds(0, groups_apart).set_stride(group_channels);
+        }
         for (int i = 1; i < 4; i++) {
             residual_input->dim(i).set_bounds(0, output->dim(i).extent());
         }
@@ -78,10 +85,15 @@ void VirtualPixels::estimate_output(int channels, int width, int height) {
     if (on_gpu()) {
         tile_count->set_estimates({{0, 1}});
     }
-    if (residual) {
-        residual_input->set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
+    Region estimates = {{0, channels}, {0, width}, {0, height}, {0, 1}};
+    if (groups_apart > 0) {
+        estimates[0] = {0, channels / groups_apart};
+        estimates.emplace_back(0, groups_apart);
     }
-    output->set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
+    if (residual) {
+        residual_input->set_estimates(estimates);
+    }
+    output->set_estimates(estimates);
 }
 
 /** The length of the list, on a GPU. Only the device may read it, but the host computes bounds, and the bounds of a
@@ -185,7 +197,7 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
     return conversion.to_float32(in_place ? bits : select(inside, bits, cast(bits.type(), 0)), input_type());
 }
 
-void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const Stage &)> &sums) {
+void VirtualPixels::add_stage(const Stage &stage, const Sums &sums, const SumAt &sum_at) {
     Func accumulator = sums(stage);
     const Expr begin = stage.first * pixels_per_tile(), extent = (stage.last - stage.first) * pixels_per_tile();
     const std::string pixels = stage.name + "_pixels";
@@ -193,11 +205,18 @@ void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const
     const Expr phase_index = has_phases() ? Expr(domain.y) : Expr(0);
     Pixel pixel = output_pixel(pixel_at(domain.x, stage.last), phase_index);
     domain.where(is_stored(pixel, domain.x));
-    Expr result = has_phases() ? accumulator(co, domain.x, domain.y) : accumulator(co, domain.x);
-    if (residual) {
-        result += conversion.to_float32((*residual_input)(co, pixel.x, pixel.y, pixel.n));
+    std::vector<Expr> place = {co, domain.x};
+    if (has_phases()) {
+        place.push_back(domain.y);
+    } else if (groups_apart > 0) {
+        place.push_back(group);
     }
-    (*output)(co, pixel.x, pixel.y, pixel.n) = conversion.from_float32(apply_epilogue(epilogue, result), dtype);
+    const std::vector<Expr> at = at_channel<Expr>(pixel.x, pixel.y, pixel.n);
+    Expr result = sum_at(accumulator, place);
+    if (residual) {
+        result += conversion.to_float32((*residual_input)(at));
+    }
+    (*output)(at) = conversion.from_float32(apply_epilogue(epilogue, result), dtype);
 }
 
 }  // namespace distile

@@ -74,9 +74,19 @@ protected:
 
     /** For configure(): adds the arguments after the generator's own inputs. */
     void add_last_arguments(Halide::Internal::GeneratorBase &generator);
-    /** For generate(): defines the output's update stages. `sums` makes the accumulator of a stage, a Func of (co, p),
-     * or of (co, p, phase) with phases. Throws Halide::CompileError if tiles are not whole virtual pixels. */
-    void define_output(const std::function<Halide::Func(const Stage &)> &sums);
+    /** Makes the accumulator of a stage, a Func of (co, p), of (co, p, phase) with phases, or of (co, p, group) with
+     * groups apart. */
+    using Sums = std::function<Halide::Func(const Stage &)>;
+    /** The sum of an output channel, whose place are an accumulator's arguments. */
+    using SumAt = std::function<Halide::Expr(const Halide::Func &, const std::vector<Halide::Expr> &)>;
+
+    /** For generate(): defines the output's update stages. Throws Halide::CompileError if tiles are not whole virtual
+     * pixels. */
+    void define_output(
+        const Sums &sums,
+        const SumAt &sum_at = [](const Halide::Func &accumulator, const std::vector<Halide::Expr> &place) {
+            return Halide::Expr(accumulator(place));
+        });
     /** For generate(): constrains the buffers' extents and strides. */
     void constrain_buffers(int in_channels, int out_channels);
     /** For schedule(): sets estimates, which any autoscheduler needs. */
@@ -124,9 +134,12 @@ protected:
                             const Halide::Expr &image, bool in_place);
 
     StorageConversion conversion; /**< For the target. */
-    Halide::Var co{"co"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
+    Halide::Var co{"co"}, group{"group"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
     int scale_h = 1, scale_w = 1;     /**< Set before defining the output. */
     bool reads_channels_once = false; /**< Set before adding the last arguments. */
+    /** If not 0, set before adding the last arguments: the groups of output channels, which the output and the residual
+     * have in a last dimension of their own. */
+    int groups_apart = 0;
 
 private:
     Halide::GeneratorInput<Halide::Buffer<>> *residual_input = nullptr;
@@ -137,7 +150,17 @@ private:
 
     Halide::Expr listed_tiles(const Halide::Expr &index);
     Halide::Expr is_stored(const Pixel &pixel, const Halide::Expr &index);
-    void add_stage(const Stage &stage, const std::function<Halide::Func(const Stage &)> &sums);
+    void add_stage(const Stage &stage, const Sums &sums, const SumAt &sum_at);
+
+    /** The coordinates of the channel `co` of a pixel in the output and the residual. */
+    template<typename Coordinate> std::vector<Coordinate> at_channel(const Coordinate &column, const Coordinate &row,
+                                                                     const Coordinate &image) const {
+        std::vector<Coordinate> at = {co, column, row, image};
+        if (groups_apart > 0) {
+            at.push_back(group);
+        }
+        return at;
+    }
 
     /** Promises that every pixel starts at a multiple of 16 bytes, if its channels fill one. */
     template<typename ImageBuffer> void align_pixels(ImageBuffer &image, int channels) {

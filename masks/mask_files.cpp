@@ -18,7 +18,8 @@ namespace {
 }
 
 /** A NumPy file of bytes: a header, which is a Python dictionary, followed by the elements. Written for untrusted
- * files, which general readers trust too much. Throws a std::invalid_argument that says what is wrong. */
+ * files, which general readers trust too much. Throws a std::invalid_argument that says what is wrong, and a
+ * std::domain_error with the type of elements that are no bytes. */
 class NpyFile {
 public:
     explicit NpyFile(std::string file) : file_(std::move(file)) {
@@ -37,7 +38,7 @@ public:
         header_ = file_.substr(begin, length);
         header_.erase(std::remove(header_.begin(), header_.end(), ' '), header_.end());
         if (!has("'descr':", "'|b1'") && !has("'descr':", "'|u1'")) {
-            throw std::invalid_argument("the elements have another type");
+            throw std::domain_error(type());
         }
         columns_first_ = has("'fortran_order':", "True");
         read_shape();
@@ -67,6 +68,17 @@ public:
     }
 
 private:
+    /** The type of the elements as NumPy writes it, for instance "<f4"; "another" if it is no such word. */
+    std::string type() const {
+        const std::string key = "'descr':'";
+        const size_t found = header_.find(key), begin = found + key.size();
+        const size_t end = found == std::string::npos ? found : header_.find('\'', begin);
+        const std::string word = end == std::string::npos ? "" : header_.substr(begin, end - begin);
+        const bool is_word = !word.empty() && word.size() <= 8 &&
+                             std::all_of(word.begin(), word.end(), [](char c) { return c > ' ' && c <= '~'; });
+        return is_word ? word : "another";
+    }
+
     /** True if a key's value in the header starts with `text`. */
     bool has(const char *key, const std::string &text) const {
         const size_t found = header_.find(key);
@@ -134,6 +146,10 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
         const NpyFile file(std::string(std::istreambuf_iterator<char>(stream), {}));
         shape = file.shape();
         elements = file.elements();
+    } catch (const std::domain_error &type) {
+        refuse(path, std::string("are of the type ") + type.what() +
+                         ", not bool or uint8: save which pixels are active, as numpy.save(\"masks.npy\", masks > 0.5) "
+                         "does");
     } catch (const std::invalid_argument &error) {
         refuse(path, std::string("are not a NumPy array of type bool or uint8 (") + error.what() +
                          "); save them with numpy.save");

@@ -14,6 +14,8 @@ void *copy_bytes(void *to, const void *from, size_t count) {
 #define memcpy copy_bytes
 #define STB_IMAGE_IMPLEMENTATION
 #define STBI_ONLY_PNG
+// Reasons for people; others quote bytes of the file.
+#define STBI_FAILURE_USERMSG
 // No mask is larger. The limit stops small files from requesting huge allocations.
 #define STBI_MAX_DIMENSIONS 65535
 #include <stb/stb_image.h>

@@ -13,6 +13,53 @@ constexpr std::pair<ElementType, distile_dtype> types[] = {{float32, DISTILE_FLO
                                                            {uint8, DISTILE_UINT8},
                                                            {int8, DISTILE_INT8}};
 
+/** The attributes of distile's operators, and those of the operators of ONNX that they stand for. */
+constexpr const char *attribute_names[] = {"activation",
+                                           "alpha",
+                                           "approximate",
+                                           "auto_pad",
+                                           "axes",
+                                           "axis",
+                                           "beta",
+                                           "bias",
+                                           "ceil_mode",
+                                           "count_include_pad",
+                                           "dilations",
+                                           "epsilon",
+                                           "factor",
+                                           "group",
+                                           "head_dim",
+                                           "is_causal",
+                                           "kernel_shape",
+                                           "kind",
+                                           "kv_num_heads",
+                                           "layout",
+                                           "mode",
+                                           "momentum",
+                                           "num_groups",
+                                           "num_heads",
+                                           "other_activation",
+                                           "output_padding",
+                                           "output_shape",
+                                           "p",
+                                           "pads",
+                                           "q_num_heads",
+                                           "radius",
+                                           "scale",
+                                           "scales",
+                                           "size",
+                                           "softcap",
+                                           "spatial",
+                                           "storage_order",
+                                           "strides",
+                                           "threshold",
+                                           "training_mode",
+                                           "transA",
+                                           "transB",
+                                           "unidirectional",
+                                           "weight_bits",
+                                           "width"};
+
 bool succeeded(const OrtApi *api, OrtStatus *status) {
     if (status) {
         api->ReleaseStatus(status);
@@ -98,17 +145,23 @@ std::string NodeView::name() const {
 
 int64_t NodeView::integer(const char *name, int64_t otherwise) const {
     int64_t value = 0;
-    return succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &value)) ? value : otherwise;
+    const bool found = succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &value));
+    note(name, found, "an integer");
+    return found ? value : otherwise;
 }
 
 float NodeView::number(const char *name, float otherwise) const {
     float value = 0;
-    return succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &value)) ? value : otherwise;
+    const bool found = succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &value));
+    note(name, found, "a float");
+    return found ? value : otherwise;
 }
 
 std::string NodeView::text(const char *name, const char *otherwise) const {
     size_t size = 0;
-    if (!succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) || size == 0) {
+    const bool found = succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) && size > 0;
+    note(name, found, "a string");
+    if (!found) {
         return otherwise;
     }
     std::string value(size, '\0');
@@ -119,16 +172,45 @@ std::string NodeView::text(const char *name, const char *otherwise) const {
 
 Shape NodeView::integers(const char *name, Shape otherwise) const {
     size_t size = 0;
-    if (!succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) || size == 0) {
+    const bool found = succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
+    note(name, found, "a list of integers");
+    if (!found) {
         return otherwise;
     }
     Shape values(size);
     check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
     if (size != otherwise.size()) {
-        fail(std::string("the attribute ") + name + " has " + std::to_string(size) + " numbers instead of " +
-             std::to_string(otherwise.size()));
+        fail("the attribute " + std::string(name) + " of node '" + this->name() + "' has " + std::to_string(size) +
+             " numbers instead of " + std::to_string(otherwise.size()));
     }
     return values;
+}
+
+bool NodeView::has_attribute(const char *name) const {
+    int64_t integer = 0;
+    float number = 0;
+    size_t size = 0;
+    return succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &integer)) ||
+           succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &number)) ||
+           (succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) && size > 0) ||
+           (succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0) ||
+           (succeeded(api_, api_->KernelInfoGetAttributeArray_float(info_, name, nullptr, &size)) && size > 0);
+}
+
+void NodeView::note(const char *name, bool found, const char *type) const {
+    read_.insert(name);
+    if (!found && has_attribute(name)) {
+        fail("the attribute " + std::string(name) + " of node '" + this->name() + "' is not " + type);
+    }
+}
+
+void NodeView::check_attributes() const {
+    for (const char *const other : attribute_names) {
+        if (read_.count(other) == 0 && has_attribute(other)) {
+            fail("node '" + name() + "' has the attribute " + other +
+                 ", which its operator does not have: docs/onnx.md lists those that it has");
+        }
+    }
 }
 
 bool NodeView::has_input(size_t input) const {

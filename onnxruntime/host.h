@@ -9,6 +9,7 @@
 #include <distile/distile.h>
 #include <onnxruntime_c_api.h>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,12 +71,16 @@ public:
         return info_;
     }
     std::string name() const;
-    // Attributes, or the given value without one.
+    // Attributes, or the given value without one. They fail for one of another type.
     int64_t integer(const char *name, int64_t otherwise) const;
     float number(const char *name, float otherwise) const;
     std::string text(const char *name, const char *otherwise) const;
     /** So many integers. */
     Shape integers(const char *name, Shape otherwise) const;
+    bool has_attribute(const char *name) const;
+    /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has
+     * no list of them, so these are the names that operators of distile and ONNX give to others. */
+    void check_attributes() const;
     bool has_input(size_t input) const;
     /** An input that is an initializer. Valid as long as the session. */
     std::optional<Tensor> constant(size_t input) const;
@@ -83,8 +88,12 @@ public:
     void warn(const std::string &message) const;
 
 private:
+    /** Takes note of an attribute. Fails if it has another type than one that was not found. */
+    void note(const char *name, bool found, const char *type) const;
+
     const OrtApi *api_;
     const OrtKernelInfo *info_;
+    mutable std::set<std::string> read_;
 };
 
 /** A call of a kernel. */

@@ -53,6 +53,7 @@ OrtStatus *create(const OrtCustomOp *custom, const OrtApi *api, const OrtKernelI
         const Setup setup{NodeView(api, info), own.device, dtype_of(own.activations), dtype_of(own.output),
                           Sessions::shared(own.threads)};
         auto made = std::make_unique<Made>(Made{api, own.operator_type->make(setup)});
+        setup.node.check_attributes();
         *kernel = made.release();
     });
 }

@@ -1,4 +1,5 @@
 #include "emit.h"
+#include "cpu_space.h"
 #include "dot_product.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
@@ -53,6 +54,13 @@ void emit_operator(std::ostream &c, const Operator &op) {
 }
 
 /** The call of a variant's code from Halide. */
+/** The groups that generated code has in a dimension of their own (GroupForm::Padded); 1 if it has none. */
+int groups_apart(const Plan &plan, const PlanVariant &variant) {
+    OperatorFacts facts = facts_of(plan.op);
+    facts.channel_block = plan.channel_block(variant);
+    return get_backend(plan.backend).pads_groups && pads_groups(facts) ? facts.groups : 1;
+}
+
 void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
     c << "int " << function << "_argv(void **arguments);\n"
       << "static int run_" << function << "(const distile_kernel_call *call) {\n";
@@ -67,6 +75,8 @@ void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &v
         c << "    static const distile_token_lists lists = {" << variant.theta.at("block_rows") << ", "
           << variant.theta.at("block_keys") << "};\n"
           << "    return distile_call_token_lists(" << function << "_argv, &lists, call);\n}\n\n";
+    } else if (const int groups = groups_apart(plan, variant); groups > 1) {
+        c << "    return distile_call_halide_groups(" << function << "_argv, " << groups << ", call);\n}\n\n";
     } else {
         c << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
     }

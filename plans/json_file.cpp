@@ -1,4 +1,5 @@
 #include "json_file.h"
+#include "known_names.h"
 #include "strict_json.h"
 #include <algorithm>
 #include <cstdio>
@@ -50,6 +51,17 @@ json parse_json(const std::string &text, const std::string &where) {
         throw FileError(where + " " + fault);
     }
     return json;
+}
+
+void check_members(const json &object, const std::vector<std::string> &known, const std::string &where) {
+    if (!object.is_object()) {
+        return;
+    }
+    for (const auto &[name, value] : object.items()) {
+        if (std::find(known.begin(), known.end(), name) == known.end()) {
+            throw FileError(where + ": " + unknown_member(name, known));
+        }
+    }
 }
 
 std::string quote(const std::string &text) {

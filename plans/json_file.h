@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace distile {
 
@@ -20,6 +21,9 @@ public:
 nlohmann::json read_json(const std::string &path);
 /** Parses a text in the same way. Messages call it `where`. */
 nlohmann::json parse_json(const std::string &text, const std::string &where);
+/** Throws FileError if an object has a member that is not among the known ones, which is named with the nearest of
+ * them; anything but an object passes. Messages call it `where`. */
+void check_members(const nlohmann::json &object, const std::vector<std::string> &known, const std::string &where);
 /** Formats JSON for people: what fits into a line stands in one. */
 std::string format_json(const nlohmann::json &json);
 /** Writes a file through a temporary one beside it, so that a kill leaves the old or the new one whole. */

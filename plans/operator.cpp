@@ -1,4 +1,5 @@
 #include "operator.h"
+#include "known_names.h"
 #include "operator_kind.h"
 #include "operator_schema.h"
 #include <algorithm>
@@ -63,12 +64,12 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
     if (!typical.is_object()) {
         refuse(where, "\"typical\" is not an object");
     }
-    for (const auto &[name, value] : typical.items()) {
-        if (name != "batch" && !(tokens && name == "key_tokens") &&
-            std::find(extents.begin(), extents.end(), name) == extents.end()) {
-            refuse(where, "\"typical\": " + op.generator + " has no extent " + quote(name));
-        }
+    std::vector<std::string> known = {"batch"};
+    known.insert(known.end(), extents.begin(), extents.end());
+    if (tokens) {
+        known.emplace_back("key_tokens");
     }
+    check_members(typical, known, where + ", \"typical\" of " + op.generator);
     op.typical_batch = typical_extent(typical, "batch", op.typical_batch, where);
     if (!one_row) {
         op.typical_height = typical_extent(typical, extents.front(), op.typical_height, where);
@@ -104,6 +105,19 @@ bool has_flag(const Operator &op, const std::string &key) {
     return std::find(flags.begin(), flags.end(), key) != flags.end();
 }
 
+/** The names of what operator files may have in "params". */
+std::vector<std::string> params_of(const OperatorSchema &schema) {
+    std::vector<std::string> names = {"dtype", "output_dtype"};
+    if (schema.operands_with_keys == nullptr) {
+        names.insert(names.end(), {"epilogue", "residual"});
+    }
+    names.insert(names.end(), schema.flags.begin(), schema.flags.end());
+    for (const IntegerParam &param : schema.params) {
+        names.emplace_back(param.name);
+    }
+    return names;
+}
+
 /** The value of a parameter as generators take it, if it is one of the kind's. */
 std::string parse_param(const Operator &op, const std::string &key, const json &value, const std::string &where) {
     const std::string what = "the parameter \"" + key + "\" is " + value.dump();
@@ -136,7 +150,8 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         const auto known =
             std::find_if(params.begin(), params.end(), [&](const IntegerParam &param) { return key == param.name; });
         if (known == params.end()) {
-            refuse(where, op.generator + " has no parameter " + quote(key));
+            refuse(where,
+                   op.generator + " has no parameter " + quote(key) + "; " + suggestion(key, params_of(op.schema())));
         }
         if (!value.is_number_integer() || value < known->least || value > known->most) {
             refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
@@ -281,6 +296,7 @@ Operator parse_operator(const json &json, const std::string &where) {
     if (version != 1) {
         refuse(where, "the version \"distile_operator\" is " + version.dump() + "; this program reads version 1");
     }
+    check_members(json, {"distile_operator", "name", "generator", "params", "typical"}, where);
     Operator op;
     const auto &name = member(json, "name", where), &generator = member(json, "generator", where);
     if (!name.is_string() || !is_name(name) || std::isdigit(static_cast<unsigned char>(name.get<std::string>()[0]))) {

@@ -131,6 +131,7 @@ void check_code(const Plan &plan, const PlanVariant &variant, const std::string 
 }
 
 PlanVariant parse_variant(const json &json, const Plan &plan, const std::string &where) {
+    check_members(json, {"name", "dense", "layout", "code"}, where);
     PlanVariant variant;
     variant.name = name_member(json, where);
     if (json.contains("dense")) {
@@ -167,6 +168,7 @@ PlanTime parse_time(const json &json, const Plan &plan, const std::string &where
         }
         return json.at(name).get<double>();
     };
+    check_members(json, {"variant", "threads", "tiles", "us"}, where);
     PlanTime time;
     time.variant = text_member(json, "variant", where);
     if (std::none_of(plan.variants.begin(), plan.variants.end(),
@@ -195,8 +197,19 @@ json to_json(const std::vector<PlanTime> &times) {
     return rows;
 }
 
+/** What the profile of a plan and a time table have in common. */
+json measured_times(const Plan &plan) {
+    json result = {
+        {"plan_hash", plan_hash_text(plan)}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
+    if (!plan.doubt.empty()) {
+        result["doubt"] = plan.doubt;
+    }
+    return result;
+}
+
 /** The times of a plan whose other members were read. */
 void parse_profile(Plan &plan, const json &profile, const std::string &where) {
+    check_members(profile, {"plan_hash", "device", "doubt", "times"}, where);
     const std::string hash = text_member(profile, "plan_hash", where);
     if (hash != plan_hash_text(plan)) {
         refuse(where, "the times were measured with the code of another plan (its \"plan_hash\" is " + quote(hash) +
@@ -204,6 +217,7 @@ void parse_profile(Plan &plan, const json &profile, const std::string &where) {
                           "\"): measure again with distile profile --into-plan");
     }
     plan.profiled_device = text_member(profile, "device", where);
+    plan.doubt = profile.contains("doubt") ? text_member(profile, "doubt", where) : "";
     const auto &times = member(profile, "times", json::value_t::array, where);
     for (size_t i = 0; i < times.size(); i++) {
         plan.times.push_back(parse_time(times[i], plan, where + ", time " + std::to_string(i)));
@@ -272,6 +286,7 @@ void change_type(Plan &plan, const Operator &op) {
     }
     plan.layout = plan.variants.front().layout;
     plan.profiled_device.clear();
+    plan.doubt.clear();
     plan.times.clear();
 }
 
@@ -295,6 +310,9 @@ Plan read_plan(const std::string &path, Times times) {
         refuse(where, "it has version " + json.at("distile_plan").dump() + "; this program reads version " +
                           std::to_string(plan_version) + ". Make the plan again with this version of distile");
     }
+    check_members(json,
+                  {"distile_plan", "name", "operator", "backend", "layout", "target", "math", "variants", "profile"},
+                  where);
     Plan plan;
     plan.name = name_member(json, where);
     plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
@@ -343,8 +361,7 @@ json to_json(const Plan &plan) {
         result["math"] = "tf32";
     }
     if (!plan.times.empty()) {
-        result["profile"] = {
-            {"plan_hash", plan_hash_text(plan)}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
+        result["profile"] = measured_times(plan);
     }
     return result;
 }
@@ -377,11 +394,9 @@ std::string plan_hash_text(const Plan &plan) {
 }
 
 json time_table_of(const Plan &plan) {
-    return {{"distile_times", time_table_version},
-            {"kernel", plan.name},
-            {"plan_hash", plan_hash_text(plan)},
-            {"device", plan.profiled_device},
-            {"times", to_json(plan.times)}};
+    json result = measured_times(plan);
+    result.update({{"distile_times", time_table_version}, {"kernel", plan.name}});
+    return result;
 }
 
 }  // namespace distile

@@ -58,6 +58,7 @@ struct Plan {
     Math math = Math::Float32;
     std::vector<PlanVariant> variants;
     std::string profiled_device; /**< Where `times` were measured; "" if they were not. */
+    std::string doubt;           /**< Why `times` are doubtful, as a sentence without its end; "" if they are not. */
     std::vector<PlanTime> times;
 
     /** The variant of a name, or of an index in decimal; null if there is none. */

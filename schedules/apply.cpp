@@ -2,6 +2,7 @@
 #include "cpu.h"
 #include "cpu_depthwise.h"
 #include "cpu_passes.h"
+#include "cpu_space.h"
 #include "cpu_tokens.h"
 #include "cuda_direct.h"
 #include "cuda_schedule.h"
@@ -14,6 +15,16 @@ namespace {
 
 std::string extents(int height, int width) {
     return std::to_string(height) + " x " + std::to_string(width);
+}
+
+/** The constraints of a CPU's spaces take the groups as GroupBlocks has them. */
+void check_groups(const MaskedOperator &op) {
+    if (!op.depthwise && op.groups_in_blocks != group_blocks(op).form()) {
+        throw Halide::CompileError("PolyKernel: " + std::to_string(op.groups) + " groups of " +
+                                   std::to_string(op.out_channels / op.groups) +
+                                   " output channels do not lie in the pipeline's blocks of " +
+                                   std::to_string(op.channel_block) + " as GroupBlocks says.\n");
+    }
 }
 
 /** What OpenCL needs besides; `most` as for LoopAroundBarriers. */
@@ -93,7 +104,15 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
     // The pipeline takes ownership of its passes.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     Halide::Pipeline(pipeline).add_custom_lowering_pass(new HoistAddresses);
-    return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, target) : apply_cpu_schedule(op, theta, target);
+    check_groups(op);
+    if (!reads_own_channels(op)) {
+        return apply_cpu_schedule(op, theta, target);
+    }
+    if (!op.depthwise) {
+        // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+        Halide::Pipeline(pipeline).add_custom_lowering_pass(new ShuffleLoads(target.natural_vector_size<float>()));
+    }
+    return apply_cpu_depthwise_schedule(op, theta, target);
 }
 
 void check_gpu_stages(const MaskedOperator &op) {

@@ -33,6 +33,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
 
     Func output = op.output;
     Var co = output.args()[0], co_split, co_block, co_outer("co_outer"), co_inner("co_inner");
+    const bool groups_apart = op.groups_in_blocks == GroupForm::Padded;
     for (MaskedStage &stage : op.stages) {
         const std::string prefix = "stage" + std::to_string(stage.update);
         RVar pixel(stage.pixels.var), task(prefix + "_task"), in_task(prefix + "_in_task");
@@ -44,7 +45,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         // these are fewer than the shares of many threads, the output channels are split further.
         const bool staged = stage.staging.defined();
         const int group = staged ? staged_group : theta.at("group");
-        const int channel_blocks = round_up(op.out_channels, op.channel_block) / channels;
+        const int channel_blocks = groups_apart ? op.groups : num_channel_tiles(op, channels);
         const int most_blocks = channel_blocks / theta.at("channel_splits");
         Expr few = threads <= few_threads, shares = select(few, threads, shares_of_many * threads);
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
@@ -56,15 +57,19 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Expr tasks = (share + (group - 1)) / group;
         Expr task_pixels = (share + tasks - 1) / tasks * pixels;
         source << "// task_pixels is a share of the pixels, cut to at most " << group
-               << " register tiles a task; split_blocks is a part of the blocks of output channels, at most "
-               << most_blocks << "\n";
+               << " register tiles a task; split_blocks is a part of the "
+               << (groups_apart ? "groups" : "blocks of output channels") << ", at most " << most_blocks << "\n";
 
         DISTILE_APPLY(update.allow_race_conditions());
         DISTILE_APPLY(update.split(pixel, task, in_task, task_pixels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(in_task, register_tile, in_tile, pixels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(co, co_block, co_inner, channels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(co_block, co_split, co_outer, split_blocks, TailStrategy::GuardWithIf));
-        if (op.scale_h * op.scale_w == 1) {
+        // What is split for the threads: with groups apart whole groups, with all blocks of one before the next.
+        Var co_whole = groups_apart ? output.args()[4] : co_block;
+        DISTILE_APPLY(update.split(co_whole, co_split, co_outer, split_blocks, TailStrategy::GuardWithIf));
+        if (groups_apart) {
+            DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_block, co_outer, task, co_split));
+        } else if (op.scale_h * op.scale_w == 1) {
             DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
         } else {
             // All tiles in one phase, then all in the next: tiles of a phase share weights and taps.
@@ -99,7 +104,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         if (staged) {
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
-            if (most_blocks == 1) {
+            if (most_blocks == 1 && num_channel_tiles(op, channels) == channel_blocks) {
                 // Read once, so it need not outlive its register tile.
                 DISTILE_APPLY(staging.compute_at(output, register_tile));
             } else {

@@ -46,7 +46,14 @@ std::string apply_cpu_depthwise_schedule(MaskedOperator &op, const Theta &theta,
         RVar kx = stage.kernel_x, ky = stage.kernel_y;
         DISTILE_APPLY(accumulator.compute_at(output, co_outer).bound_extent(c, channels).bound_extent(p, pixels));
         DISTILE_APPLY(accumulator.vectorize(c, lanes).unroll(c).unroll(p));
-        DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ky).vectorize(c, lanes).unroll(c).unroll(p));
+        if (accumulator.dimensions() == 2) {
+            DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ky));
+        } else {
+            Var diagonal = accumulator.args()[2];
+            DISTILE_APPLY(accumulator.unroll(diagonal));
+            DISTILE_APPLY(accumulator.update().reorder(c, p, diagonal, kx, ky).unroll(diagonal));
+        }
+        DISTILE_APPLY(accumulator.update().vectorize(c, lanes).unroll(c).unroll(p));
         if (unroll != UnrollNothing) {
             DISTILE_APPLY(accumulator.update().unroll(kx));
         }

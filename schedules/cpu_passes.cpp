@@ -55,6 +55,14 @@ Expr opaque(const Expr &address) {
     return address ^ (threads >> 31);
 }
 
+Expr without(const std::vector<std::pair<std::string, Expr>> &lets, Expr expr) {
+    // A let's value may name earlier lets.
+    for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
+        expr = substitute(let->first, let->second, expr);
+    }
+    return expr;
+}
+
 Expr sum_of(const std::vector<Expr> &terms) {
     Expr sum = make_zero(Int(32));
     for (const Expr &term : terms) {
@@ -111,11 +119,7 @@ Stmt HoistAddresses::visit(const IfThenElse *op) {
 
 /** An index in terms of what is known before the loop, and of the loop's variable. */
 Expr HoistAddresses::without_lets(Expr index) const {
-    // A let's value may name earlier lets.
-    for (auto let = loop->lets.rbegin(); let != loop->lets.rend(); ++let) {
-        index = substitute(let->first, let->second, index);
-    }
-    return index;
+    return without(loop->lets, std::move(index));
 }
 
 Expr HoistAddresses::visit(const Load *op) {
@@ -144,6 +148,57 @@ Expr HoistAddresses::visit(const Load *op) {
     }
     const Expr index = Variable::make(Int(32), known->first) + sum_of(others);
     return Load::make(op->type, op->name, index, op->image, op->param, op->predicate, op->alignment);
+}
+
+template<typename Result, typename LetOrLetStmt> Result ShuffleLoads::visit_let(const LetOrLetStmt *op) {
+    lets_.emplace_back(op->name, op->value);
+    Result result = IRMutator::visit(op);
+    lets_.pop_back();
+    return result;
+}
+
+Expr ShuffleLoads::visit(const Let *op) {
+    return visit_let<Expr>(op);
+}
+
+Stmt ShuffleLoads::visit(const LetStmt *op) {
+    return visit_let<Stmt>(op);
+}
+
+/** The places of an index's lanes; nothing unless all are constants. */
+std::vector<int> ShuffleLoads::constant_lanes(const Expr &index) const {
+    const Expr whole = without(lets_, index);
+    std::vector<int> lanes;
+    for (int lane = 0; lane < index.type().lanes(); lane++) {
+        const std::optional<int64_t> place = as_const_int(simplify(extract_lane(whole, lane)));
+        if (!place) {
+            return {};
+        }
+        lanes.push_back(static_cast<int>(*place));
+    }
+    return lanes;
+}
+
+Expr ShuffleLoads::visit(const Load *op) {
+    const bool own_memory = !op->param.defined() && !op->image.defined();
+    if (!own_memory || op->index.type().is_scalar()) {
+        return IRMutator::visit(op);
+    }
+    std::vector<int> places = constant_lanes(op->index);
+    if (places.empty()) {
+        return IRMutator::visit(op);
+    }
+    const auto [least, most] = std::minmax_element(places.begin(), places.end());
+    const int first = *least / lanes_ * lanes_, vectors = (*most - first) / lanes_ + 1;
+    std::vector<Expr> loads;
+    for (int i = 0; i < vectors; i++) {
+        loads.push_back(Load::make(op->type.with_lanes(lanes_), op->name, Ramp::make(first + i * lanes_, 1, lanes_),
+                                   op->image, op->param, const_true(lanes_), ModulusRemainder()));
+    }
+    for (int &place : places) {
+        place -= first;
+    }
+    return Shuffle::make(loads, places);
 }
 
 }  // namespace distile

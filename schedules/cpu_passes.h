@@ -39,6 +39,31 @@ private:
     Loop *loop = nullptr;
 };
 
+/** Loads whole vectors where the lanes of a load stand at constant places of the pipeline's own memory, and shuffles
+ * them.
+ *
+ * Halide 21 does not see that all such places are constants, and loads lane by lane from memory; sums that are loaded
+ * and stored as whole vectors alone stay in registers. */
+class ShuffleLoads : public Halide::Internal::IRMutator {
+public:
+    /** That memory holds vectors of so many lanes. */
+    explicit ShuffleLoads(int lanes) : lanes_(lanes) {
+    }
+
+protected:
+    using Halide::Internal::IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
+    Halide::Expr visit(const Halide::Internal::Let *op) override;
+    Halide::Expr visit(const Halide::Internal::Load *op) override;
+
+private:
+    int lanes_;
+    std::vector<std::pair<std::string, Halide::Expr>> lets_; /**< Around what is visited. */
+
+    template<typename Result, typename LetOrLetStmt> Result visit_let(const LetOrLetStmt *op);
+    std::vector<int> constant_lanes(const Halide::Expr &index) const;
+};
+
 }  // namespace distile
 
 #endif

@@ -33,7 +33,7 @@ const Space &cpu_space() {
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"pixels", "virtual pixels in a register tile", {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
                                                              13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30}},
-            {"channels", "output channels in a register tile", {8, 16, 32, 48, 64}},
+            {"channels", "output channels in a register tile", {8, 16, 24, 32, 40, 48, 64, 112}},
             {"group",
              "register tiles that a task may run over before it takes the next channels",
              {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64}},
@@ -52,10 +52,18 @@ const Space &cpu_space() {
                  return theta.at("channels") % problem.vector_lanes == 0;
              },
              {"channels"}},
-            {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the weights",
+            {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the weights; "
+             "where each group begins with a block, channels that do not reach beyond the group's last block, and "
+             "channel_splits that divide the groups",
              [](const Theta &theta, const Problem &problem) {
+                 const int channels = theta.at("channels"), splits = theta.at("channel_splits");
+                 if (pads_groups(problem)) {
+                     const GroupBlocks blocks = group_blocks(problem);
+                     return round_up(blocks.group_outputs, channels) <= blocks.padded_outputs() &&
+                            problem.groups % splits == 0;
+                 }
                  const int padded = round_up(problem.out_channels, problem.channel_block);
-                 return padded % (int64_t{theta.at("channels")} * theta.at("channel_splits")) == 0;
+                 return padded % (int64_t{channels} * splits) == 0;
              },
              {"channels", "channel_splits"}},
             {"pixels times channels that fit the vector registers",

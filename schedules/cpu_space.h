@@ -4,9 +4,36 @@
 #ifndef DISTILE_SCHEDULES_CPU_SPACE_H
 #define DISTILE_SCHEDULES_CPU_SPACE_H
 
+#include "group_blocks.h"
 #include "space.h"
 
 namespace distile {
+
+/** How a convolution's groups lie in the blocks of its weights. */
+inline GroupBlocks group_blocks(const OperatorFacts &op) {
+    return {op.groups, op.in_channels, op.out_channels / op.groups, op.channel_block};
+}
+
+inline bool pads_groups(const OperatorFacts &op) {
+    return !op.depthwise && group_blocks(op).form() == GroupForm::Padded;
+}
+
+/** The sums that each lane of an output has: those of the diagonals of a group, which the schedules of depthwise
+ * convolutions compute; one of any other operator. */
+inline int num_diagonals(const OperatorFacts &op) {
+    return !op.depthwise && group_blocks(op).form() == GroupForm::Diagonals ? op.in_channels : 1;
+}
+
+/** Whether the schedules of depthwise convolutions are for it: each lane reads the input channel with its own index. */
+inline bool reads_own_channels(const OperatorFacts &op) {
+    return op.depthwise || (op.groups > 1 && group_blocks(op).form() == GroupForm::Diagonals);
+}
+
+/** The register tiles of so many channels that cover the output channels. */
+inline int num_channel_tiles(const OperatorFacts &op, int channels) {
+    return pads_groups(op) ? op.groups * (round_up(op.out_channels / op.groups, channels) / channels)
+                           : round_up(op.out_channels, op.channel_block) / channels;
+}
 
 /** The loop order of the accumulator's reduction, outermost first. */
 enum ReductionOrder {

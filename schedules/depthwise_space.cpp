@@ -1,4 +1,5 @@
 #include "depthwise_space.h"
+#include "cpu_space.h"
 #include <algorithm>
 
 namespace distile {
@@ -33,9 +34,10 @@ const Space &cpu_depthwise_space() {
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {
-            {"channels that are whole vectors",
+            {"channels that are whole vectors and whole groups",
              [](const Theta &theta, const Problem &problem) {
-                 return theta.at("channels") % problem.vector_lanes == 0;
+                 return theta.at("channels") % problem.vector_lanes == 0 &&
+                        theta.at("channels") % num_diagonals(problem) == 0;
              },
              {"channels"}},
             {"channels that divide the operator's, rounded up to whole blocks of the weights",
@@ -43,19 +45,27 @@ const Space &cpu_depthwise_space() {
                  return round_up(problem.out_channels, problem.channel_block) % theta.at("channels") == 0;
              },
              {"channels"}},
-            // A multiply-add takes its input from memory, so registers hold only the sums and the weights of a tap.
-            {"pixels times channels that fit the vector registers",
+            // A multiply-add takes its input from memory, so registers hold only the sums and the weights of a tap; with
+            // diagonals also what serves several sums, the inputs or the weights. The fewest sums that there can be are
+            // always legal.
+            {"pixels times channels, times the channels of a group, that fit the vector registers, or one pixel",
              [](const Theta &theta, const Problem &problem) {
+                 const int pixels = theta.at("pixels"), diagonals = num_diagonals(problem);
                  const int vectors = theta.at("channels") / problem.vector_lanes;
-                 return (theta.at("pixels") + 1) * vectors <= problem.vector_registers;
+                 const int kept = diagonals > 1 ? std::min(pixels, diagonals) : 0;
+                 return (pixels * diagonals + kept + 1) * vectors <= problem.vector_registers ||
+                        (diagonals > 1 && pixels == 1 &&
+                         theta.at("channels") == std::max(problem.vector_lanes, diagonals));
              },
              {"pixels", "channels"}},
             {"an unroll from 0 to 2",
              [](const Theta &theta, const Problem &) { return theta.at("unroll") <= UnrollKernel; },
              {"unroll"}},
-            {"at most 64 unrolled taps, or the code grows beyond the instruction cache",
+            {"at most 64 unrolled taps, times the channels of a group, or the code grows beyond the instruction cache",
              [](const Theta &theta, const Problem &problem) {
-                 return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) <= 64;
+                 return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) *
+                            num_diagonals(problem) <=
+                        64;
              },
              {"unroll"}},
             {"tiles of at most 4096 pixels",

@@ -1,7 +1,8 @@
 /** \file
- * The space of CPU schedules for depthwise convolutions. Independent of Halide, so a search can walk it anywhere.
+ * The space of CPU schedules for depthwise convolutions, and for groups whose weights lie in diagonals (GroupForm).
+ * Independent of Halide, so a search can walk it anywhere.
  *
- * Every output channel reads one input channel, so channels share nothing. A register tile has `pixels` virtual pixels
+ * Every lane of a vector reads the input channel with its own index, so channels share nothing. A register tile has `pixels` virtual pixels
  * x `channels` channels, and all channels of some pixels come before the next pixels. Addresses are then computed once,
  * and pixels are read in memory order; the few weights stay in L1.
  */

@@ -218,6 +218,11 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
     op.bytes_per_element = op.bytes_per_input = output.output_types()[0].bytes();
     op.out_channels = constant_extent(output.output_buffers()[0].extent_constraint(0),
                                       "the channel extent of the output '" + output.name() + "'");
+    const bool groups_apart = output.dimensions() == 5;
+    if (groups_apart) {
+        op.out_channels *= constant_extent(output.output_buffers()[0].extent_constraint(4),
+                                           "the number of groups of the output '" + output.name() + "'");
+    }
 
     const Environment environment = find_transitive_calls(output);
     for (size_t i = 0; i < output.updates().size(); i++) {
@@ -237,8 +242,8 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         }
         Function accumulator = environment.at(*reads.funcs.begin());
         const std::string name = "the accumulator '" + accumulator.name() + "'";
-        if (accumulator.dimensions() != 2 + phase_dimensions || accumulator.updates().size() != 1) {
-            refuse(name + " is not of the form f(channel, pixel), or f(channel, pixel, phase), with one update");
+        if (accumulator.updates().size() != 1) {
+            refuse(name + " has " + std::to_string(accumulator.updates().size()) + " updates, not one");
         }
         refuse_scheduled(accumulator);
         const Definition &sum = accumulator.update(0);
@@ -246,7 +251,12 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         if (taps.size() != 2 && taps.size() != 3) {
             refuse(name + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
         }
-        op.depthwise = taps.size() == 2;
+        const bool diagonals = taps.size() == 2 && accumulator.dimensions() == 3;
+        if (accumulator.dimensions() != 2 + phase_dimensions + (groups_apart || diagonals ? 1 : 0)) {
+            refuse(name + " is not of the form f(channel, pixel), with a phase, a group or a diagonal at the end where "
+                          "there are any");
+        }
+        op.depthwise = taps.size() == 2 && !diagonals;
         const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
         MaskedStage stage;
         stage.update = static_cast<int>(i);
@@ -258,7 +268,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         stage.kernel_x = RVar(columns.var);
         stage.kernel_y = RVar(rows.var);
         op.in_channels = 1;
-        if (!op.depthwise) {
+        if (taps.size() == 3) {
             stage.in_channel = RVar(taps[0].var);
             op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
         }
@@ -301,6 +311,11 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
                 stage.lookup = Func(environment.at(*loads.funcs.begin()));
             }
         }
+        for (const auto &[buffer_name, buffer] : inner.buffers) {
+            if (diagonals && buffer.dimensions() == 5) {
+                op.in_channels = constant_extent(buffer.extent_constraint(1), "the number of diagonals");
+            }
+        }
         for (const auto &[buffer_name, buffer] : loads.buffers) {
             if (buffer.dimensions() == 4) {
                 const std::optional<int64_t> channels = constant(buffer.extent_constraint(0));
@@ -328,6 +343,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         if (!has_weights) {
             refuse(name + " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
         }
+        op.groups_in_blocks = groups_apart ? GroupForm::Padded : diagonals ? GroupForm::Diagonals : GroupForm::Whole;
         op.stages.push_back(stage);
     }
     refuse_scheduled(output);

@@ -90,8 +90,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double all_register_tiles = std::ceil(all_pixels / pixels);
     const bool few = workload.threads <= few_threads;
     const double shares = few ? workload.threads : shares_of_many * workload.threads;
-    const double out_channels = round_up(problem.out_channels, problem.channel_block);
-    const double channel_blocks = std::floor(out_channels / channels);
+    const double out_channels = static_cast<double>(group_blocks(problem).count()) * problem.channel_block;
+    const double channel_blocks = num_channel_tiles(problem, channels);
     const double most_blocks = std::max(std::floor(channel_blocks / least_splits), 1.0);
     const double shares_of_tile = std::ceil(shares / all_register_tiles);
     const double split_blocks =

@@ -1,5 +1,5 @@
 /** \file
- * The terms of the bound for a depthwise convolution on a CPU. A sink gets them as from add_cpu_terms().
+ * The terms of the bound on a CPU for a depthwise convolution, and for groups whose weights lie in diagonals. A sink gets them as from add_cpu_terms().
  *
  * The loop nest, outermost first: tasks of the pixels (parallel), register tiles, groups of channels, the kernel, and
  * in a register tile the pixels and the vectors of channels (schedules/cpu_depthwise.cpp). The input has a zero border,
@@ -9,6 +9,7 @@
 #define DISTILE_BOUND_DEPTHWISE_H
 
 #include "bound_cpu.h"
+#include "cpu_space.h"
 #include "depthwise_space.h"
 #include <algorithm>
 #include <array>
@@ -41,18 +42,21 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);
 
-    // What a task computes. A tap adds one product to every sum of a register tile: it loads an input for each, and
-    // its weights for all pixels.
+    // What a task computes. A tap adds one product to every sum of a register tile: it loads the inputs, which all
+    // diagonals share, and its weights for all pixels.
     const double out_channels = round_up(problem.out_channels, problem.channel_block);
     const double vectors = static_cast<double>(channels) / problem.vector_lanes;
     const double taps = static_cast<double>(problem.kernel_h) * problem.kernel_w;
     const double steps = register_tiles * out_channels / channels * taps;
-    const double operations = steps * pixels * vectors;
-    const double loads = steps * (pixels + 1) * vectors;
+    const double diagonals = num_diagonals(problem);
+    const double operations = steps * pixels * vectors * diagonals;
+    const double loads = steps * (pixels + diagonals) * vectors;
+    // A sum's diagonals are shuffled and added up.
+    const double ends = register_tiles * out_channels / channels * pixels * vectors * 2 * (diagonals - 1);
     const double unrolled = unroll == UnrollNothing ? 1 : unroll == UnrollRow ? problem.kernel_w : taps;
     const double iterations = steps / unrolled;
 
-    sink.time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    sink.time("fma", rounds * (device.alpha_us * (operations + ends) + device.gamma_us));
     // A sum waits for the one before it.
     sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
     // Every tap finds the address of every pixel, as measured in a cycle; the addresses of an unrolled row alone cost
@@ -62,7 +66,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes: the input and the output stream through, and the weights, which every register tile reads, stay.
-    const double weights = taps * out_channels * weight_bytes;
+    const double weights = taps * out_channels * diagonals * weight_bytes;
     const double task_pixels = register_tiles * pixels;
     const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
     const double task_output = task_pixels * problem.out_channels * bytes;
@@ -72,7 +76,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
 
     const MemoryLevel &nearest = device.memory[0];
     sink.time(nearest.name.c_str(),
-              rounds * steps * channels * (pixels * bytes + weight_bytes) / (nearest.gb_per_s * 1e3));
+              rounds * steps * channels * (pixels * bytes + diagonals * weight_bytes) / (nearest.gb_per_s * 1e3));
     const auto own_traffic = [&](double room) {
         const double read = weights <= room ? weights : rounds * register_tiles * weights;
         return read + rounds * (task_input + task_output);
@@ -80,8 +84,9 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
 
-    add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors}, sink);
-    sink.count("unrolled", unrolled * pixels * vectors);
+    add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors * diagonals},
+                    sink);
+    sink.count("unrolled", unrolled * pixels * vectors * diagonals);
     sink.count("task_input_bytes", task_input);
     sink.count("weight_bytes", weights);
     sink.count("tail", all_register_tiles * pixels / all_pixels);

@@ -26,6 +26,10 @@ public:
         throw FileError(where_ + ": " + what);
     }
 
+    void check_known(const std::vector<std::string> &known) const {
+        check_members(object_, known, where_);
+    }
+
     const json &get(const char *name) const {
         if (!object_.contains(name)) {
             refuse(std::string("the member \"") + name + "\" is missing");
@@ -78,6 +82,7 @@ private:
 
 MemoryLevel parse_level(const json &json, const std::string &where, bool is_last) {
     const Members members(json, where);
+    members.check_known({"name", "bytes", "shared", "gb_per_s", "transaction_bytes", "latency_ns"});
     MemoryLevel level;
     level.name = members.text("name");
     level.bytes = members.integer("bytes", is_last ? 0 : 1, int64_t{1} << 50);
@@ -129,6 +134,13 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         members.refuse("there is no backend " + quote(device.backend));
     }
     const BoundBackend &backend = bound_backend(device.backend);
+    std::vector<std::string> known = {
+        "distile_device", "name",           "backend", "features", "cores",    "ghz",      "fma_per_cycle",
+        "fma_latency",    "load_per_cycle", "memory",  "alpha_us", "gamma_us", "launch_us"};
+    for (const ProfileField &field : backend.fields) {
+        known.emplace_back(field.name);
+    }
+    members.check_known(known);
     device.features = members.text("features");
     device.cores = members.count("cores", 1 << 16);
     device.ghz = members.number("ghz", 1e-3, 100);

@@ -1,6 +1,8 @@
 #include "commands.h"
+#include "disturbance.h"
 #include "measure_backend.h"
 #include "operator.h"
+#include "waiting.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
@@ -34,10 +36,17 @@ std::string describe(const DeviceProfile &device) {
 
 void calibrate(const Options &options) {
     DeviceProfile device;
+    std::string doubt;
     {
         ProgressLine line(options.quiet);
         const auto progress = [&](const std::string &what, double part) { line.show(what, part); };
+        const Waiting waiting(options.cores);
         device = measure_backend(options.device).calibrate(options.cores, progress);
+        const bool on_cpu = options.device == cpu_backend().name;
+        doubt = doubt_of(disturbance_of({}, on_cpu ? waiting.share() : 0));
+    }
+    if (!doubt.empty()) {
+        warn(fmt::format("the profile is doubtful; {}; run the same command again when nothing else runs", doubt));
     }
     const std::string text = format_json(to_json(device));
     if (!options.out.empty()) {
@@ -66,7 +75,7 @@ void add_calibrate_command(CLI::App &app) {
     command->add_option("--cores", options->cores, "Cores or multiprocessors that calls will use (default: all)")
         ->check(CLI::Range(1, 4096));
     command->add_flag("--json", options->json, "Print the profile as JSON");
-    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer("Examples:\n  distile calibrate -o my_cpu.json\n"
                     "  distile calibrate --device cuda --cores 16 -o slice_of_my_gpu.json");
     command->callback([options] { calibrate(*options); });

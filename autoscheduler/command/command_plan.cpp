@@ -25,7 +25,7 @@ struct PlanOptions {
     Math math = Math::Float32;
     int threads = 0;
     double seconds = 55;
-    bool bound_only = false, json = false, quiet = false;
+    bool bound_only = false, again = false, json = false, quiet = false;
 };
 
 struct WrittenPlan {
@@ -72,6 +72,7 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     search.search.counts = 0;
     search.plan = path;
     search.log = options.log;
+    search.again = options.again;
     search.only_included = true;
     search.quiet = options.quiet;
     auto made = std::make_unique<PlanSearch>(search);
@@ -141,6 +142,9 @@ void make_plans(const PlanOptions &options) {
             }
             plans.push_back({path, how});
             written.push_back({{"plan", path}, {"backend", name}, {"how", how}});
+            if (search && !search->doubt().empty()) {
+                written.back()["doubt"] = search->doubt();
+            }
         }
         // Last, so that a measurement that fails leaves none.
         for (const auto &[path, plan] : by_bound) {
@@ -181,6 +185,7 @@ void add_plan_command(CLI::App &app) {
         ->capture_default_str()
         ->check(CLI::Range(0.1, 1e6));
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
+    command->add_flag("--again", options->again, again_option_help);
     command->add_flag("--json", options->json, "Print what was written as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(

@@ -104,6 +104,7 @@ void keep_other_times(Plan &plan, const std::string &path) {
     if (former.profiled_device != plan.profiled_device) {
         return;
     }
+    plan.doubt = plan.doubt.empty() ? former.doubt : plan.doubt;
     std::set<int> measured;
     for (const PlanTime &time : plan.times) {
         measured.insert(time.threads);
@@ -136,7 +137,12 @@ void profile_plan(const Options &options) {
         Profile profiled = measured.profile(plan, object, profile_options,
                                             [&](const std::string &what, double part) { line.show(what, part); });
         plan.profiled_device = std::move(profiled.device);
+        plan.doubt = std::move(profiled.doubt);
         plan.times = std::move(profiled.times);
+    }
+    if (!plan.doubt.empty()) {
+        warn(fmt::format("the times of '{}' are doubtful; {}; run the same command again when nothing else runs",
+                         plan.name, plan.doubt));
     }
     if (options.into_plan && !options.replace) {
         keep_other_times(plan, plan_path);
@@ -195,7 +201,7 @@ void add_profile_command(CLI::App &app) {
     command->add_option("--object", options->object,
                         "Measure this shared object of `distile compile` instead of compiling");
     command->add_flag("--json", options->json, "Print the table as JSON");
-    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
                     "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
                     "  distile profile data/plans/conv3x3_256_avx512.json data/plans/conv3x3_256_avx2.json\n"

@@ -162,6 +162,7 @@ void add_tune_command(CLI::App &app) {
     command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge its result");
     command->add_option("-o,--out", options->plan, "Plan to write")->required();
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
+    command->add_flag("--again", options->again, again_option_help);
     command
         ->add_option("--seconds", options->seconds,
                      "End this run after so many seconds; run the same command again to continue")

@@ -1,5 +1,8 @@
 #include "info.h"
 #include "buildable.h"
+#include "cpu_space.h"
+#include "dot_product_layout.h"
+#include "operator_schema.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -39,6 +42,9 @@ std::string describe_times(const Plan &plan) {
                "`distile profile` measures one.\n";
     }
     std::string text = fmt::format("Time table of: {}\n", plan.profiled_device);
+    if (!plan.doubt.empty()) {
+        text += fmt::format("These times are doubtful; {}\n", plan.doubt);
+    }
     const int height = plan.op.typical_mask().height, width = plan.op.typical_mask().width;
     std::set<int> thread_counts;
     for (const PlanTime &time : plan.times) {
@@ -82,14 +88,44 @@ std::string describe_times(const Plan &plan) {
     return text;
 }
 
+/** How the code of a CPU computes groups that are no whole blocks of output channels; "" if it has none. */
+std::string describe_groups(const Plan &plan) {
+    OperatorFacts facts = facts_of(plan.op);
+    if (!get_backend(plan.backend).pads_groups || facts.groups == 1 || facts.depthwise) {
+        return "";
+    }
+    const PlanVariant &variant = plan.variants.front();
+    facts.channel_block = plan.channel_block(variant);
+    const GroupBlocks blocks = group_blocks(facts);
+    if (variant.language == Language::DotProduct) {
+        const ReadChannels reads({facts.out_channels, facts.in_channels, 1, 1}, facts.groups);
+        return reads.is_depthwise() || reads.count() == facts.in_channels
+                   ? ""
+                   : fmt::format("Groups     {} output channels read {} input channels, of which each counts {}\n",
+                                 facts.channel_block, reads.count(), facts.in_channels);
+    }
+    switch (blocks.form()) {
+    case GroupForm::Padded:
+        return fmt::format("Groups     each in blocks of its own, {} output channels padded to {}\n",
+                           blocks.group_outputs, blocks.padded_outputs());
+    case GroupForm::Diagonals:
+        return fmt::format("Groups     {} in a block of {} output channels, with their weights by diagonals\n",
+                           blocks.block / blocks.group_outputs, blocks.block);
+    case GroupForm::Whole:
+        break;
+    }
+    return "";
+}
+
 }  // namespace
 
 std::string describe_plan(const Plan &plan) {
     const std::string needs = get_backend(plan.backend).needs(plan.features());
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
-                                   "Needs      {}\n{}\nVariants\n",
+                                   "Needs      {}\n{}{}\nVariants\n",
                                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
-                                   plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "");
+                                   plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "",
+                                   describe_groups(plan));
     for (const PlanVariant &variant : plan.variants) {
         text += fmt::format("  {:<14}{}{}\n", variant.name, space_of(plan, variant).describe(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");

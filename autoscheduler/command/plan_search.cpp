@@ -79,7 +79,7 @@ Pool PlanSearch::pool(bool dense) const {
 }
 
 void PlanSearch::open_log() {
-    log_ = std::make_unique<SearchLog>(options_.log, session_.header(options_));
+    log_ = std::make_unique<SearchLog>(options_.log, session_.header(options_), options_.again);
     if (!log_->warning().empty()) {
         warn(log_->warning());
     }
@@ -181,13 +181,28 @@ void PlanSearch::finish(Ending ending, double seconds) {
                          "nearest",
                          options_.plan));
     }
-    write_file(options_.plan, format_json(to_json(plan_of(session_, solution, name_of(options_.plan, session_.op)))));
+    const auto is_doubtful = [](const Measurement &measurement) { return !measurement.doubt.empty(); };
+    const auto doubtful = std::find_if(measured.begin(), measured.end(), is_doubtful);
+    if (doubtful != measured.end()) {
+        doubt_ = doubtful->doubt;
+        warn(fmt::format("the times of {} of {} schedules for '{}' are doubtful, of one because {}; when nothing else "
+                         "runs, the same command with --again measures them again",
+                         std::count_if(measured.begin(), measured.end(), is_doubtful), measured.size(), options_.plan,
+                         doubt_));
+    }
+    Plan plan = plan_of(session_, solution, name_of(options_.plan, session_.op));
+    plan.doubt = doubt_;
+    write_file(options_.plan, format_json(to_json(plan)));
     has_plan_ = true;
 }
 
 nlohmann::json PlanSearch::report() const {
-    return make_report({log_->header(), without_drift(log_->measured()), ""}, session_.masks,
-                       held_out_ ? &*held_out_ : nullptr, options_.search.k);
+    nlohmann::json report = make_report({log_->header(), without_drift(log_->measured()), ""}, session_.masks,
+                                        held_out_ ? &*held_out_ : nullptr, options_.search.k);
+    if (!doubt_.empty()) {
+        report["doubt"] = doubt_;
+    }
+    return report;
 }
 
 }  // namespace distile

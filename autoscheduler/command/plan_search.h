@@ -12,10 +12,15 @@
 
 namespace distile {
 
+/** The help of the option --again. */
+constexpr const char *again_option_help =
+    "Measure again what was measured while the machine was busy, of which a warning was printed";
+
 struct PlanSearchOptions : SessionOptions {
     std::string plan, log, folder; /**< Files to write; "" for the log: beside the plan. */
     std::string include;           /**< Plan whose variants are measured first; "": none. */
     bool one_of_several = false;   /**< What it prints begins with the level of the CPUs that it is for. */
+    bool again = false;            /**< Measures doubtful schedules of the log again. */
     double seconds = 0;            /**< 0: no limit. */
     bool only_included = false;    /**< Measures nothing but search.include, and says nothing when that is done. */
     bool quiet = false;
@@ -54,8 +59,12 @@ public:
     /** Measures until the budget of trials is spent, it is stopped, or the next trials wait to be measured elsewhere.
      * Of an interrupted search it says how to continue, and throws CLI::RuntimeError. */
     Ending search(double seconds);
-    /** Writes the plan, unless something is missing. */
+    /** Writes the plan, unless something is missing, and warns where its times are doubtful. */
     void finish(Ending ending, double seconds);
+    /** Why they are; "" if they are not. */
+    const std::string &doubt() const {
+        return doubt_;
+    }
     nlohmann::json report() const;
 
 private:
@@ -67,7 +76,7 @@ private:
     std::optional<MaskSet> held_out_;
     std::unique_ptr<SearchLog> log_;
     std::string prefix_;
-    std::string complaint_;
+    std::string complaint_, doubt_;
     bool has_plan_ = false;
 };
 

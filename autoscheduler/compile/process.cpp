@@ -1,6 +1,7 @@
 #include "process.h"
 #include "job_slots.h"
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -143,6 +144,32 @@ void run_commands(const std::vector<Command> &commands, int jobs, const std::fun
     if (failure) {
         throw CommandFailed(*failure);
     }
+}
+
+std::vector<std::string> shell_words(const std::string &command) {
+    std::vector<std::string> words;
+    bool in_word = false;
+    char quote = '\0';
+    for (size_t i = 0; i < command.size(); i++) {
+        const char c = command[i], next = i + 1 < command.size() ? command[i + 1] : '\0';
+        const bool ends = quote == '\0' && std::isspace(static_cast<unsigned char>(c)) != 0;
+        if (!ends && !in_word) {
+            words.emplace_back();
+        }
+        in_word = !ends;
+        if (quote == '\0' ? c == '\'' || c == '"' : c == quote) {
+            quote = quote == '\0' ? c : '\0';
+        } else if (c == '\\' && (quote == '"' ? next == '"' || next == '\\' : quote == '\0' && next != '\0')) {
+            words.back() += next;
+            i++;
+        } else if (!ends) {
+            words.back() += c;
+        }
+    }
+    if (quote != '\0') {
+        throw FileError("a quote is not closed in: " + command);
+    }
+    return words;
 }
 
 std::string printable(std::string text) {

@@ -56,6 +56,10 @@ public:
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                   const JobSlots *slots = nullptr);
 
+/** The words of a command as a shell splits it: spaces part them, except in quotes and behind a backslash. Throws
+ * FileError where a quote is not closed. */
+std::vector<std::string> shell_words(const std::string &command);
+
 /** A text without characters that steer a terminal, because messages quote files. */
 std::string printable(std::string text);
 

@@ -3,7 +3,6 @@
 #include "buildable.h"
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <sstream>
 #include <unistd.h>
 
@@ -13,6 +12,9 @@ namespace {
 
 /** Whether there is a program of this name or path. */
 bool is_program(const std::string &name) {
+    if (name.empty()) {
+        return false;
+    }
     if (name.find('/') != std::string::npos) {
         return access(name.c_str(), X_OK) == 0;
     }
@@ -29,12 +31,16 @@ bool is_program(const std::string &name) {
 /** A program with its arguments, from an environment variable or else by its usual name. */
 std::vector<std::string> program_of(const char *variable, const char *usual) {
     const char *value = std::getenv(variable);
-    std::istringstream words(value ? value : "");
-    std::vector<std::string> command(std::istream_iterator<std::string>(words), {});
-    if (command.empty()) {
-        command = {usual};
+    const std::string given = value ? value : "";
+    if (is_program(given)) {
+        return {given};  // Its path may hold spaces.
     }
-    return command;
+    try {
+        const std::vector<std::string> command = shell_words(given);
+        return command.empty() ? std::vector<std::string>{usual} : command;
+    } catch (const FileError &error) {
+        throw FileError(std::string("the environment variable ") + variable + " names no program: " + error.what());
+    }
 }
 
 }  // namespace

@@ -21,10 +21,11 @@ std::string tool(const std::string &name);
  * FileError if it is missing, or for a target of another platform than this program's without that variable. */
 std::string linked_object(const std::string &name, const std::string &target);
 
-/** The C compiler that links plans: $CC with its arguments, or cc. Throws FileError if there is no such program. */
+/** The C compiler that links plans: $CC, a path or the words of a shell, or cc. Throws FileError if there is no such
+ * program. */
 std::vector<std::string> c_compiler();
 
-/** The CUDA compiler: $CUDACXX with its arguments, or nvcc. Throws FileError if there is no such program. */
+/** The CUDA compiler: $CUDACXX in the same way, or nvcc. Throws FileError if there is no such program. */
 std::vector<std::string> cuda_compiler();
 
 /** The command that builds a variant from Halide: a generator with the plugin, which reads the plan in the file

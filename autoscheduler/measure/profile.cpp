@@ -1,9 +1,11 @@
 #include "profile.h"
+#include "disturbance.h"
 #include "host_tensor.h"
 #include "points.h"
 #include "processor.h"
 #include "spread.h"
 #include "trial_runner.h"
+#include "waiting.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -104,6 +106,87 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
     return points;
 }
 
+/** What one attempt measured. */
+struct Attempt {
+    std::vector<RepeatedTime> points;
+    Disturbance disturbance;
+};
+
+/** Measures the variants of a plan with some number of threads. */
+class Profiler {
+public:
+    Profiler(const Plan &plan, const SharedObject &object, const TrialData &data, int threads)
+        : plan_(plan), threads_(threads), context_(make_context(options_of(threads))),
+          kernel_(make_kernel(context_, object.polykernel())), weights_(data.pack(context_, kernel_)),
+          tensors_(plan.op),
+          tokens_(plan.op.reads_keys() ? tokens_of(plan.op, plan.op.typical_batch, tensors_.tokens.data())
+                                       : distile_tensor{}),
+          points_(make_points(plan, context_, tensors_)) {
+    }
+
+    Attempt measure(double budget, const Progress &progress) {
+        using Clock = std::chrono::steady_clock;
+        for (Point &point : points_) {
+            point.microseconds.clear();
+        }
+        const Waiting waiting(threads_);
+        const Clock::time_point start = Clock::now();
+        double elapsed = 0;
+        // The variants take turns, so that a change of the machine's speed meets all of them alike.
+        for (int round = 0; round < 5 || elapsed < budget; round++) {
+            for (Point &point : points_) {
+                const double us = time_us(point);
+                if (round > 0) {
+                    point.microseconds.push_back(us);
+                }
+            }
+            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+            progress("measuring with " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads"),
+                     std::min(1.0, elapsed / budget));
+        }
+        Attempt attempt;
+        for (const Point &point : points_) {
+            attempt.points.push_back({point.variant, point.tiles, point.microseconds});
+        }
+        attempt.disturbance = disturbance_with_order(attempt.points, waiting.share());
+        return attempt;
+    }
+
+private:
+    static distile_context_options options_of(int threads) {
+        distile_context_options options{};
+        options.threads = threads;
+        return options;
+    }
+
+    double time_us(Point &point) const {
+        using Clock = std::chrono::steady_clock;
+        distile_run_args args{};
+        args.input = &point.input;
+        args.output = &point.output;
+        args.residual = plan_.op.has_residual() ? &point.residual : nullptr;
+        args.weights = weights_.get();
+        args.key = plan_.op.reads("DISTILE_ROLE_KEY") ? &tokens_ : nullptr;
+        args.value = plan_.op.reads("DISTILE_ROLE_VALUE") ? &tokens_ : nullptr;
+        args.mask = point.mask.get();
+        args.variant = point.variant;
+        // A variant in steady use finds its code and the pool's threads ready.
+        check(context_, distile_run(kernel_.get(), &args));
+        const Clock::time_point before = Clock::now();
+        check(context_, distile_run(kernel_.get(), &args));
+        return std::chrono::duration<double, std::micro>(Clock::now() - before).count();
+    }
+
+    const Plan &plan_;
+    int threads_;
+    Context context_;
+    Kernel kernel_;
+    Weights weights_;
+    Tensors tensors_;
+    distile_tensor tokens_;
+    std::vector<Point> points_;
+};
+
 }  // namespace
 
 Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
@@ -113,55 +196,21 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
         const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
         thread_counts = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
     }
-    std::vector<PlanTime> times;
+    Profile profile{cpu_name(), {}, ""};
     // For its weights.
     const TrialData data(plan.op, 1, {plan.op.typical_height, plan.op.typical_width}, false);
+    const double budget = options.seconds_per_variant * static_cast<double>(plan.variants.size());
     for (int threads : thread_counts) {
-        distile_context_options context_options{};
-        context_options.threads = threads;
-        const Context context = make_context(context_options);
-        const Kernel kernel = make_kernel(context, object.polykernel());
-        const Weights weights = data.pack(context, kernel);
-        Tensors tensors(plan.op);
-        const distile_tensor tokens =
-            plan.op.reads_keys() ? tokens_of(plan.op, plan.op.typical_batch, tensors.tokens.data()) : distile_tensor{};
-        std::vector<Point> points = make_points(plan, context, tensors);
-
-        using Clock = std::chrono::steady_clock;
-        const double budget = options.seconds_per_variant * static_cast<double>(plan.variants.size());
-        const Clock::time_point start = Clock::now();
-        double elapsed = 0;
-        // The variants take turns, so that a change of the machine's speed meets all of them alike.
-        for (int round = 0; round < 5 || elapsed < budget; round++) {
-            for (Point &point : points) {
-                distile_run_args args{};
-                args.input = &point.input;
-                args.output = &point.output;
-                args.residual = plan.op.has_residual() ? &point.residual : nullptr;
-                args.weights = weights.get();
-                args.key = plan.op.reads("DISTILE_ROLE_KEY") ? &tokens : nullptr;
-                args.value = plan.op.reads("DISTILE_ROLE_VALUE") ? &tokens : nullptr;
-                args.mask = point.mask.get();
-                args.variant = point.variant;
-                // Twice: a variant in steady use finds its code and the pool's threads ready.
-                for (int repeat = 0; repeat < 2; repeat++) {
-                    const Clock::time_point before = Clock::now();
-                    check(context, distile_run(kernel.get(), &args));
-                    if (repeat == 1 && round > 0) {
-                        point.microseconds.push_back(
-                            std::chrono::duration<double, std::micro>(Clock::now() - before).count());
-                    }
-                }
-            }
-            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-            progress("measuring with " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
-                     std::min(1.0, elapsed / budget));
+        Profiler profiler(plan, object, data, threads);
+        const Attempt attempt = steadiest([&] { return profiler.measure(budget, progress); });
+        for (const RepeatedTime &point : attempt.points) {
+            profile.times.push_back({point.variant, threads, point.tiles, Spread(point.us).median});
         }
-        for (Point &point : points) {
-            times.push_back({point.variant, threads, point.tiles, Spread(point.microseconds).median});
+        if (profile.doubt.empty()) {
+            profile.doubt = doubt_of(attempt.disturbance);
         }
     }
-    return {cpu_name(), times};
+    return profile;
 }
 
 }  // namespace distile

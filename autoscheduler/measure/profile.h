@@ -21,6 +21,7 @@ struct ProfileOptions {
 struct Profile {
     std::string device;
     std::vector<PlanTime> times;
+    std::string doubt; /**< Why the times are doubtful, though they were measured again; "" if they are not. */
 };
 
 /** What is being done, and how much of it is done, from 0 to 1. */

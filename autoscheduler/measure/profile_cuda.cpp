@@ -1,3 +1,4 @@
+#include "disturbance.h"
 #include "gpu_measure.h"
 #include "host_tensor.h"
 #include "points.h"
@@ -23,7 +24,6 @@ struct Point {
     Extents input, output;
     Mask mask;
     std::unique_ptr<GpuGraph> graph;
-    std::vector<double> microseconds;
 };
 
 /** Keeps the points of one variant, sorted by tiles, that linear interpolation needs to be true to the others. */
@@ -88,16 +88,14 @@ public:
         return slice_;
     }
 
-    std::vector<PlanTime> measure(double seconds, const Progress &progress) {
+    /** Adds the times of all variants. */
+    void measure(double seconds, const Progress &progress, Profile &profile) {
         const std::string what = "measuring with " + std::to_string(slice_.multiprocessors()) + " multiprocessors";
         for (const PlanVariant &variant : plan_.variants) {
             progress(what, 0.5 * static_cast<double>(&variant - plan_.variants.data()) /
                                static_cast<double>(plan_.variants.size()));
             add_points(variant);
         }
-        using Clock = std::chrono::steady_clock;
-        const Clock::time_point start = Clock::now();
-        double elapsed = 0;
         // The variants take turns, so that a change of the machine's speed meets all of them alike. Those with about as
         // many tiles follow each other: a large load lowers the clock, also for what comes just after it.
         std::vector<Point *> turns;
@@ -106,37 +104,61 @@ public:
         }
         std::stable_sort(turns.begin(), turns.end(),
                          [](const Point *a, const Point *b) { return a->tiles < b->tiles; });
-        constexpr int least_rounds = 4;
-        for (int round = 0; round < least_rounds || elapsed < seconds; round++) {
-            for (Point *const point : turns) {
-                point->microseconds.push_back(point->graph->time());
-            }
-            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-            progress(what, 0.5 + 0.5 * std::min(1.0, std::min(elapsed / seconds, (round + 1.0) / least_rounds)));
+        const Attempt attempt = steadiest([&] { return replay(turns, seconds, what, progress); });
+        if (profile.doubt.empty()) {
+            profile.doubt = doubt_of(attempt.disturbance);
         }
-        std::vector<PlanTime> times;
         for (const PlanVariant &variant : plan_.variants) {
             std::vector<PlanTime> all;
-            for (const Point &point : points_) {
+            for (size_t i = 0; i < points_.size(); i++) {
+                const Point &point = points_[i];
                 if (point.variant != &variant) {
                     continue;
                 }
-                const double time = Spread(point.microseconds).median;
+                const double time = Spread(attempt.us[i]).median;
                 for (const int64_t tiles : {point.first_tiles, point.tiles}) {
                     if (all.empty() || all.back().tiles < tiles) {
                         all.push_back({variant.name, slice_.multiprocessors(), tiles, time});
                     }
                 }
             }
-            times.push_back(all.front());
+            profile.times.push_back(all.front());
             if (all.size() > 1) {
-                keep_corners(all, 0, all.size() - 1, times);
+                keep_corners(all, 0, all.size() - 1, profile.times);
             }
         }
-        return times;
     }
 
 private:
+    /** The repeats of each point. */
+    struct Attempt {
+        std::vector<std::vector<double>> us;
+        Disturbance disturbance;
+    };
+
+    Attempt replay(const std::vector<Point *> &turns, double seconds, const std::string &what,
+                   const Progress &progress) {
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point start = Clock::now();
+        Attempt attempt;
+        attempt.us.resize(points_.size());
+        double elapsed = 0;
+        constexpr int least_rounds = 4;
+        for (int round = 0; round < least_rounds || elapsed < seconds; round++) {
+            for (Point *const point : turns) {
+                attempt.us[point - points_.data()].push_back(point->graph->time());
+            }
+            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+            progress(what, 0.5 + 0.5 * std::min(1.0, std::min(elapsed / seconds, (round + 1.0) / least_rounds)));
+        }
+        std::vector<RepeatedTime> repeated;
+        for (size_t i = 0; i < points_.size(); i++) {
+            repeated.push_back({points_[i].variant->name, points_[i].tiles, attempt.us[i]});
+        }
+        attempt.disturbance = disturbance_of(repeated, 0);
+        return attempt;
+    }
+
     /** Attention of many images with many tokens takes long. */
     static int images_of(const Operator &op) {
         constexpr int64_t most_scores = 1 << 26;
@@ -317,9 +339,7 @@ Profile profile_cuda(const Plan &plan, const SharedObject &object, const Profile
     for (int multiprocessors : options.threads.empty() ? std::vector<int>{0} : options.threads) {
         Measurer measurer(plan, object, multiprocessors);
         profile.device = measurer.slice().device();
-        const std::vector<PlanTime> times =
-            measurer.measure(options.seconds_per_variant * static_cast<double>(plan.variants.size()), progress);
-        profile.times.insert(profile.times.end(), times.begin(), times.end());
+        measurer.measure(options.seconds_per_variant * static_cast<double>(plan.variants.size()), progress, profile);
     }
     return profile;
 }

@@ -1,3 +1,4 @@
+#include "disturbance.h"
 #include "points.h"
 #include "profile.h"
 #include "spread.h"
@@ -23,17 +24,23 @@ std::vector<int64_t> tile_counts(int64_t all) {
     return counts;
 }
 
-/** The median time of calls, which take so many seconds together. */
-double median_time(TrialRunner &runner, size_t mask, double seconds) {
+/** The repeats of a call. */
+struct Repeats {
+    std::vector<double> us;
+    Disturbance disturbance;
+};
+
+/** Repeats a call for so many seconds. */
+Repeats repeat(TrialRunner &runner, size_t mask, const RepeatedTime &point, double seconds) {
     using Clock = std::chrono::steady_clock;
     constexpr size_t least = 3, most = 1000;
-    std::vector<double> times;
+    RepeatedTime repeated = point;
     const Clock::time_point start = Clock::now();
     do {
-        times.push_back(runner.time_us(mask));
-    } while (times.size() < least ||
-             (times.size() < most && std::chrono::duration<double>(Clock::now() - start).count() < seconds));
-    return Spread(times).median;
+        repeated.us.push_back(runner.time_us(mask));
+    } while (repeated.us.size() < least ||
+             (repeated.us.size() < most && std::chrono::duration<double>(Clock::now() - start).count() < seconds));
+    return {repeated.us, disturbance_of({repeated}, 0)};
 }
 
 /** Measures the variants of a plan one by one. */
@@ -44,18 +51,19 @@ public:
     }
 
     /** Adds the times of a variant, measured in about so many seconds. */
-    void measure(size_t index, double seconds, std::vector<PlanTime> &times) const {
+    void measure(size_t index, double seconds, Profile &profile) const {
         const PlanVariant &variant = plan_.variants[index];
         const Operator &op = plan_.op;
         const distile_polykernel single = alone(object_.polykernel(), index);
         const Extents whole{op.typical_height, op.typical_width};
+        const std::vector<PlanTime> &times = profile.times;
         const size_t first = times.size();
         for (const int images : {1, few_images, most_images}) {
             // A dense variant computes every tile, so parts of the image stand for numbers of tiles.
             const std::vector<Extents> inputs =
                 variant.dense && images == 1 ? parts_of_input(op) : std::vector<Extents>{whole};
             for (const Extents &input : inputs) {
-                measure(single, variant, images, input, seconds / static_cast<double>(3 * inputs.size()), times);
+                measure(single, variant, images, input, seconds / static_cast<double>(3 * inputs.size()), profile);
             }
             // Slow devices get small batches, and larger ones take as much longer.
             if (times.size() > first && times.back().microseconds > slow_us) {
@@ -69,7 +77,8 @@ private:
 
     /** Adds those of numbers of tiles beyond the last. */
     void measure(const distile_polykernel &single, const PlanVariant &variant, int images, const Extents &input,
-                 double seconds, std::vector<PlanTime> &times) const {
+                 double seconds, Profile &profile) const {
+        std::vector<PlanTime> &times = profile.times;
         const TrialData data(plan_.op, images, input, false);
         const std::unique_ptr<TrialRunner> runner = device_.runner(single, data);
         const auto [height, width] = data.output_extents;
@@ -86,9 +95,14 @@ private:
             for (int n = 0; n < images; n++) {
                 bytes.insert(bytes.end(), image.begin(), image.end());
             }
-            times.push_back(
-                {variant.name, units_, images * count,
-                 median_time(*runner, runner->add_mask(bytes), seconds / static_cast<double>(counts.size()))});
+            const RepeatedTime point{variant.name, images * count, {}};
+            const size_t mask = runner->add_mask(bytes);
+            const Repeats repeats =
+                steadiest([&] { return repeat(*runner, mask, point, seconds / static_cast<double>(counts.size())); });
+            times.push_back({variant.name, units_, point.tiles, Spread(repeats.us).median});
+            if (profile.doubt.empty()) {
+                profile.doubt = doubt_of(repeats.disturbance);
+            }
         }
     }
 
@@ -104,11 +118,11 @@ Profile profile_opencl(const Plan &plan, const SharedObject &object, const Profi
                        const Progress &progress) {
     const std::unique_ptr<TrialDevice> device = make_opencl_device(options.threads.empty() ? 0 : options.threads[0]);
     const Measurer measurer(plan, object, *device, opencl_units());
-    Profile profile{device->name(), {}};
+    Profile profile{device->name(), {}, ""};
     for (size_t i = 0; i < plan.variants.size(); i++) {
         progress("measuring " + plan.variants[i].name,
                  static_cast<double>(i) / static_cast<double>(plan.variants.size()));
-        measurer.measure(i, options.seconds_per_variant, profile.times);
+        measurer.measure(i, options.seconds_per_variant, profile);
     }
     return profile;
 }

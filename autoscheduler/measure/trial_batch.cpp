@@ -25,7 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int batch_version = 1;
 constexpr const char *reference_object = "reference.so";
-constexpr int attempts = 3;
 
 double since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -218,7 +217,7 @@ public:
         const Clock::time_point start = Clock::now();
         WorkerResult best;
         const double expected = median_of_last(reference_us_);
-        for (int attempt = 0; attempt < attempts; attempt++) {
+        for (int attempt = 0; attempt < most_attempts; attempt++) {
             WorkerResult result;
             if (!run(index, reference, result)) {
                 return false;
@@ -232,6 +231,7 @@ public:
             }
         }
         measurement = best.measurement;
+        measurement.doubt = doubt_of(best, expected);
         measurement.compile_s = trial.compile_s;
         measurement.measure_s = since(start);
         if (measurement.reference_us > 0) {
@@ -260,11 +260,15 @@ private:
             throw FileError("nothing can be measured here: " + beginning(result.printed));
         }
         if (result.ok() && std::filesystem::exists(result_path)) {
-            const json json = read_json(result_path);
-            worker.measurement = parse_measurement(json, "the worker's result");
+            json json = read_json(result_path);
             worker.drift = json.at("drift").get<double>();
+            worker.disturbance = {json.at("disturbance").get<double>(), json.at("disturbed_by").get<std::string>()};
+            for (const char *member : {"drift", "disturbance", "disturbed_by"}) {
+                json.erase(member);
+            }
+            worker.measurement = parse_measurement(json, "the worker's result");
         } else {
-            worker = {after_worker(batch_.trials[index], result, batch_.setup.memory_bytes), 0};
+            worker = {after_worker(batch_.trials[index], result, batch_.setup.memory_bytes), 0, {}};
         }
         return true;
     }
@@ -357,10 +361,15 @@ Batch read_batch(const std::string &folder) {
     if (!json.is_object() || json.value("distile_batch", 0) != batch_version) {
         throw FileError("the file '" + path + "' is no request of version " + std::to_string(batch_version));
     }
+    const std::string where = "the request '" + path + "'";
+    check_members(json,
+                  {"distile_batch", "operator", "backend", "target", "tf32", "device", "threads", "timing_seconds",
+                   "compile_limit_s", "measure_limit_s", "memory_bytes", "reference_us", "trials"},
+                  where);
     try {
         Batch batch;
         BatchSetup &setup = batch.setup;
-        setup.op = parse_operator(json.at("operator"), "the request '" + path + "', \"operator\"");
+        setup.op = parse_operator(json.at("operator"), where + ", \"operator\"");
         json.at("backend").get_to(setup.backend);
         json.at("target").get_to(setup.code.target);
         setup.code.math = json.value("tf32", false) ? Math::TF32 : Math::Float32;
@@ -372,8 +381,9 @@ Batch read_batch(const std::string &folder) {
         json.at("memory_bytes").get_to(setup.memory_bytes);
         batch.reference_us = json.value("reference_us", 0.0);
         for (const auto &row : json.at("trials")) {
+            check_members(row, {"theta", "dense", "tiles", "object", "message", "compile_s", "reference"}, where);
             BatchTrial trial;
-            trial.trial.theta = parse_theta(row.at("theta"), "the request '" + path + "'");
+            trial.trial.theta = parse_theta(row.at("theta"), where);
             row.at("dense").get_to(trial.trial.dense);
             row.at("tiles").get_to(trial.trial.tiles);
             row.at("object").get_to(trial.object);
@@ -382,17 +392,17 @@ Batch read_batch(const std::string &folder) {
             row.at("reference").get_to(trial.reference);
             const std::vector<int64_t> &tiles = trial.trial.tiles;
             if (tiles.empty() || std::any_of(tiles.begin(), tiles.end(), [](int64_t count) { return count < 1; })) {
-                throw FileError("the request '" + path + "' has a trial without numbers of tiles");
+                throw FileError(where + " has a trial without numbers of tiles");
             }
             // Its code is run.
             if (trial.object.find('/') != std::string::npos) {
-                throw FileError("the request '" + path + "' names an object outside of its folder");
+                throw FileError(where + " names an object outside of its folder");
             }
             batch.trials.push_back(trial);
         }
         return batch;
     } catch (const nlohmann::json::exception &error) {
-        throw FileError("the request '" + path + "' is broken (" + error.what() + ")");
+        throw FileError(where + " is broken (" + error.what() + ")");
     }
 }
 

@@ -6,6 +6,7 @@
 #include "spread.h"
 #include "trial_batch.h"
 #include "trial_runner.h"
+#include "waiting.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -114,6 +115,7 @@ public:
             const std::vector<uint8_t> mask = mask_of_tiles(data_, reference->trial.theta, tiles);
             points.push_back({reference_runner.get(), reference_runner->add_mask(mask), tiles, {}});
         }
+        const Waiting waiting(setup_.threads);
         // All take turns, so that a change of the device's speed meets all of them alike, and the reference shows it.
         const auto start = std::chrono::steady_clock::now();
         for (int round = -1; round < most_rounds; round++) {
@@ -134,10 +136,14 @@ public:
             }
         }
         WorkerResult result;
+        std::vector<RepeatedTime> repeated;
         for (size_t i = 0; i < trial_points; i++) {
             const Spread spread(points[i].times);
             result.measurement.times.push_back({points[i].tiles, spread.median, spread.low, spread.high});
+            repeated.push_back({"", points[i].tiles, points[i].times});
         }
+        const bool on_cpu = setup_.backend == cpu_backend().name;
+        result.disturbance = on_cpu ? disturbance_with_order(repeated, waiting.share()) : disturbance_of(repeated, 0);
         if (reference) {
             const std::vector<double> &times = points.back().times;
             const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
@@ -205,6 +211,8 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
     measurement.dense = trial.trial.dense;
     nlohmann::json json = to_json(measurement);
     json["drift"] = result.drift;
+    json["disturbance"] = result.disturbance.degree;
+    json["disturbed_by"] = result.disturbance.words;
     write_file(result_path, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
 }

@@ -90,6 +90,9 @@ json to_json(const Measurement &measurement) {
     if (measurement.reference_us > 0) {
         result["reference_us"] = rounded(measurement.reference_us);
     }
+    if (!measurement.doubt.empty()) {
+        result["doubt"] = measurement.doubt;
+    }
     if (measurement.ok()) {
         json times = json::array();
         for (const MeasuredTime &time : measurement.times) {
@@ -101,6 +104,10 @@ json to_json(const Measurement &measurement) {
 }
 
 Measurement parse_measurement(const json &json, const std::string &where) {
+    check_members(json,
+                  {"theta", "dense", "outcome", "message", "compile_s", "measure_s", "reference_us", "doubt",
+                   "elapsed_s", "times"},
+                  where);
     try {
         Measurement result;
         result.theta = parse_theta(json.at("theta"), where);
@@ -112,6 +119,7 @@ Measurement parse_measurement(const json &json, const std::string &where) {
         }
         result.outcome = static_cast<Outcome>(found - outcome_names.begin());
         result.message = json.value("message", "");
+        result.doubt = json.value("doubt", "");
         result.compile_s = json.value("compile_s", 0.0);
         result.measure_s = json.value("measure_s", 0.0);
         result.reference_us = json.value("reference_us", 0.0);

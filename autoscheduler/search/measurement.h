@@ -36,6 +36,7 @@ struct Measurement {
     std::vector<MeasuredTime> times; /**< By tiles, ascending. Empty unless the outcome is Ok. */
     double compile_s = 0, measure_s = 0;
     double reference_us = 0; /**< The time of the search's reference kernel meanwhile: it shows drifts of the device. */
+    std::string doubt;       /**< Why the times are doubtful; "" if they are not. */
     double elapsed_s = 0;    /**< Seconds that all runs of the search had taken by then. */
 
     bool ok() const {

@@ -6,18 +6,30 @@ namespace distile {
 
 namespace {
 
-/** A change of the reference's time that makes a measurement worthless. */
-constexpr double most_drift = 0.05;
+/** A change of the reference's time after which one measures again, and one that leaves no trust. */
+constexpr double most_drift = 0.05, doubtful_drift = 0.5;
 
-}  // namespace
-
-double unsteadiness(const WorkerResult &result, double expected_us) {
+/** By how much the time of the reference changed. */
+double drift_of(const WorkerResult &result, double expected_us) {
     const double us = result.measurement.reference_us;
     return std::max(result.drift, us > 0 && expected_us > 0 ? std::abs(us / expected_us - 1) : 0);
 }
 
+}  // namespace
+
+double unsteadiness(const WorkerResult &result, double expected_us) {
+    return std::max(drift_of(result, expected_us) / most_drift, result.disturbance.degree);
+}
+
 bool is_steady(const WorkerResult &result, double expected_us) {
-    return unsteadiness(result, expected_us) <= most_drift;
+    return unsteadiness(result, expected_us) <= 1;
+}
+
+std::string doubt_of(const WorkerResult &result, double expected_us) {
+    const double drift = drift_of(result, expected_us);
+    const Disturbance by_drift{drift / doubtful_drift, "the time of one schedule changed by " +
+                                                           std::to_string(std::lround(100 * drift)) + " % meanwhile"};
+    return doubt_of(result.disturbance.is_bearable() ? by_drift : result.disturbance);
 }
 
 ReplayMeasurer::ReplayMeasurer(const std::vector<Measurement> &pool) {

@@ -4,6 +4,7 @@
 #ifndef DISTILE_MEASURER_H
 #define DISTILE_MEASURER_H
 
+#include "disturbance.h"
 #include "measurement.h"
 #include <functional>
 #include <map>
@@ -31,13 +32,16 @@ public:
 struct WorkerResult {
     Measurement measurement;
     double drift = 0; /**< Of the reference in the meantime: 0.05 if its first and second half differ by 5 %. */
+    Disturbance disturbance;
 };
 
-/** How unsteady the device was: by how much the reference drifted during the trial, or differs from `expected_us`, its
- * time before (0: not known). */
+/** How unsteady the device was, in parts of what can be borne: by how much the reference drifted during the trial, or
+ * differs from `expected_us`, its time before (0: not known), and by what disturbed the repeats. */
 double unsteadiness(const WorkerResult &result, double expected_us);
-/** Whether a result can be trusted. */
+/** Whether a result need not be measured again. */
 bool is_steady(const WorkerResult &result, double expected_us);
+/** Why the times of a result are doubtful; "" if they are not. A small drift is none, as it is taken out of them. */
+std::string doubt_of(const WorkerResult &result, double expected_us);
 
 /** Answers from earlier measurements, to compare searches without measuring again. */
 class ReplayMeasurer : public Measurer {

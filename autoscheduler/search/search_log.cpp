@@ -1,5 +1,6 @@
 #include "search_log.h"
 #include "code_choice.h"
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -35,6 +36,9 @@ LogHeader parse_header(const json &json, const std::string &path) {
         throw FileError(where + " has version " + json.at("distile_log").dump() + "; this program reads version " +
                         std::to_string(log_version));
     }
+    check_members(
+        json, {"distile_log", "operator", "backend", "target", "math", "device", "threads", "knobs", "seed", "masks"},
+        where);
     try {
         LogHeader header;
         header.op = parse_operator(json.at("operator"), where + ", \"operator\"");
@@ -80,6 +84,18 @@ struct Parsed {
     size_t good_bytes = 0;
 };
 
+/** Adds a measurement, in the place of a doubtful one of the same schedule. */
+void add(std::vector<Measurement> &measured, const Measurement &measurement) {
+    const auto former = std::find_if(measured.begin(), measured.end(), [&](const Measurement &other) {
+        return !other.doubt.empty() && other.theta == measurement.theta && other.dense == measurement.dense;
+    });
+    if (former == measured.end()) {
+        measured.push_back(measurement);
+    } else {
+        *former = measurement;
+    }
+}
+
 Parsed parse(const std::string &text, const std::string &path) {
     Parsed parsed;
     size_t without_tools = 0;
@@ -113,7 +129,7 @@ Parsed parse(const std::string &text, const std::string &path) {
             if (measurement.outcome == Outcome::NotCompiled && blames_tools(measurement.message)) {
                 without_tools++;
             } else {
-                parsed.contents.measured.push_back(measurement);
+                add(parsed.contents.measured, measurement);
             }
         }
         begin = end + 1;
@@ -211,13 +227,19 @@ LogContents read_search_log(const std::string &path) {
     return std::move(parsed.contents);
 }
 
-SearchLog::SearchLog(const std::string &path, const LogHeader &header)
+SearchLog::SearchLog(const std::string &path, const LogHeader &header, bool again)
     : path_(path), file_(path, the_log(path),
                          " is in use by another search: wait until that has ended, or name another log with --log") {
     std::ifstream stream(path, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(stream), {});
     Parsed parsed = parse(text, path);
     contents_ = std::move(parsed.contents);
+    if (again) {
+        std::vector<Measurement> &measured = contents_.measured;
+        measured.erase(std::remove_if(measured.begin(), measured.end(),
+                                      [](const Measurement &measurement) { return !measurement.doubt.empty(); }),
+                       measured.end());
+    }
     if (parsed.has_header) {
         check_same(contents_.header, header, path);
     } else if (text_of(to_json(header)).compare(0, text.size(), text) != 0) {

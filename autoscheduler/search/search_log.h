@@ -53,8 +53,8 @@ class SearchLog {
 public:
     /** Opens a log, or begins one. Throws FileError if another search uses it, if it is of another operator, device,
      * number of threads or space, or if it cannot be read or written. An incomplete last line, as after a kill, is cut
-     * off. */
-    SearchLog(const std::string &path, const LogHeader &header);
+     * off. With `again`, doubtful measurements do not count: whoever measures them again replaces them. */
+    SearchLog(const std::string &path, const LogHeader &header, bool again = false);
 
     const LogHeader &header() const {
         return contents_.header;

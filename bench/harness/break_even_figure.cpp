@@ -65,28 +65,32 @@ std::string draw_panel(const BreakEvenPanel &panel, const std::vector<std::strin
     return text;
 }
 
-std::string draw_legend(const std::vector<std::string> &operators) {
-    constexpr double width = 52, y = panel_height - 26.0;
+/** An operator below each panel, in as many lines as they need. Adds their height to that of the figure. */
+std::string draw_legend(const std::vector<std::string> &operators, const std::vector<std::string> &words, size_t panels,
+                        int &height) {
+    constexpr int line = 15;
     std::string text;
-    double x = left;
     for (size_t i = 0; i < operators.size(); i++) {
+        const double x = left + panel_width * static_cast<double>(i % panels);
+        const double y = panel_height - 26.0 + line * static_cast<double>(i / panels);
         text += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"9\" height=\"9\" fill=\"{}\"/>\n", x, y - 9,
                             colors[i % std::size(colors)]);
-        text += svg_label(x + 13, y, "start", operators[i]);
-        x += width;
+        text += svg_label(x + 13, y, "start", operators[i] + ": " + words[i]);
     }
-    return text + svg_label(left, panel_height - 8.0, "start", "active pixels by all pixels; pale: kernels alone");
+    height += line * static_cast<int>((operators.size() - 1) / panels);
+    return text + svg_label(left, height - 8.0, "start", "active pixels by all pixels; pale: kernels alone");
 }
 
 }  // namespace
 
 std::string draw_break_even(const std::vector<BreakEvenPanel> &panels) {
     // In the order of the first panel.
-    std::vector<std::string> operators;
+    std::vector<std::string> operators, words;
     for (const BreakEvenPanel &panel : panels) {
         for (const BreakEven &value : panel.values) {
             if (std::find(operators.begin(), operators.end(), value.op) == operators.end()) {
                 operators.push_back(value.op);
+                words.push_back(value.shape);
             }
         }
     }
@@ -95,8 +99,10 @@ std::string draw_break_even(const std::vector<BreakEvenPanel> &panels) {
         text += fmt::format("<g transform=\"translate({},0)\">\n", panel_width * static_cast<int>(i)) +
                 draw_panel(panels[i], operators) + "</g>\n";
     }
-    return svg_figure(panel_width * static_cast<int>(panels.size()), panel_height,
-                      "density at which masked and dense operators take the same time", text + draw_legend(operators));
+    int height = panel_height;
+    text += draw_legend(operators, words, panels.size(), height);
+    return svg_figure(panel_width * static_cast<int>(panels.size()), height,
+                      "density at which masked and dense operators take the same time", text);
 }
 
 }  // namespace distile::bench

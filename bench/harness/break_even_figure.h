@@ -11,7 +11,8 @@ namespace distile::bench {
 
 /** Up to these fractions of active pixels, an operator is at least as fast as the dense one; 0: at none, 1: at all. */
 struct BreakEven {
-    std::string op;
+    std::string op;    /**< Its name. */
+    std::string shape; /**< What it is, in words. */
     int batch;
     double masked;  /**< From the byte mask on. */
     double kernels; /**< By the kernels alone. */

@@ -26,20 +26,33 @@ double break_even(RelativeTimes times) {
 
 namespace {
 
+/** "3x3 stride 2, 256 to 256 channels, 80x80" of "80x80 256->256 3x3 stride 2". */
+std::string in_words(const std::string &shape) {
+    const size_t pixels = shape.find(' '), arrow = shape.find("->"), channels = shape.find(' ', arrow);
+    if (pixels == std::string::npos || arrow == std::string::npos || channels == std::string::npos) {
+        return shape;
+    }
+    return fmt::format("{}, {} to {} channels, {}", shape.substr(channels + 1),
+                       shape.substr(pixels + 1, arrow - pixels - 1), shape.substr(arrow + 2, channels - arrow - 2),
+                       shape.substr(0, pixels));
+}
+
 /** Of operators and batches with blobs of two densities at least. */
 std::vector<BreakEven> break_evens(const std::vector<NumericsLine> &lines, const std::string &dtype) {
     std::vector<BreakEven> found;
     for (const std::string &op : mean_operators) {
         for (const int batch : batches_of(lines)) {
             RelativeTimes masked, kernels;
+            std::string shape;
             for (const NumericsLine &line : lines) {
                 if (line.dtype == dtype && line.op == op && line.batch == batch && line.mask == "blob") {
                     masked.emplace_back(line.active, line.masked / line.peer);
                     kernels.emplace_back(line.active, line.kernels / line.peer);
+                    shape = line.shape;
                 }
             }
             if (masked.size() > 1) {
-                found.push_back({op, batch, break_even(masked), break_even(kernels)});
+                found.push_back({op, in_words(shape), batch, break_even(masked), break_even(kernels)});
             }
         }
     }

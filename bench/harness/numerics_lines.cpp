@@ -18,7 +18,7 @@ std::vector<NumericsLine> numerics_lines(const Json &rows, const std::string &pe
         const size_t mask = name.find('/') + 1, density = name.find('/', mask) + 1;
         lines.push_back({dtype_of(row), row.at("op"), row.at("mask"),
                          name.substr(density, name.find('/', density) - density), row.at("batch"), row.at("density"),
-                         row.at("t_peer_us"), row.at("t_kernels_us"), row.at("t_masked_us")});
+                         row.at("t_peer_us"), row.at("t_kernels_us"), row.at("t_masked_us"), row.value("shape", "")});
     }
     return lines;
 }

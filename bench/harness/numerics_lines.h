@@ -23,6 +23,7 @@ struct NumericsLine {
     std::string dtype, op, mask, density; /**< The last two as the row's name has them. */
     int batch;
     double active, peer, kernels, masked; /**< The fraction of active pixels, and times. */
+    std::string shape;                    /**< Pixels, channels and kernel: "80x80 256->256 3x3 stride 2". */
 };
 
 /** The type of a row. Older results are of float32 and do not say so. */

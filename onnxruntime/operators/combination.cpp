@@ -15,7 +15,8 @@ template<distile_combination combination> class Combine : public LeasingKernel {
 public:
     explicit Combine(const Setup &setup)
         : LeasingKernel(setup), layout_(image_layout(setup.node)),
-          other_activation_(activation_of(setup.node, "other_activation")),
+          other_activation_(combination == DISTILE_COPY ? DISTILE_ACTIVATION_NONE
+                                                        : activation_of(setup.node, "other_activation")),
           activation_(activation_of(setup.node, "activation")) {
     }
 

@@ -23,6 +23,16 @@ const char *name_of(distile_operator_kind kind) {
                                                      : "a convolution after upsampling";
 }
 
+/** The attribute `group`, which divides the channels along the first dimension of the weights. */
+int32_t groups_of(const NodeView &node, int64_t channels, bool transposed) {
+    const int32_t groups = number(node.integer("group", 1), "group");
+    if (groups < 1 || channels % groups != 0) {
+        fail("the group of node '" + node.name() + "' is " + std::to_string(groups) + ", but must divide its " +
+             std::to_string(channels) + (transposed ? " input" : " output") + " channels");
+    }
+    return groups;
+}
+
 Convolution describe(const NodeView &node, distile_operator_kind kind) {
     const Shape filter = filter_shape(node);
     if (filter.size() != 4) {
@@ -31,10 +41,15 @@ Convolution describe(const NodeView &node, distile_operator_kind kind) {
     const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
     const Shape steps =
         kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? node.integers("scales", {2, 2}) : node.integers("strides", {1, 1});
-    const NodeWindow of = window_of(node, {filter[2], filter[3]}, steps);
-    Convolution what{kind, {}, node.integers("output_padding", {0, 0})};
+    const Shape kernel{filter[2], filter[3]};
+    if (node.integers("kernel_shape", kernel) != kernel) {
+        fail("the kernel_shape of node '" + node.name() + "' is not that of its weights, " + std::to_string(kernel[0]) +
+             " and " + std::to_string(kernel[1]));
+    }
+    const NodeWindow of = window_of(node, kernel, steps);
+    Convolution what{kind, {}, transposed ? node.integers("output_padding", {0, 0}) : Shape{0, 0}};
     distile_conv2d &conv = what.conv;
-    conv.groups = std::max(number(node.integer("group", 1), "group"), 1);
+    conv.groups = groups_of(node, filter[0], transposed);
     conv.in_channels = number(filter[transposed ? 0 : 1] * (transposed ? 1 : conv.groups), "the number of channels");
     conv.out_channels = number(filter[transposed ? 1 : 0] * (transposed ? conv.groups : 1), "the number of channels");
     conv.kernel_h = of.window.kernel_h;

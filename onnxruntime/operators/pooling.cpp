@@ -11,9 +11,8 @@ template<distile_pooling pooling> class Pool : public LeasingKernel {
 public:
     explicit Pool(const Setup &setup)
         : LeasingKernel(setup), layout_(image_layout(setup.node)),
-          count_padding_(setup.node.integer("count_include_pad", 0) != 0),
-          window_(window_of(setup.node, setup.node.integers("kernel_shape", {1, 1}),
-                            setup.node.integers("strides", {1, 1}))) {
+          count_padding_(pooling == DISTILE_AVERAGE_POOLING && setup.node.integer("count_include_pad", 0) != 0),
+          window_(window_of(setup.node, kernel_of(setup.node), setup.node.integers("strides", {1, 1}))) {
     }
 
     void compute(const Call &call) override {
@@ -39,6 +38,12 @@ public:
     }
 
 private:
+    static Shape kernel_of(const NodeView &node) {
+        if (!node.has_attribute("kernel_shape")) {
+            fail("node '" + node.name() + "' has no attribute kernel_shape: the height and the width of its window");
+        }
+        return node.integers("kernel_shape", {1, 1});
+    }
     static int32_t extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pads) {
         const int64_t window = dilation * (kernel - 1) + 1;
         if (in + pads < window) {

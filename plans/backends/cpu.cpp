@@ -114,6 +114,7 @@ const Backend &cpu_backend() {
         "vector multiply-adds",
         true,
         true,
+        true,
         6,
     };
     return backend;

@@ -121,6 +121,7 @@ const Backend &cuda_backend() {
         "multiply-adds",
         false,
         false,
+        false,
         12,  // Its time moves in steps.
     };
     return backend;

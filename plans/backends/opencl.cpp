@@ -95,6 +95,7 @@ const Backend &opencl_backend() {
         "multiply-adds",
         false,
         false,
+        false,
         12,  // Its time moves in steps.
     };
     return backend;

@@ -46,6 +46,18 @@ distile_conv2d upsampled(const Operator &op) {
     return conv;
 }
 
+/** With the padding as the file has it. */
+std::string describe_transposed(const Operator &op) {
+    const int rows = op.param("output_padding_h"), columns = op.param("output_padding_w");
+    distile_conv2d conv = transposed(op);
+    conv.pad_bottom += rows;
+    conv.pad_right += columns;
+    const std::string text = describe_convolution(op, conv);
+    return rows == 0 && columns == 0
+               ? text
+               : text + ", output padding " + std::to_string(rows) + "x" + std::to_string(columns);
+}
+
 std::string why_transposed_illegal(const Operator &op) {
     const distile_conv2d conv = transposed(op);
     // As PyTorch has it, but for paddings that exceed the output padding anyway.
@@ -100,7 +112,7 @@ const OperatorSchema &conv_transpose2d_schema() {
                                           Kind::c_struct,
                                           Kind::facts,
                                           Kind::convolution,
-                                          [](const Operator &op) { return describe_convolution(op, transposed(op)); },
+                                          describe_transposed,
                                           {}};
     return schema;
 }

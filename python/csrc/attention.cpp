@@ -1,6 +1,6 @@
-#include "bindings/registry.h"
 #include "operators.h"
 #include "session.h"
+#include "twins.h"
 #include <algorithm>
 
 namespace distile::python {
@@ -42,41 +42,79 @@ View view_of_tokens(const Tensor &tensor, distile_dtype type) {
     return {tokens_in_place(copy, type).value(), copy};
 }
 
-Tensor run_attention(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &mask,
-                     const OptionalTensor &key_mask, double scale, bool causal, const Tensor *out, bool zero) {
-    if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4 || key.size(1) != query.size(1) ||
-        value.size(1) != query.size(1)) {
-        fail("queries, keys and values are [N, heads, T, head_dim] with as many heads");
+struct AttentionCall {
+    const Tensor &query, &key, &value, &mask;
+    const OptionalTensor &key_mask;
+    double scale;
+    bool causal;
+    const Tensor *out; /**< Written at the active rows; null: a new tensor that is zero elsewhere. */
+    bool zero;
+};
+
+/** Whichever code computes it. */
+void check_attention(const Session &session, const AttentionCall &call) {
+    const auto &[query, key, value, mask, key_mask, scale, causal, out, zero] = call;
+    if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4 ||
+        !have_sizes(key, {query.size(0), query.size(1), key.size(2), query.size(3)}) ||
+        !have_sizes(value, {query.size(0), query.size(1), key.size(2), query.size(3)})) {
+        fail("queries, keys and values are [N, heads, T, head_dim] with as many images, heads and channels, and there "
+             "are as many values as keys");
     }
     const ScalarType scalar = query.scalar_type();
     if (key.scalar_type() != scalar || value.scalar_type() != scalar || (out && out->scalar_type() != scalar)) {
         fail("queries, keys, values and `out` must have one type");
     }
+    const Ints rows{query.size(0), query.size(2)}, keys{key.size(0), key.size(2)};
+    session.check_mask(mask, &rows);
+    if (key_mask) {
+        session.check_mask(*key_mask, &keys);
+    }
     if (out && !(out->sizes() == query.sizes())) {
         fail("`out` has another shape than the queries");
     }
+    if (out && !tokens_in_place(*out, DISTILE_FLOAT32)) {
+        fail("the output is [N, heads, T, head_dim] with the memory of [N, T, heads, head_dim]");
+    }
+}
+
+/** Rows without a key are 0, and so are those that are not active. */
+Tensor without_keys(const AttentionCall &call) {
+    Tensor zeros = empty_tokens(call.query);
+    torch::stable::zero_(zeros);
+    if (!call.out) {
+        return zeros;
+    }
+    Tensor output = *call.out;
+    const Tensor active = torch::stable::to(call.mask, ScalarType::Bool);
+    const Tensor rows = torch::stable::unsqueeze(torch::stable::unsqueeze(active, 1), 3);
+    return torch::stable::copy_(output, call.zero ? zeros : python::call("aten::where", "self", rows, zeros, output));
+}
+
+Tensor run_attention(const AttentionCall &call) {
+    const auto &[query, key, value, mask, key_mask, scale, causal, out, zero] = call;
     Session &session = Session::of(query);
+    check_attention(session, call);
+    if (query.numel() == 0 || key.numel() == 0) {
+        return without_keys(call);
+    }
     const std::optional<distile_dtype> type = type_of(query);
     const distile_attention attention{static_cast<int32_t>(query.size(1)), static_cast<int32_t>(query.size(3)),
                                       causal ? 1 : 0};
     const distile_polykernel *polykernel =
-        type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, attention)) : nullptr;
-    if (!polykernel) {
-        return call("distile::_dense_attention", "", query, key, value, mask, key_mask, scale, causal, zero,
-                    given(out));
+        type ? polykernel_of(bindings::OperatorKey(session.device(), *type, attention)) : nullptr;
+    // The twin takes more tokens: it packs the active ones.
+    if (!polykernel || std::max(query.size(2), key.size(2)) > largest_extent) {
+        return call_twin("attention", query, key, value, mask, key_mask, scale, causal, zero, given(out));
     }
     const View queries = view_of_tokens(query, *type), keys = view_of_tokens(key, *type),
                values = view_of_tokens(value, *type);
     const Tensor output = out ? *out : empty_tokens(query);
-    const std::optional<distile_tensor> output_tensor = tokens_in_place(output, *type);
-    if (!output_tensor) {
-        fail("the output is [N, heads, T, head_dim] with the memory of [N, T, heads, head_dim]");
-    }
+    const distile_tensor output_tensor = tokens_in_place(output, *type).value();
     distile_run_args args{};
     args.input = &queries.view;
     args.key = &keys.view;
     args.value = &values.view;
-    args.output = &*output_tensor;
+    args.output = &output_tensor;
     args.mask = session.mask(mask);
     args.key_mask = key_mask ? session.mask(*key_mask, 1) : nullptr;
     args.scale = static_cast<float>(scale);
@@ -89,12 +127,12 @@ Tensor run_attention(const Tensor &query, const Tensor &key, const Tensor &value
 
 Tensor attention(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &mask,
                  const OptionalTensor &key_mask, double scale, bool causal) {
-    return run_attention(query, key, value, mask, key_mask, scale, causal, nullptr, true);
+    return run_attention({query, key, value, mask, key_mask, scale, causal, nullptr, true});
 }
 
 Tensor attention_out(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &mask,
                      const OptionalTensor &key_mask, double scale, bool causal, bool zero, const Tensor &out) {
-    return run_attention(query, key, value, mask, key_mask, scale, causal, &out, zero);
+    return run_attention({query, key, value, mask, key_mask, scale, causal, &out, zero});
 }
 
 }  // namespace distile::python

@@ -1,6 +1,6 @@
-#include "bindings/registry.h"
 #include "operators.h"
 #include "run.h"
+#include "twins.h"
 
 namespace distile::python {
 
@@ -10,7 +10,7 @@ namespace {
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
                                const Tensor &input) {
     const std::optional<distile_dtype> type = type_of(input);
-    return type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, kind, conv)) : nullptr;
+    return type ? polykernel_of(bindings::OperatorKey(session.device(), *type, kind, conv)) : nullptr;
 }
 
 int32_t number(int64_t value, const char *name) {
@@ -18,6 +18,23 @@ int32_t number(int64_t value, const char *name) {
         fail(std::string(name) + " is " + std::to_string(value) + ", which is out of range");
     }
     return static_cast<int32_t>(value);
+}
+
+int32_t positive(int64_t value, const char *name) {
+    if (value < 1) {
+        fail(std::string(name) + " is " + std::to_string(value) + ", but must be positive");
+    }
+    return number(value, name);
+}
+
+/** The extent of a convolution's output along one axis. Fails with PyTorch's words. */
+int64_t convolved(int64_t extent, int64_t padding, int64_t kernel, int64_t dilation, int64_t stride) {
+    const int64_t padded = extent + padding, window = dilation * (kernel - 1) + 1;
+    if (padded < window) {
+        fail("Calculated padded input size: " + std::to_string(padded) + ". Kernel size: " + std::to_string(window) +
+             ". Kernel size can't be greater than actual input size");
+    }
+    return (padded - window) / stride + 1;
 }
 
 /** The parameters of a convolution but for its padding. `transposed`: the filter is [in, out / groups, rows, columns].
@@ -41,12 +58,12 @@ distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints
     conv.out_channels =
         number(transposed ? call.weight.size(1) * groups : call.weight.size(0), "the number of channels");
     conv.groups = number(groups, "groups");
-    conv.kernel_h = number(call.weight.size(2), "the kernel's height");
-    conv.kernel_w = number(call.weight.size(3), "the kernel's width");
-    conv.stride_h = number(stride[0], "a stride");
-    conv.stride_w = number(stride[1], "a stride");
-    conv.dilation_h = number(dilation[0], "a dilation");
-    conv.dilation_w = number(dilation[1], "a dilation");
+    conv.kernel_h = positive(call.weight.size(2), "the kernel's height");
+    conv.kernel_w = positive(call.weight.size(3), "the kernel's width");
+    conv.stride_h = positive(stride[0], "a stride");
+    conv.stride_w = positive(stride[1], "a stride");
+    conv.dilation_h = positive(dilation[0], "a dilation");
+    conv.dilation_w = positive(dilation[1], "a dilation");
     conv.epilogue = epilogue_of(activation);
     conv.residual = call.residual ? 1 : 0;
     return conv;
@@ -66,13 +83,20 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
                   int64_t groups, const std::string &activation) {
     distile_conv2d conv = describe(call, stride, dilation, groups, activation, false);
     set_padding(conv, padding);
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        convolved(call.input.size(2), padding[0] + padding[1], conv.kernel_h, conv.dilation_h, conv.stride_h),
+        convolved(call.input.size(3), padding[2] + padding[3], conv.kernel_w, conv.dilation_w, conv.stride_w)};
     Session &session = Session::of(call.input);
-    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
-        return run(session, *polykernel, DISTILE_OIHW, call);
+    check_call(session, call, result);
+    if (is_empty(result)) {
+        return output_of(call, result);
     }
-    check_types_and_out(call, conv.out_channels);
-    return python::call("distile::_dense_conv2d", "", call.input, call.weight, call.bias, call.mask, call.residual,
-                        stride, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
+        return run(session, *polykernel, DISTILE_OIHW, call, result);
+    }
+    return call_twin("conv2d", call.input, call.weight, call.bias, call.mask, call.residual, stride, padding, dilation,
+                     groups, activation, call.place, call.zero, given(call.out));
 }
 
 Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &output_padding, const Ints &padding,
@@ -84,30 +108,50 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     }
     conv.pad_bottom -= number(output_padding[0], "output_padding");
     conv.pad_right -= number(output_padding[1], "output_padding");
+    const auto extent = [](int64_t size, int32_t stride, int32_t dilation, int32_t kernel, int32_t before,
+                           int32_t after) {
+        const int64_t found = (size - 1) * stride + int64_t{dilation} * (kernel - 1) + 1 - before - after;
+        if (found < 1) {
+            fail("the output's height or width is " + std::to_string(found) + ": the padding cuts all of it");
+        }
+        return found;
+    };
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        extent(call.input.size(2), conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top, conv.pad_bottom),
+        extent(call.input.size(3), conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left, conv.pad_right)};
     Session &session = Session::of(call.input);
+    check_call(session, call, result);
+    if (is_empty(result)) {
+        return output_of(call, result);
+    }
     const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV_TRANSPOSE2D, conv, call.input);
     // Between the order of PyTorch and that of distile, groups make a difference.
     if (polykernel && groups == 1) {
-        return run(session, *polykernel, DISTILE_IOHW, call);
+        return run(session, *polykernel, DISTILE_IOHW, call, result);
     }
-    check_types_and_out(call, conv.out_channels);
-    return python::call("distile::_dense_conv_transpose2d", "", call.input, call.weight, call.bias, call.mask,
-                        call.residual, stride, output_padding, padding, dilation, groups, activation, call.place,
-                        call.zero, given(call.out));
+    return call_twin("conv_transpose2d", call.input, call.weight, call.bias, call.mask, call.residual, stride,
+                     output_padding, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &padding, const Ints &dilation,
                      int64_t groups, const std::string &activation) {
     distile_conv2d conv = describe(call, scale, dilation, groups, activation, false);
     set_padding(conv, padding);
+    const Ints result{
+        call.input.size(0), conv.out_channels,
+        convolved(call.input.size(2) * scale[0], padding[0] + padding[1], conv.kernel_h, conv.dilation_h, 1),
+        convolved(call.input.size(3) * scale[1], padding[2] + padding[3], conv.kernel_w, conv.dilation_w, 1)};
     Session &session = Session::of(call.input);
-    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
-        return run(session, *polykernel, DISTILE_OIHW, call);
+    check_call(session, call, result);
+    if (is_empty(result)) {
+        return output_of(call, result);
     }
-    check_types_and_out(call, conv.out_channels);
-    return python::call("distile::_dense_upsample_conv2d", "", call.input, call.weight, call.bias, call.mask,
-                        call.residual, scale, padding, dilation, groups, activation, call.place, call.zero,
-                        given(call.out));
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
+        return run(session, *polykernel, DISTILE_OIHW, call, result);
+    }
+    return call_twin("upsample_conv2d", call.input, call.weight, call.bias, call.mask, call.residual, scale, padding,
+                     dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 }  // namespace

@@ -20,12 +20,6 @@ distile_inactive inactive_of(const Tensor *out, bool zero) {
     return out && !zero ? DISTILE_KEEP : DISTILE_ZERO;
 }
 
-/** A new tensor with the shape, the type and the device of an image or of tokens. */
-Tensor empty_as(const Tensor &like) {
-    return like.dim() == 4 ? empty_images(like, like.size(0), like.size(1), like.size(2), like.size(3))
-                           : empty(like, {like.size(0), like.size(1), like.size(2)}, like.scalar_type());
-}
-
 /** The parameters of pooling, along both axes. */
 struct Pooling {
     const Ints &kernel, &stride, &padding, &dilation;
@@ -67,6 +61,9 @@ Tensor run_pool(const Tensor &input, const Tensor &mask, const Pooling &pooling,
     const int64_t width = extent(input.size(3), w.pad_left, w.kernel_w, w.dilation_w, w.stride_w);
     const Tensor output = out ? *out : empty_images(input, input.size(0), input.size(1), height, width);
     const distile_tensor target = output_view(output, type);
+    if (output.numel() == 0) {
+        return output;
+    }
     args.input = &source.view;
     args.output = &target;
     args.mask = session.mask(mask);
@@ -84,6 +81,15 @@ struct Combination {
 
 Tensor combine(const Tensor &input, const Tensor *other, const Tensor &mask, const Combination &combination,
                const Tensor *out, bool zero) {
+    if (const auto parts = parts_of(input); parts.size() > 1) {
+        const Tensor output = out ? *out : empty_as(input);
+        for (const TokenPart &part : parts) {
+            const bool each = other && other->size(1) > 1;  // Not one token for all of an image.
+            const Tensor operand = each ? part.of(*other) : other ? *other : input, target = part.of(output);
+            combine(part.of(input), other ? &operand : nullptr, part.of(mask), combination, &target, zero);
+        }
+        return output;
+    }
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);
@@ -93,6 +99,9 @@ Tensor combine(const Tensor &input, const Tensor *other, const Tensor &mask, con
     }
     const Tensor output = out ? *out : empty_as(input);
     const distile_tensor target = output_view(output, checked_type(output));
+    if (output.numel() == 0) {
+        return output;
+    }
     distile_combine_args args{};
     args.input = &source.view;
     args.other = other ? &second.view : nullptr;
@@ -160,6 +169,9 @@ Tensor normalize_groups(const Tensor &input, const Tensor &mask, const GroupNorm
     if (mean.shared != variance.shared) {
         fail("the mean and the variance have different shapes");
     }
+    if (output.numel() == 0) {
+        return output;
+    }
     distile_group_norm_args args{};
     args.input = &source.view;
     args.output = &target;
@@ -187,6 +199,9 @@ Tensor upsample(const Tensor &input, const Tensor &mask, const Ints &scale, cons
         out ? *out
             : empty_images(input, input.size(0), input.size(1), input.size(2) * scale[0], input.size(3) * scale[1]);
     const distile_tensor target = output_view(output, checked_type(output));
+    if (output.numel() == 0) {
+        return output;
+    }
     distile_upsample_args args{};
     args.input = &source.view;
     args.output = &target;
@@ -207,6 +222,9 @@ Tensor pool_globally(const Tensor &input, const OptionalTensor &mask, bool maxim
     const View source = view_of(input, type);
     const Tensor output = out ? *out : empty_images(input, input.size(0), input.size(1), 1, 1);
     const distile_tensor target = output_view(output, checked_type(output));
+    if (input.numel() == 0) {
+        return zeroed(output);
+    }
     distile_global_pool_args args{};
     args.input = &source.view;
     args.output = &target;
@@ -225,6 +243,9 @@ std::tuple<Tensor, Tensor> measure_groups(const Tensor &input, const OptionalTen
     args.groups = checked_groups(input, groups);
     const Tensor mean = target_of(mean_out, input, sizes, ScalarType::Float);
     const Tensor variance = target_of(variance_out, input, sizes, ScalarType::Float);
+    if (input.numel() == 0) {
+        return {zeroed(mean), zeroed(variance)};
+    }
     args.input = &source.view;
     args.mask = mask ? session.mask(*mask) : nullptr;
     args.mean = static_cast<float *>(mean.mutable_data_ptr());
@@ -239,6 +260,11 @@ Tensor compare_scores(const Tensor &input, const OptionalTensor &weight, double 
     const View source = view_of(input, checked_type(input));
     const ChannelVector factors(weight, source.view.channels, "the weight");
     const distile_tensor &view = source.view;
+    if (input.numel() == 0) {
+        const Ints sizes =
+            input.dim() == 3 ? Ints{input.size(0), input.size(1)} : Ints{input.size(0), input.size(2), input.size(3)};
+        return target_of(out, input, sizes, ScalarType::Bool);
+    }
     const NewMask result(session, input, {view.batch, view.height, view.width, input.dim() == 3}, out);
     return result.bytes_after(distile_mask_set_scores(result.get(), &source.view, factors.data,
                                                       static_cast<float>(bias), static_cast<float>(threshold)));

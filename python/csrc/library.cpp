@@ -7,6 +7,7 @@
 #include "operators.h"
 #include "planner.h"
 #include "session.h"
+#include "twins.h"
 #include "weights.h"
 
 namespace {
@@ -168,7 +169,9 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_load(str path) -> ()");
     m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
+    m.def("_define_twins() -> ()");
     m.def("_free_weights(int place) -> ()");
+    m.def("_check_contents(bool read) -> ()");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
     m.def("_fix_result(Tensor like, bool fixed) -> ()");
@@ -191,6 +194,8 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_load", TORCH_BOX(&load));
     m.impl("_set_math", TORCH_BOX(&set_math));
     m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));
+    m.impl("_define_twins", TORCH_BOX(&define_twins));
     m.impl("_free_weights", TORCH_BOX(&free_weights));
+    m.impl("_check_contents", TORCH_BOX(&check_contents));
     m.impl("_times_packed", TORCH_BOX(&times_packed));
 }

@@ -1,10 +1,26 @@
-#include "bindings/registry.h"
 #include "operators.h"
 #include "run.h"
+#include "twins.h"
 
 namespace distile::python {
 
 namespace {
+
+Tensor run_linear(const WeightedCall &call, const std::string &activation);
+
+Tensor run_in_parts(const WeightedCall &call, const std::string &activation, const Ints &result,
+                    const std::vector<TokenPart> &parts) {
+    const Tensor output = output_of(call, result);
+    for (const TokenPart &part : parts) {
+        const Tensor input = part.of(call.input), mask = part.of(call.mask), out = part.of(output);
+        OptionalTensor residual;
+        if (call.residual) {
+            residual = part.of(*call.residual);
+        }
+        run_linear({input, call.weight, call.bias, mask, residual, call.place, &out, call.zero}, activation);
+    }
+    return output;
+}
 
 Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     if (call.input.dim() != 3 || call.weight.dim() != 2 || call.input.size(2) != call.weight.size(1)) {
@@ -15,16 +31,22 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     linear.out_channels = static_cast<int32_t>(call.weight.size(0));
     linear.epilogue = epilogue_of(activation);
     linear.residual = call.residual ? 1 : 0;
+    const Ints result{call.input.size(0), call.input.size(1), linear.out_channels};
     Session &session = Session::of(call.input);
+    check_call(session, call, result);
+    if (is_empty(result)) {
+        return output_of(call, result);
+    }
     const std::optional<distile_dtype> type = type_of(call.input);
     const distile_polykernel *polykernel =
-        type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
-    if (polykernel) {
-        return run(session, *polykernel, DISTILE_OI, call);
+        type ? polykernel_of(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
+    if (!polykernel) {
+        return call_twin("linear", call.input, call.weight, call.bias, call.mask, call.residual, activation, call.place,
+                         call.zero, given(call.out));
     }
-    check_types_and_out(call, linear.out_channels);
-    return python::call("distile::_dense_linear", "", call.input, call.weight, call.bias, call.mask, call.residual,
-                        activation, call.place, call.zero, given(call.out));
+    const std::vector<TokenPart> parts = parts_of(call.input);
+    return parts.size() > 1 ? run_in_parts(call, activation, result, parts)
+                            : run(session, *polykernel, DISTILE_OI, call, result);
 }
 
 }  // namespace

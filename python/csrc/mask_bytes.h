@@ -10,7 +10,7 @@ namespace distile::python {
 
 struct MaskShape {
     int64_t batch, height, width;
-    bool tokens; /**< [batch, width], not [batch, height, width]. */
+    bool tokens; /**< [batch, height * width], not [batch, height, width]. */
 };
 
 /** A mask that one call sets, with its bytes as a tensor of type bool: `out`, or a new one if that is null. */

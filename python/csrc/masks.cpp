@@ -31,6 +31,9 @@ void check_image(const Tensor &mask) {
 
 Tensor dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor *out) {
     check_image(mask);
+    if (mask.numel() == 0) {
+        return target_of(out, mask, {mask.size(0), mask.size(1), mask.size(2)}, ScalarType::Bool);
+    }
     Session &session = Session::of(mask);
     const NewMask result(session, mask, {mask.size(0), mask.size(1), mask.size(2), false}, out);
     return result.bytes_after(
@@ -41,6 +44,9 @@ Tensor pool(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor
     check_image(mask);
     const auto blocks = [](int64_t extent, int64_t factor) { return factor < 1 ? 1 : (extent + factor - 1) / factor; };
     const int64_t height = blocks(mask.size(1), factor_h), width = blocks(mask.size(2), factor_w);
+    if (mask.numel() == 0) {
+        return target_of(out, mask, {mask.size(0), height, width}, ScalarType::Bool);
+    }
     Session &session = Session::of(mask);
     const NewMask result(session, mask, {mask.size(0), height, width, false}, out);
     return result.bytes_after(distile_mask_pool(result.get(), session.mask(mask), number(factor_h), number(factor_w)));
@@ -52,6 +58,9 @@ Tensor through_window(decltype(&distile_mask_needed_input) algebra, const Tensor
     check_image(mask);
     if (size.size() != 2) {
         fail("size is 2 numbers: the height and the width of the result");
+    }
+    if (mask.numel() == 0) {
+        return zeroed(target_of(out, mask, {mask.size(0), size[0], size[1]}, ScalarType::Bool));
     }
     Session &session = Session::of(mask);
     const NewMask result(session, mask, {mask.size(0), size[0], size[1], false}, out);
@@ -66,6 +75,10 @@ Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tens
     Session &session = Session::of(a);
     const View first = view_of(a, *type), second = view_of(b, *type);
     const distile_tensor &view = first.view;
+    if (a.numel() == 0) {
+        const Ints sizes = a.dim() == 3 ? Ints{a.size(0), a.size(1)} : Ints{a.size(0), a.size(2), a.size(3)};
+        return zeroed(target_of(out, a, sizes, ScalarType::Bool));
+    }
     const NewMask result(session, a, {view.batch, view.height, view.width, a.dim() == 3}, out);
     return result.bytes_after(
         distile_mask_set_difference(result.get(), &first.view, &second.view, static_cast<float>(threshold)));
@@ -74,6 +87,9 @@ Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tens
 Tensor from_indices(const Tensor &indices, int64_t height, int64_t width, const Tensor *out) {
     if (indices.dim() != 2 || indices.scalar_type() != ScalarType::Int || !indices.is_contiguous()) {
         fail("indices are a contiguous int32 tensor [N, count] of y * width + x");
+    }
+    if (is_empty({indices.size(0), height, width})) {
+        return target_of(out, indices, {indices.size(0), height, width}, ScalarType::Bool);
     }
     Session &session = Session::of(indices);
     const NewMask result(session, indices, {indices.size(0), height, width, false}, out);
@@ -86,6 +102,9 @@ Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
     if (words.dim() != 3 || words.scalar_type() != ScalarType::Int || !words.is_contiguous()) {
         fail("bits are a contiguous int32 tensor [N, H, words of 32 pixels]");
     }
+    if (is_empty({words.size(0), words.size(1), width})) {
+        return target_of(out, words, {words.size(0), words.size(1), width}, ScalarType::Bool);
+    }
     Session &session = Session::of(words);
     const NewMask result(session, words, {words.size(0), words.size(1), width, false}, out);
     return result.bytes_after(distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
@@ -95,12 +114,15 @@ Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
 
 Tensor to_bits(const Tensor &mask, const Tensor *out) {
     check_image(mask);
+    const int64_t rows = mask.size(0) * mask.size(1), used = (mask.size(2) + 31) / 32;
+    const Tensor result = target_of(out, mask, {mask.size(0), mask.size(1), used}, ScalarType::Int);
+    if (mask.numel() == 0) {
+        return result;
+    }
     Session &session = Session::of(mask);
     const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
     check(distile_mask_bits(session.mask(mask), &words, &words_per_row), session.context());
-    const int64_t rows = mask.size(0) * mask.size(1), used = (mask.size(2) + 31) / 32;
-    const Tensor result = target_of(out, mask, {mask.size(0), mask.size(1), used}, ScalarType::Int);
     auto *target = static_cast<uint32_t *>(result.mutable_data_ptr());
     for (int64_t row = 0; row < rows; row++) {
         std::copy_n(words + row * words_per_row, used, target + row * used);
@@ -111,10 +133,10 @@ Tensor to_bits(const Tensor &mask, const Tensor *out) {
 }  // namespace
 
 NewMask::NewMask(Session &session, const Tensor &like, const MaskShape &shape, const Tensor *out)
-    : session_(session),
-      bytes_(target_of(out, like,
-                       shape.tokens ? Ints{shape.batch, shape.width} : Ints{shape.batch, shape.height, shape.width},
-                       ScalarType::Bool)),
+    : session_(session), bytes_(target_of(out, like,
+                                          shape.tokens ? Ints{shape.batch, shape.height * shape.width}
+                                                       : Ints{shape.batch, shape.height, shape.width},
+                                          ScalarType::Bool)),
       mask_(session.result(shape.batch, shape.height, shape.width)) {
     check(distile_mask_mirror(mask_, static_cast<uint8_t *>(bytes_.mutable_data_ptr()), shape.height * shape.width,
                               shape.width),

@@ -68,7 +68,7 @@ constexpr uint8_t ieee_float = 2, brain_float = 4;
 struct Exported {
     Exported(std::shared_ptr<Buffers> given, const distile_tensor &view, bool tokens) : owner(std::move(given)) {
         if (tokens) {
-            sizes = {view.batch, view.width, view.channels};
+            sizes = {view.batch, int64_t{view.height} * view.width, view.channels};  // Rows follow each other.
             strides = {view.stride_n, view.stride_w, 1};
         } else {
             sizes = {view.batch, view.channels, view.height, view.width};
@@ -127,8 +127,9 @@ int64_t next_output(const Tensor &mask, int64_t planner, int64_t channels, Scala
     const bool tokens = mask.dim() == 2;
     distile_output_spec spec{};
     spec.batch = static_cast<int32_t>(mask.size(0));
-    spec.height = tokens ? 1 : static_cast<int32_t>(mask.size(1));
-    spec.width = static_cast<int32_t>(mask.size(tokens ? 1 : 2));
+    const int64_t height = tokens ? rows_of_tokens(mask.size(1)) : mask.size(1);
+    spec.height = static_cast<int32_t>(height);
+    spec.width = static_cast<int32_t>(tokens ? mask.size(1) / height : mask.size(2));
     spec.channels = static_cast<int32_t>(channels);
     spec.dtype = *dtype;
     distile_tensor view{};

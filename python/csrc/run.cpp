@@ -1,44 +1,57 @@
 #include "run.h"
-#include <algorithm>
 
 namespace distile::python {
 
-void check_types_and_out(const WeightedCall &call, int64_t channels) {
+namespace {
+
+/** The sizes of a result's mask, [N, H, W] or [N, T]. */
+Ints pixels_of(const Ints &result) {
+    return result.size() == 4 ? Ints{result[0], result[2], result[3]} : Ints{result[0], result[1]};
+}
+
+}  // namespace
+
+void check_call(const Session &session, const WeightedCall &call, const Ints &result) {
+    const Ints pixels = pixels_of(result);
+    session.check_mask(call.mask, &pixels);
     const ScalarType type = call.input.scalar_type();
+    if (!type_of(call.weight) && call.weight.scalar_type() != type) {
+        fail("the weight has a type other than float32, float16, bfloat16 and that of the input");
+    }
+    if (call.bias && !have_sizes(*call.bias, {result[result.size() == 4 ? 1 : 2]})) {
+        fail("the bias must have one element for each output channel");
+    }
     if ((call.residual && call.residual->scalar_type() != type) || (call.out && call.out->scalar_type() != type)) {
         fail("the residual or `out` has another type than the input: convert it");
     }
-    if (!call.out) {
-        return;
+    if (call.residual) {
+        session.check_device(*call.residual, "the residual");
+        if (!have_sizes(*call.residual, result)) {
+            fail("the residual has another shape than the output, " + text_of(result));
+        }
     }
-    const auto have = call.out->sizes(), mask = call.mask.sizes();
-    Ints wanted(mask.begin(), mask.end());
-    wanted.insert(have.size() == 4 && wanted.size() == 3 ? wanted.begin() + 1 : wanted.end(), channels);
-    if (!std::equal(wanted.begin(), wanted.end(), have.begin(), have.end())) {
-        fail("`out` has another shape than the mask with " + std::to_string(channels) + " channels");
+    if (call.out) {
+        session.check_device(*call.out, "the output");
+        if (!have_sizes(*call.out, result)) {
+            fail("`out` has another shape than the output, " + text_of(result));
+        }
+        check_written_in_place(*call.out);
     }
 }
 
+Tensor output_of(const WeightedCall &call, const Ints &result) {
+    return call.out ? *call.out : empty_result(call.input, result);
+}
+
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
-           const WeightedCall &call) {
+           const WeightedCall &call, const Ints &result) {
     distile_kernel *kernel = session.kernel(polykernel);
     const distile_dtype type = polykernel.operands[0].dtype;
     const View input = view_of(call.input, type);
-    const bool images = call.input.dim() == 4;
-    const int32_t channels = polykernel.operands[polykernel.num_operands - 1].channels;
-    int32_t height = 0, width = 0;
-    check(distile_kernel_output_shape(kernel, input.view.height, input.view.width, &height, &width), session.context());
-    if (height == 0 || width == 0) {
-        fail("the input is smaller than the operator's window");
-    }
-    const Tensor output = call.out ? *call.out
-                          : images ? empty_images(call.input, input.view.batch, channels, height, width)
-                                   : empty(call.input, {input.view.batch, width, channels}, call.input.scalar_type());
-    session.check_device(output, "the output");
+    const Tensor output = output_of(call, result);
     const distile_tensor output_tensor = output_view(output, type);
     View residual{};
     if (call.residual) {
-        session.check_device(*call.residual, "the residual");
         residual = view_of(*call.residual, type);
     }
     const SharedWeights weights = pack_weights(session, polykernel, call.weight, call.bias, order, call.place);

@@ -21,12 +21,16 @@ struct WeightedCall {
     bool zero; /**< Sets the inactive pixels of `out` to zero. */
 };
 
-/** Fails if the residual or `out` has another type than the input, or `out` another shape than a result of so many
- * channels at the mask's pixels. */
-void check_types_and_out(const WeightedCall &call, int64_t channels);
+/** Checks what a call gives against its result, whichever code computes that: images [N, C, H, W] or tokens [N, T, C].
+ * Fails if the mask, the weight, the bias, the residual or `out` does not fit. */
+void check_call(const Session &session, const WeightedCall &call, const Ints &result);
 
+/** The tensor that a call returns: `out`, or a new one with these sizes. */
+Tensor output_of(const WeightedCall &call, const Ints &result);
+
+/** Runs a PolyKernel for a call that was checked. */
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
-           const WeightedCall &call);
+           const WeightedCall &call, const Ints &result);
 
 }  // namespace distile::python
 

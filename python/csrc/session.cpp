@@ -108,20 +108,29 @@ void Session::check_device(const Tensor &tensor, const char *what) const {
     }
 }
 
-distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
+void Session::check_mask(const Tensor &bytes, const Ints *wanted) const {
     check_device(bytes, "the mask");
     const ScalarType type = bytes.scalar_type();
     const auto sizes = bytes.sizes();
     if ((type != ScalarType::Bool && type != ScalarType::Byte) || (sizes.size() != 3 && sizes.size() != 2)) {
         fail("a mask is a tensor of type bool or uint8 with the dimensions [N, H, W], or [N, T] for tokens");
     }
+    if (wanted && !have_sizes(bytes, *wanted)) {
+        fail("the mask is " + text_of({sizes.begin(), sizes.end()}) + ", but the output has the pixels " +
+             text_of(*wanted) + ": give one boolean for each");
+    }
+}
+
+distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
+    check_mask(bytes);
+    const auto sizes = bytes.sizes();
     if (bytes.numel() == 0) {
         fail("the mask has no pixels");
     }
-    const bool tokens = sizes.size() == 2;
     const Tensor plain = bytes.is_contiguous() ? bytes : torch::stable::contiguous(bytes);
-    const bindings::MaskBytes view{static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0],
-                                   tokens ? 1 : sizes[1], sizes[tokens ? 1 : 2]};
+    const int64_t rows = sizes.size() == 2 ? rows_of_tokens(sizes[1]) : sizes[1];
+    const bindings::MaskBytes view{static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0], rows,
+                                   sizes.size() == 2 ? sizes[1] / rows : sizes[2]};
     distile_mask *const fixed = fixed_.empty() ? nullptr : fixed_mask(plain, view);
     return fixed ? fixed : bindings::Session::mask(view, role);
 }

@@ -29,7 +29,10 @@ public:
     /** Fails if a tensor is on another device than the session. `what` names it: "the mask". */
     void check_device(const Tensor &tensor, const char *what) const;
 
-    /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. */
+    /** Fails unless a tensor is a mask on the session's device, and has these sizes. */
+    void check_mask(const Tensor &bytes, const Ints *wanted = nullptr) const;
+    /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens], which are images of
+     * rows_of_tokens() rows. */
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);
 
     /** Until release_mask(), the values of this mask do not change, so that calls on a GPU share what they make of it.

@@ -11,13 +11,26 @@ struct Layout {
     std::array<int64_t, 4> sizes, strides;
 };
 
+std::optional<int64_t> rows_that_divide(int64_t tokens) {
+    if (tokens <= largest_extent) {
+        return 1;
+    }
+    for (int64_t rows = (tokens + largest_extent - 1) / largest_extent; rows <= largest_extent; rows++) {
+        if (tokens % rows == 0) {
+            return rows;
+        }
+    }
+    return std::nullopt;
+}
+
 Layout layout_of(const Tensor &tensor) {
     const auto sizes = tensor.sizes(), strides = tensor.strides();
     Layout layout{};
     if (sizes.size() == 4) {
         layout = {{sizes[0], sizes[2], sizes[3], sizes[1]}, {strides[0], strides[2], strides[3], strides[1]}};
     } else if (sizes.size() == 3) {
-        layout = {{sizes[0], 1, sizes[1], sizes[2]}, {strides[0], 0, strides[1], strides[2]}};
+        const int64_t rows = rows_of_tokens(sizes[1]), columns = sizes[1] / rows;
+        layout = {{sizes[0], rows, columns, sizes[2]}, {strides[0], strides[1] * columns, strides[1], strides[2]}};
     } else {
         fail("a tensor has " + std::to_string(sizes.size()) +
              " dimensions; images have 4, [N, C, H, W], and tokens 3, [N, T, C]");
@@ -92,6 +105,23 @@ bool is_inference(const Tensor &tensor) {
     return ask<bool>("aten::is_inference", tensor);
 }
 
+int64_t rows_of_tokens(int64_t tokens) {
+    if (const auto rows = rows_that_divide(tokens)) {
+        return *rows;
+    }
+    fail(std::to_string(tokens) + " tokens are more than " + std::to_string(largest_extent) +
+         ", and no product of two such numbers: append an inactive token");
+}
+
+std::vector<TokenPart> parts_of(const Tensor &tensor) {
+    const int64_t tokens = tensor.size(1);
+    if (tensor.dim() != 3 || rows_that_divide(tokens)) {
+        return {{0, tokens}};
+    }
+    const int64_t first = tokens / largest_extent * largest_extent;
+    return {{0, first}, {first, tokens - first}};
+}
+
 OptionalTensor given(const Tensor *tensor) {
     OptionalTensor copy;
     if (tensor) {
@@ -132,13 +162,34 @@ View view_of(const Tensor &tensor, distile_dtype type) {
     return {make_view(copy, layout_of(copy), type), copy};
 }
 
-distile_tensor output_view(const Tensor &tensor, distile_dtype type) {
-    const Layout layout = layout_of(tensor);
-    if (!fits(layout)) {
+void check_written_in_place(const Tensor &tensor) {
+    if (!fits(tensor)) {
         fail("the output's channels are not innermost in memory: make it with memory_format=torch.channels_last, or "
              "tokens contiguous");
     }
-    return make_view(tensor, layout, type);
+}
+
+distile_tensor output_view(const Tensor &tensor, distile_dtype type) {
+    check_written_in_place(tensor);
+    return make_view(tensor, layout_of(tensor), type);
+}
+
+Tensor empty_result(const Tensor &like, const Ints &sizes) {
+    return sizes.size() == 4 ? empty_images(like, sizes[0], sizes[1], sizes[2], sizes[3])
+                             : empty(like, sizes, like.scalar_type());
+}
+
+Tensor empty_as(const Tensor &like) {
+    const auto sizes = like.sizes();
+    return empty_result(like, {sizes.begin(), sizes.end()});
+}
+
+Tensor zeroed(Tensor tensor) {
+    return torch::stable::zero_(tensor);
+}
+
+bool is_empty(const Ints &sizes) {
+    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
 }
 
 Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width) {
@@ -152,20 +203,27 @@ Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type) {
     return torch::stable::new_empty(like, sizes, type);
 }
 
+bool have_sizes(const Tensor &tensor, const Ints &sizes) {
+    const auto have = tensor.sizes();
+    return std::equal(sizes.begin(), sizes.end(), have.begin(), have.end());
+}
+
+std::string text_of(const Ints &sizes) {
+    std::string text;
+    for (const int64_t size : sizes) {
+        text += (text.empty() ? "[" : ", ") + std::to_string(size);
+    }
+    return text + "]";
+}
+
 Tensor target_of(const Tensor *out, const Tensor &like, const Ints &sizes, ScalarType type) {
     if (!out) {
         return empty(like, sizes, type);
     }
-    const auto have = out->sizes();
-    const bool same_shape = have.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), have.begin());
     const bool same_device =
         out->is_cpu() == like.is_cpu() && (like.is_cpu() || out->get_device_index() == like.get_device_index());
-    if (!same_shape || !same_device || out->scalar_type() != type || !out->is_contiguous()) {
-        std::string text;
-        for (const int64_t size : sizes) {
-            text += (text.empty() ? "" : ", ") + std::to_string(size);
-        }
-        fail("`out` must be a contiguous tensor [" + text + "] of type " + name_of(type) +
+    if (!have_sizes(*out, sizes) || !same_device || out->scalar_type() != type || !out->is_contiguous()) {
+        fail("`out` must be a contiguous tensor " + text_of(sizes) + " of type " + name_of(type) +
              " on the device of the input");
     }
     return *out;

@@ -5,6 +5,7 @@
 #define DISTILE_PYTHON_TENSORS_H
 
 #include "bindings/errors.h"
+#include "torch_errors.h"
 #include <distile/distile.h>
 #include <optional>
 #include <string>
@@ -41,22 +42,53 @@ struct View {
     Tensor owner; /**< Holds the memory: the tensor itself, or its copy if its strides do not fit. */
 };
 
+/** The most rows, columns or images. */
+constexpr int64_t largest_extent = 65535;
+
+/** Tokens are images of one row, or of as few as keep rows short enough. Fails for a number without such rows. */
+int64_t rows_of_tokens(int64_t tokens);
+
+/** Some of the tokens of all images. */
+struct TokenPart {
+    int64_t start, count;
+
+    /** A view of those in [N, T, ...]. */
+    Tensor of(Tensor tokens) const {
+        return torch::stable::narrow(tokens, 1, start, count);
+    }
+};
+/** Parts of an image or of tokens, each with such rows, for operators that compute pixel by pixel: one, or two. */
+std::vector<TokenPart> parts_of(const Tensor &tensor);
+
 /** Whether distile reads and writes a tensor in place: [N, C, H, W] with channels innermost in memory, as
  * torch.channels_last has them, or tokens [N, T, C] with contiguous channels. */
 bool fits(const Tensor &tensor);
 
 /** The view of an image or of tokens that distile reads; a copy if the strides do not fit. */
 View view_of(const Tensor &tensor, distile_dtype type);
+/** Fails if a tensor's strides do not fit. */
+void check_written_in_place(const Tensor &tensor);
 /** The view of a tensor that is written in place. Fails if its strides do not fit. */
 distile_tensor output_view(const Tensor &tensor, distile_dtype type);
 
 /** Images [N, C, H, W] with channels innermost, uninitialised, with the type and the device of `like`. */
 Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width);
+/** An uninitialised result with the type and the device of `like`: images as above, or contiguous tokens. */
+Tensor empty_result(const Tensor &like, const Ints &sizes);
+/** The same with the sizes of `like`. */
+Tensor empty_as(const Tensor &like);
+bool is_empty(const Ints &sizes);
+/** The tensor, set to zero. */
+Tensor zeroed(Tensor tensor);
 /** Contiguous, uninitialised. */
 Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type);
 /** The contiguous tensor that a result is written to: `out`, or a new one if that is null. Fails if `out` has another
  * shape, type or device. */
 Tensor target_of(const Tensor *out, const Tensor &like, const Ints &sizes, ScalarType type);
+
+bool have_sizes(const Tensor &tensor, const Ints &sizes);
+/** "[1, 2, 3]", for messages. */
+std::string text_of(const Ints &sizes);
 
 /** Calls an operator of PyTorch with a single result. Arguments are passed as they are declared. */
 template<typename... Args> Tensor call(const char *name, const char *overload, const Args &...args) {

@@ -10,16 +10,24 @@ namespace {
 
 Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &gamma, const OptionalTensor &beta,
                  double epsilon, distile_norm norm, const Tensor *out, bool zero) {
+    if (const auto parts = parts_of(input); parts.size() > 1) {
+        const Tensor output = out ? *out : empty_as(input);
+        for (const TokenPart &part : parts) {
+            const Tensor target = part.of(output);
+            normalize(part.of(input), part.of(mask), gamma, beta, epsilon, norm, &target, zero);
+        }
+        return output;
+    }
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);
-    const Tensor output = out ? *out
-                          : input.dim() == 4
-                              ? empty_images(input, input.size(0), input.size(1), input.size(2), input.size(3))
-                              : empty(input, {input.size(0), input.size(1), input.size(2)}, input.scalar_type());
+    const Tensor output = out ? *out : empty_as(input);
     const distile_tensor output_tensor = output_view(output, type);
     const ChannelVector factors(gamma, source.view.channels, "the weight"),
         summands(beta, source.view.channels, "the bias");
+    if (output.numel() == 0) {
+        return output;
+    }
     distile_normalize_args args{};
     args.input = &source.view;
     args.output = &output_tensor;
@@ -50,9 +58,12 @@ distile_tensor packed_view(const Tensor &packed, distile_dtype type) {
 
 Tensor count_tokens(const Tensor &mask, const Tensor *out) {
     Session &session = Session::of(mask);
+    const Tensor result = target_of(out, mask, {mask.size(0) + 1}, ScalarType::Int);
+    if (mask.numel() == 0) {
+        return zeroed(result);
+    }
     const int32_t *lengths = nullptr;
     check(distile_mask_cumulative_lengths(session.mask(mask), &lengths), session.context());
-    const Tensor result = target_of(out, mask, {mask.size(0) + 1}, ScalarType::Int);
     std::copy_n(lengths, mask.size(0) + 1, static_cast<int32_t *>(result.mutable_data_ptr()));
     return result;
 }
@@ -82,6 +93,9 @@ Tensor pack(const Tensor &input, const Tensor &mask) {
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);
+    if (mask.numel() == 0) {
+        return empty(input, {0, source.view.channels}, input.scalar_type());
+    }
     distile_mask *active = session.mask(mask);
     int64_t count = 0;
     check(distile_mask_active_pixels(active, &count), session.context());
@@ -98,6 +112,9 @@ Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out) {
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);
     const distile_tensor view = packed_view(out, type);
+    if (mask.numel() == 0) {
+        return out;
+    }
     check(distile_pack(session.context(), &source.view, session.mask(mask), &view), session.context());
     return out;
 }
@@ -106,6 +123,9 @@ Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Ten
     Session &session = Session::of(out);
     const distile_dtype type = checked_type(out);
     const distile_tensor target = output_view(out, type);
+    if (out.numel() == 0) {
+        return out;
+    }
     if (packed.size(0) == 0) {
         if (zero) {
             Tensor written = out;

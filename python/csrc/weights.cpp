@@ -1,4 +1,5 @@
 #include "weights.h"
+#include "checksum.h"
 #include <atomic>
 #include <distile/polykernel.h>
 #include <map>
@@ -11,32 +12,74 @@ namespace distile::python {
 namespace {
 
 std::atomic<int64_t> packings{0};
+std::atomic<bool> reads_contents{true};
+
+/** What tells whether a tensor was written. PyTorch counts writes of its own, but neither those through `.data` or a
+ * view of NumPy, nor any to tensors of inference mode. Those show in the contents, which the host reads on a CPU. */
+struct Fingerprint {
+    bool read;
+    uint64_t number; /**< A checksum of the contents, or the count. */
+
+    bool operator==(const Fingerprint &other) const {
+        return read == other.read && number == other.number;
+    }
+};
+
+/** Nothing for a tensor whose writes do not show. */
+std::optional<Fingerprint> fingerprint_of(const Tensor &tensor) {
+    if (reads_contents && tensor.is_cpu()) {
+        return Fingerprint{true, checksum(tensor)};
+    }
+    if (is_inference(tensor)) {
+        return std::nullopt;
+    }
+    return Fingerprint{false, static_cast<uint64_t>(version_of(tensor))};
+}
 
 /** A tensor as it was when it was packed. Holding it keeps its memory from being used again for another. */
 struct Source {
     Tensor tensor;
     const void *data;
-    int64_t version;
+    Fingerprint fingerprint;
 
-    explicit Source(const Tensor &tensor) : tensor(tensor), data(tensor.const_data_ptr()), version(version_of(tensor)) {
+    Source(const Tensor &tensor, const Fingerprint &fingerprint)
+        : tensor(tensor), data(tensor.const_data_ptr()), fingerprint(fingerprint) {
     }
-    bool is(const Tensor &other) const {
-        return data == other.const_data_ptr() && version == version_of(other) &&
-               tensor.scalar_type() == other.scalar_type() && tensor.sizes() == other.sizes() &&
-               tensor.strides() == other.strides();
+    bool operator==(const Source &other) const {
+        return data == other.data && fingerprint == other.fingerprint &&
+               tensor.scalar_type() == other.tensor.scalar_type() && tensor.sizes() == other.tensor.sizes() &&
+               tensor.strides() == other.tensor.strides();
     }
 };
 
-struct Packed {
-    const distile_polykernel *polykernel;
+/** What weights were packed from. */
+struct Sources {
     Source filter;
     std::optional<Source> bias;
-    SharedWeights weights;
 
-    bool is_of(const distile_polykernel &wanted, const Tensor &other_filter, const OptionalTensor &other_bias) const {
-        return polykernel == &wanted && filter.is(other_filter) && bias.has_value() == other_bias.has_value() &&
-               (!bias || bias->is(*other_bias));
+    bool operator==(const Sources &other) const {
+        return filter == other.filter && bias == other.bias;
     }
+};
+
+/** The sources now; nothing if their writes do not show. */
+std::optional<Sources> sources_of(const Tensor &filter, const OptionalTensor &bias) {
+    const std::optional<Fingerprint> of_filter = fingerprint_of(filter);
+    const std::optional<Fingerprint> of_bias = bias ? fingerprint_of(*bias) : std::nullopt;
+    if (!of_filter || (bias && !of_bias)) {
+        return std::nullopt;
+    }
+    Sources sources{Source(filter, *of_filter), std::nullopt};
+    if (bias) {
+        sources.bias.emplace(*bias, *of_bias);
+    }
+    return sources;
+}
+
+struct Packed {
+    const distile_polykernel *polykernel;
+    Sources sources;
+    SharedWeights weights;
 };
 
 /** By place and math, which decides about the code and that about the layout. Those of another math stay, for graphs
@@ -75,9 +118,6 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
     source.dtype = *type;
     source.order = order;
     if (bias) {
-        if (bias->dim() != 1 || bias->size(0) != polykernel.operands[polykernel.num_operands - 1].channels) {
-            fail("the bias must have one element for each output channel");
-        }
         host_bias = host_copy(*bias, true);
         source.bias = static_cast<const float *>(host_bias->const_data_ptr());
     }
@@ -91,26 +131,21 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
 
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                            const OptionalTensor &bias, distile_weights_order order, int64_t place) {
-    if (place == 0) {
+    // Before packing: a write meanwhile makes these weights old.
+    std::optional<Sources> sources = place == 0 ? std::nullopt : sources_of(filter, bias);
+    if (!sources) {
         return pack(session, polykernel, filter, bias, order);
     }
     {
         const std::lock_guard lock(places().mutex);
         const auto found = places().packed.find({place, session.math()});
-        if (found != places().packed.end() && found->second->is_of(polykernel, filter, bias)) {
+        if (found != places().packed.end() && found->second->polykernel == &polykernel &&
+            found->second->sources == *sources) {
             return found->second->weights;
         }
     }
-    if (is_inference(filter) || (bias && is_inference(*bias))) {
-        return pack(session, polykernel, filter, bias, order);
-    }
-    // The versions are read before packing: a write meanwhile makes these weights old.
-    auto packed = std::make_unique<Packed>(Packed{&polykernel, Source(filter), std::nullopt, nullptr});
-    if (bias) {
-        packed->bias.emplace(*bias);
-    }
-    packed->weights = pack(session, polykernel, filter, bias, order);
-    SharedWeights weights = packed->weights;
+    SharedWeights weights = pack(session, polykernel, filter, bias, order);
+    auto packed = std::make_unique<Packed>(Packed{&polykernel, std::move(*sources), weights});
     {
         const std::lock_guard lock(places().mutex);
         places().packed[{place, session.math()}].swap(packed);
@@ -126,6 +161,10 @@ void free_weights(int64_t place) {
         old.push_back(std::move(found->second));
         found = places().packed.erase(found);
     }
+}
+
+void check_contents(bool read) {
+    reads_contents = read;
 }
 
 int64_t times_packed() {

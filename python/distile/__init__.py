@@ -10,16 +10,18 @@ import importlib.util
 if importlib.util.find_spec("torch"):
     from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
     from .building import build
+    from .changes import Changes
     from .conversion import convert, trace
     from .mappings import image, tokens
     from .masks import SharedMask, mask
     from .numerics import set_math
     from .planner import Planner
     from .polykernels import cache_folder, missing
+    from .weights import forget, set_weights_check
 
     __all__ = [
-        "Planner", "SharedMask", "build", "cache_folder", "convert", "image", "mask", "masks", "missing", "nn", "set_math",
-        "tokens", "trace",
+        "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
+        "missing", "nn", "set_math", "set_weights_check", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -10,6 +10,7 @@ import torch
 
 from . import dense
 from ._library import ops
+from .forms import gradients
 
 CONV, TRANSPOSED, UPSAMPLED = range(3)
 
@@ -271,7 +272,7 @@ def _register(name, parameters, backward_of):
         )
         return for_input, for_weight, for_bias, None, for_residual
 
-    torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup)
+    torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup, lib=gradients)
 
 
 def _convolution(name, kind, stride="stride"):
@@ -301,7 +302,7 @@ def _of_attention(ctx, gradient):
     return *(tensor if wanted else None for tensor, wanted in zip(found, ctx.needs_input_grad)), None, None
 
 
-torch.library.register_autograd("distile::attention", _of_attention, setup_context=_setup_attention)
+torch.library.register_autograd("distile::attention", _of_attention, setup_context=_setup_attention, lib=gradients)
 
 
 def _setup_norm(ctx, inputs, keyword_only_inputs, output):
@@ -324,8 +325,8 @@ def _of_rms_norm(ctx, gradient):
     return _of_norm(ctx, gradient, False)
 
 
-torch.library.register_autograd("distile::layer_norm", _of_layer_norm, setup_context=_setup_norm)
-torch.library.register_autograd("distile::rms_norm", _of_rms_norm, setup_context=_setup_norm)
+torch.library.register_autograd("distile::layer_norm", _of_layer_norm, setup_context=_setup_norm, lib=gradients)
+torch.library.register_autograd("distile::rms_norm", _of_rms_norm, setup_context=_setup_norm, lib=gradients)
 
 
 def _setup_pack(ctx, inputs, output):
@@ -341,9 +342,28 @@ torch.library.register_autograd(
     "distile::pack",
     lambda ctx, gradient: (ops.unpack(gradient, *ctx.saved_tensors), None),
     setup_context=_setup_pack,
+    lib=gradients,
 )
 torch.library.register_autograd(
     "distile::unpack",
     lambda ctx, gradient: (ops._unpack_backward(gradient, *ctx.saved_tensors, ctx.capacity), None),
     setup_context=_setup_unpack,
+    lib=gradients,
+)
+
+
+def _twice(ctx, *_):
+    raise RuntimeError(
+        "distile: masked convolutions, linear layers, attention and norms have no second derivatives: compute what is "
+        "differentiated twice without a mask, in distile.mask(None)"
+    )
+
+
+for _name in ("_convolution_backward", "_linear_backward", "_attention_backward", "_norm_backward"):
+    torch.library.register_autograd(f"distile::{_name}", _twice, lib=gradients)
+torch.library.register_autograd(
+    "distile::_unpack_backward",
+    lambda ctx, gradient: (ops.unpack(gradient, *ctx.saved_tensors), None, None),
+    setup_context=_setup_pack,
+    lib=gradients,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pathlib
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from . import polykernels
 from ._library import ops
 from .compiler import Machine, compile_polykernel, compiler_folder
-from .operators import Operator
+from .operators import Operator, why_not_built
 
 
 def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
@@ -36,11 +37,12 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     the context of `mask` if one is given. Each takes some seconds of a CPU core, and all cores are used. With `measure`,
     the times by which a PolyKernel chooses its variant are measured here, one operator after the other, which takes some
     seconds more for each and wants a machine that does nothing else; else they are estimates. `progress` is called with
-    a line of text after each. Those in the folder are not built again, so after an interruption the same call goes on.
+    a line of text after each. A warning names operators that no PolyKernel can compute. Those in the folder are not built again, so after an interruption the same call goes on.
     Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one
     fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
+    operators = [operator for operator in operators if _can_be_built(operator)]
     for operator in operators:
         if polykernels.shared_object(operator).is_file():
             polykernels.forget(operator)
@@ -65,6 +67,13 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
             pool.shutdown(cancel_futures=True)  # Those that are being compiled still end.
             raise
     return operators
+
+
+def _can_be_built(operator: Operator) -> bool:
+    why = why_not_built(operator)
+    if why:
+        warnings.warn(f"distile.build: {operator} stays dense: {why}", stacklevel=3)
+    return not why
 
 
 def _build(operator: Operator, compiler: pathlib.Path, machine: Machine | None) -> None:

@@ -7,10 +7,12 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 
 from .description import Operator
@@ -96,11 +98,17 @@ def compile_polykernel(
         ]
         with machine.shared() if machine else contextlib.nullcontext():
             _run(build, operator)
-        compile = [*os.environ.get("CC", "cc").split(), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
-        _run(compile, operator)
+        link = [*_program("CC", "cc"), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
+        _run(link, operator)
         if check:
             check(str(folder / "built.so"))
         os.replace(folder / "built.so", target)
+        for doubt in {_doubt(plan) for plan in plans[1:]} - {None}:
+            warnings.warn(
+                f"the times that choose between the variants for {operator} are doubtful; {doubt}; to measure them again "
+                f"when nothing else runs, remove {target} and build it again",
+                stacklevel=2,
+            )
 
 
 def _measured_plans(
@@ -124,6 +132,11 @@ def _measured_plans(
         with machine.alone():
             _run([command, "profile", plan, "--object", f"{plan}.so", "--into-plan", "-q"], operator)
     return plans
+
+
+def _doubt(plan: pathlib.Path) -> str | None:
+    """Why the times of a plan are doubtful; None if they are not."""
+    return json.loads(plan.read_text()).get("profile", {}).get("doubt")
 
 
 def _run_by_this_gpu(plans: list[pathlib.Path], is_float32: bool) -> list[pathlib.Path]:
@@ -159,8 +172,20 @@ def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     if operator.device == "cpu":
         return []
     headers = pathlib.Path(os.environ.get("DISTILE_CUTLASS") or compiler / "cutlass") / "cute" / "tensor.hpp"
-    tensor_cores = headers.is_file() and shutil.which(os.environ.get("CUDACXX") or "nvcc")
+    tensor_cores = headers.is_file() and shutil.which(_program("CUDACXX", "nvcc")[0])
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
+
+
+def _program(variable: str, usual: str) -> list[str]:
+    """A program with its arguments, from an environment variable, which holds a path or the words of a shell, or else by
+    its usual name."""
+    given = os.environ.get(variable, "")
+    if shutil.which(given):
+        return [given]  # Its path may hold spaces.
+    try:
+        return shlex.split(given) or [usual]
+    except ValueError as error:
+        raise RuntimeError(f"the environment variable {variable} names no program: {error} in: {given}") from None
 
 
 def _run(command, operator: Operator) -> str:

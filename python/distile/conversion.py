@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable
@@ -13,9 +12,12 @@ from torch.nn.utils import parametrize
 
 from . import masks, tracing
 from . import nn as masked
-from .fusion import Fusion, activation_of
-from .mappings import Nowhere, Said, Traced
+from .comparison import checked
+from .folding import fold_on_load
+from .fusion import OWN_FORWARD, Fusion, replaced_on_instance
+from .mappings import Layer, Nowhere, Said, Traced
 from .nn_base import Masked
+from .norms import is_nothing, masked_norm
 from .positions import NoPositions
 
 Rule = tuple[object, object]
@@ -33,7 +35,6 @@ REPLACEMENTS: dict[type, Callable[[nn.Module], nn.Module]] = {
     nn.Upsample: masked.MaskedUpsample.from_dense,
     nn.MultiheadAttention: masked.MaskedMultiheadAttention.from_dense,
 }
-OWN_FORWARD = {"forward", "_conv_forward", "__call__"}
 
 
 @dataclasses.dataclass
@@ -44,8 +45,9 @@ class Replaced:
     type: str
     masked: str
     mask: str
-    mapping: Traced | Said | None = None  # None: an example has yet to show it.
+    mapping: Layer | None = None  # Where its outputs are over the mask; None of a layer that takes none.
     taken: list[str] = dataclasses.field(default_factory=list)
+    dense: str = ""  # Why its operator runs dense, with the mask after it: no PolyKernel can compute it.
 
 
 @dataclasses.dataclass
@@ -83,14 +85,18 @@ def convert(
 
     With `fuse`, a batch norm in eval mode goes into the weights of the replaced convolution before it, and an
     activation becomes the layer's own, if nothing else reads what is between them and no rule leaves them; nn.Identity
-    takes their places. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
-    cannot trace, its parts and nn.Sequential.
+    takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx
+    follows the flow of the data, or in what it cannot trace, its parts and nn.Sequential.
     """
-    conversion = _Conversion(list(rules), None if example is None else tracing.run(model, *tracing.arguments_of(example)))
+    trace = None if example is None else tracing.run(model, *tracing.arguments_of(example))
+    conversion = _Conversion(list(rules), trace)
     conversion.visit("", model)
     made = conversion.made
+    folds = []
     if fuse:
-        conversion.note(Fusion(model, made, conversion.allows).taken)
+        fusion = Fusion(model, made, conversion.allows, conversion.names)
+        conversion.note(fusion.taken)
+        folds = fusion.folds
     if report is not None:
         report += conversion.rows.values()
     if model in made:
@@ -99,9 +105,20 @@ def convert(
         for name, child in list(parent._modules.items()):
             if child in made:
                 setattr(parent, name, made[child])
-        if isinstance(parent, nn.TransformerEncoderLayer) and any(isinstance(one, Masked) for one in parent.modules()):
-            parent.activation_relu_or_gelu = 0  # Its fast path calls none of its layers.
+    for parent in model.modules():
+        if any(isinstance(one, Masked) for one in parent.modules()):
+            _leave_fast_paths(parent)
+    for fold in folds:
+        fold_on_load(model, fold)
     return _waiting(model) if example is None else model
+
+
+def _leave_fast_paths(parent: nn.Module) -> None:
+    """Lets PyTorch's own modules call the layers in them."""
+    if isinstance(parent, nn.TransformerEncoderLayer):
+        parent.activation_relu_or_gelu = 0
+    if isinstance(parent, nn.TransformerEncoder):
+        parent.use_nested_tensor = False  # Layers take no nested tensors.
 
 
 def trace(model: nn.Module, example) -> nn.Module:
@@ -160,13 +177,13 @@ class _Conversion:
         self.rules, self.trace = rules, trace
         self.made: dict[nn.Module, nn.Module] = {}
         self.rows: dict[nn.Module, Replaced | Left] = {}
-        self._names: dict[nn.Module, str] = {}
+        self.names: dict[nn.Module, str] = {}
         self._decisions: dict[nn.Module, object] = {}
 
     def visit(self, name: str, layer: nn.Module) -> None:
-        if layer in self._names:
+        if layer in self.names:
             return
-        self._names[layer], self._decisions[layer] = name, _decision(self.rules, name, layer)
+        self.names[layer], self._decisions[layer] = name, _decision(self.rules, name, layer)
         row = self._row(name, layer)
         if row:
             self.rows[layer] = row
@@ -188,6 +205,7 @@ class _Conversion:
                     return None
                 if not how:
                     return Left(name, kind, "no rule" if how is None else "by rule")
+                _check_instance(layer)
                 found = make(layer)
             except ValueError as reason:
                 return Left(name, kind, str(reason))
@@ -197,7 +215,8 @@ class _Conversion:
                 return Left(name, kind, str(found.mapping))
         self.made[layer] = found
         mask, mapping = getattr(found, "mask_name", ""), getattr(found, "mapping", None)
-        return Replaced(name, kind, type(found).__name__, mask, mapping)
+        dense = found.why_dense() if isinstance(found, Masked) else ""
+        return Replaced(name, kind, type(found).__name__, mask, mapping, dense=dense)
 
     def _give_mask(self, layer: nn.Module, found: Masked, how) -> None:
         """Says which mask a layer takes, and where its outputs are over that."""
@@ -217,7 +236,7 @@ class _Conversion:
     def note(self, taken: dict[nn.Module, list[nn.Module]]) -> None:
         """Adds to the rows which layers others took in."""
         for layer, followers in taken.items():
-            self.rows[layer].taken += [self._names[follower] for follower in followers]
+            self.rows[layer].taken += [self.names[follower] for follower in followers]
             for follower in followers:
                 self.rows.pop(follower, None)
 
@@ -234,66 +253,47 @@ def _maker(layer: nn.Module) -> Callable[[nn.Module], nn.Module] | None:
     if base is None:
         if isinstance(layer, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)):
             raise ValueError("it takes all pixels; a rule can give MaskedGlobalPool.from_dense, for the active ones")
-        if list(layer.parameters(recurse=False)) and not list(layer.children()):
-            raise ValueError("it has no masked form")
-        return None
+        return _other(layer)
     if parametrize.is_parametrized(layer):
         raise ValueError("it is parametrized: call torch.nn.utils.parametrize.remove_parametrizations before")
     if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
         raise ValueError("it has no parameters yet: run the model once before")
     before = type(layer).__mro__[: type(layer).__mro__.index(base)]
     own = next((one.__name__ for one in before if OWN_FORWARD & vars(one).keys()), None)
-    if own and base is nn.BatchNorm2d:
-        return _norm_and_activation
     if own:
-        raise ValueError(f"the class {own} has a forward of its own")
+        return _norm(layer, ValueError(f"the class {own} has a forward of its own"))
     return REPLACEMENTS[base]
+
+
+def _other(layer: nn.Module) -> Callable[[nn.Module], nn.Module] | None:
+    """What makes the masked form of a layer of another class."""
+    own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+    if not own or any(True for child in layer.children() for _ in child.parameters()):
+        return None
+    return _norm(layer, ValueError("it has no masked form") if list(layer.parameters(recurse=False)) else None)
+
+
+def _norm(layer: nn.Module, otherwise: ValueError | None) -> Callable[[nn.Module], nn.Module] | None:
+    """What makes the masked form of a norm; for other layers raises the error, if there is one."""
+    found = masked_norm(layer)
+    if found is None and otherwise:
+        raise otherwise
+    return found and (lambda _: found)
+
+
+def _check_instance(layer: nn.Module) -> None:
+    """Raises ValueError for a layer whose own code does not run, or that of a layer in it."""
+    own = next((name for module in layer.modules() for name in replaced_on_instance(module)), None)
+    if own == "_compiled_call_impl":
+        raise ValueError("it was compiled by its method compile(): convert it before")
+    if own:
+        raise ValueError(f"its {own} was replaced on the instance, as by hooks of accelerate: convert it before")
 
 
 def _attention(layer: nn.Module) -> nn.Module:
     """Masked attention for a module with the layers of timm's Attention, if it computes the same."""
-    others = [name for name, child in layer.named_children() if name not in ("qkv", "proj") and not _is_nothing(child)]
+    others = [name for name, child in layer.named_children() if name not in ("qkv", "proj") and not is_nothing(child)]
     own = [name for name, _ in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))]
     if others or own:
         raise ValueError(f"it has {', '.join(others + own)}, which MaskedAttention lacks")
-    return _checked(layer, masked.MaskedAttention.from_dense, (2, 5, layer.qkv.in_features))
-
-
-def _is_nothing(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not layer.p)
-
-
-def _norm_and_activation(layer: nn.BatchNorm2d) -> nn.Module:
-    """A masked batch norm for one with an activation of its own, as timm has it, if it computes the same."""
-    activations = [activation_of(child) for child in layer.children() if not _is_nothing(child)]
-    if len(activations) > 1 or None in activations or layer.training:
-        raise ValueError(f"the class {type(layer).__name__} has a forward of its own")
-
-    def make(layer):
-        found = masked.MaskedBatchNorm2d.from_dense(layer, activation=(activations or ["none"])[0])
-        found._modules = {}
-        return found
-
-    return _checked(layer, make, (2, layer.num_features, 3, 3))
-
-
-@torch.no_grad()
-def _checked(layer: nn.Module, make: Callable[[nn.Module], nn.Module], shape: tuple[int, ...]) -> nn.Module:
-    """What `make` makes of a layer. Raises ValueError unless it computes the same, with random parameters too, since
-    those of the layer may hide a difference."""
-    found, generator = make(layer), torch.Generator().manual_seed(0)
-    random = lambda like, shape: torch.randn(shape, generator=generator, device="cpu").to(like)
-    try:
-        twin = copy.deepcopy(layer)
-        for parameter in twin.parameters():
-            parameter.copy_(random(parameter, parameter.shape) * parameter.shape[-1] ** -0.5)
-        x = random(parameter, shape)
-        with masks.mask(None):
-            expected, given = twin.forward(x), make(twin)(x)
-        bound = expected.abs().max() * (1e-4 if x.dtype in (torch.float32, torch.float64) else 2e-2)
-        same = bool((given - expected).abs().max() <= bound)
-    except Exception:  # What the layer's own code raises for an input that it does not expect.
-        same = False
-    if not same:
-        raise ValueError(f"its forward does not compute what {type(found).__name__} does")
-    return found
+    return checked(layer, masked.MaskedAttention.from_dense, (2, 5, layer.qkv.in_features))

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from . import operators, polykernels
 from ._library import ops
 
+MOST_TOKENS = 65535  # As the library takes in one call.
 _library = torch.library.Library("distile", "FRAGMENT")
 ACTIVATIONS = {
     "none": lambda x: x,
@@ -167,6 +168,27 @@ def attention(query, key, value, mask, key_mask, scale, causal):
     return torch.where(mask.bool()[:, None, :, None], result, result.new_zeros(()))
 
 
+def _packed_attention(query, key, value, mask, key_mask, scale, causal, zero, out):
+    """Attention of more tokens than an image has columns, by the active ones alone."""
+    if causal:
+        raise RuntimeError(f"distile: causal attention takes at most {MOST_TOKENS} tokens")
+    if out is None:
+        batch, heads, tokens, head_dim = query.shape
+        out = query.new_zeros((batch, tokens, heads, head_dim)).transpose(1, 2)
+    elif zero:
+        out.zero_()
+    for image, rows in enumerate(mask.bool()):
+        seen = rows.new_ones(key.shape[2]) if key_mask is None else key_mask[image].bool()
+        keys = seen.nonzero().squeeze(1)
+        if len(keys) > MOST_TOKENS:
+            raise RuntimeError(f"distile: attention has {len(keys)} active keys, but takes at most {MOST_TOKENS}")
+        packed = [tensor[image : image + 1].index_select(2, keys) for tensor in (key, value)]
+        for part in rows.nonzero().squeeze(1).split(MOST_TOKENS):
+            queries, every = query[image : image + 1].index_select(2, part), part.new_ones((1, len(part))).bool()
+            out[image, :, part] = ops.attention.default(queries, *packed, every, scale=scale)[0]
+    return out
+
+
 def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out):
     operator = operators.attention_operator(query, causal)
     operator = None if operator is None else operator.on(query.device.type)
@@ -178,6 +200,9 @@ def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out
         return ops.attention.out(query, key, value, mask, key_mask, **keywords, zero=zero, out=out)
 
     typical = {"batch": query.shape[0], "tokens": query.shape[2], "key_tokens": key.shape[2]}
+    if max(query.shape[2], key.shape[2]) > MOST_TOKENS:
+        with torch.no_grad():
+            return _packed_attention(query, key, value, mask, key_mask, scale, causal, zero, out)
     if operator is not None and polykernels.load(operator):
         return again()
     polykernels.note_missing(operator, typical, _reason(query))
@@ -193,6 +218,7 @@ _library.define(
     "bool causal, bool zero, Tensor? out) -> Tensor"
 )
 _library.impl("_dense_attention", _dense_attention, "CompositeExplicitAutograd")
+ops._define_twins()
 
 
 def layer_norm(input, mask, weight, bias, epsilon):

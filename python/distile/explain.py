@@ -209,7 +209,8 @@ def main(arguments=None) -> int:
         required=True,
         metavar="[MASK=]VALUE",
         help="a .npy file of masks, [H, W] or [N, H, W], of the images' size or a fraction of it, or of tokens, [T] or "
-        "[N, T], with floating point active above .5; or a density, for a disc or random tokens of that density; for all masks, or for one by its name",
+        "[N, T], with floating point active above .5; or a density, for a disc or random tokens of that density; for all "
+        "masks, or for one by its name",
     )
     parser.add_argument(
         "--rules",

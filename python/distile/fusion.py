@@ -10,6 +10,7 @@ from torch import nn
 
 from . import nn as masked
 from .dataflow import Flow, flows
+from .folding import Fold
 from .nn_base import Activated
 
 ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu", nn.Sigmoid: "sigmoid",
@@ -30,19 +31,33 @@ def _function(node: torch.fx.Node) -> str | None:
     return FUNCTIONS.get(node.target) if node.op in ("call_function", "call_method") else None
 
 
+OWN_FORWARD = {"forward", "_conv_forward", "__call__"}
+
+
+def replaced_on_instance(module: nn.Module) -> list[str]:
+    """The methods of a module's class that its attributes replace."""
+    found = [name for name in (*OWN_FORWARD, "_call_impl") if name in vars(module)]
+    return found + (["_compiled_call_impl"] if vars(module).get("_compiled_call_impl") else [])
+
+
 def hooked(module: nn.Module) -> bool:
-    """Whether a module's hooks see or change what it computes."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    """Whether a module's hooks, or what replaces its methods, see or change what it computes."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or replaced_on_instance(module))
 
 
 class Fusion:
     """Lets the masked layers in `made` take in what follows their dense ones in the flow of a model, and puts
-    nn.Identity into `made` for it, where `allows(follower)`."""
+    nn.Identity into `made` for it, where `allows(follower)`. `names` are those of the model's layers."""
 
     def __init__(
-        self, model: nn.Module, made: dict[nn.Module, nn.Module], allows: Callable[[nn.Module], bool]
+        self,
+        model: nn.Module,
+        made: dict[nn.Module, nn.Module],
+        allows: Callable[[nn.Module], bool],
+        names: dict[nn.Module, str],
     ):
-        self.made, self.allows = made, allows
+        self.made, self.allows, self.names = made, allows, names
+        self.folds: list[Fold] = []
         self.taken: dict[nn.Module, list[nn.Module]] = {}
         self._parents: dict[nn.Module, set[nn.Module]] = {}
         for parent in model.modules():
@@ -78,10 +93,9 @@ class Fusion:
         convolution = self.made[layer]
         replaced = self.made.get(norm) or norm
         if (
-            not isinstance(norm, nn.BatchNorm2d)
-            or type(replaced) not in (nn.BatchNorm2d, masked.MaskedBatchNorm2d)
-            or norm.training
-            or norm.running_mean is None
+            not (isinstance(replaced, masked.MaskedBatchNorm2d) or type(replaced) is nn.BatchNorm2d)
+            or replaced.training
+            or replaced.running_mean is None
             or not _takes_norm(convolution)
             or not flow.owns(norm, self._parents)
         ):
@@ -89,7 +103,10 @@ class Fusion:
         after = flow.readers(nodes)
         if set(flow.calls[norm]) != set(after):
             return nodes
-        _fold(convolution, norm)
+        transposed = isinstance(convolution, masked.MaskedConvTranspose2d)
+        fold = Fold(self.names[layer], self.names[norm], transposed, replaced.eps)
+        fold.apply(convolution, replaced)
+        self.folds.append(fold)
         convolution.activation = getattr(replaced, "activation", "none")
         self._take(layer, norm)
         return after
@@ -119,17 +136,3 @@ def _takes_norm(layer: nn.Module) -> bool:
         return False
     transposed = isinstance(layer, masked.MaskedConvTranspose2d) and layer.groups == 1
     return isinstance(layer, masked.MaskedConv2d) or transposed
-
-
-@torch.no_grad()
-def _fold(layer: nn.Module, norm: nn.BatchNorm2d) -> None:
-    """Puts a batch norm in eval mode into the weights before it."""
-    factor = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight
-    bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
-    bias = bias * factor if norm.bias is None else bias * factor + norm.bias
-    shape = (1, -1, 1, 1) if isinstance(layer, masked.MaskedConvTranspose2d) else (-1, 1, 1, 1)
-    learns, dtype = layer.weight.requires_grad, layer.weight.dtype
-    layer.weight = nn.Parameter((layer.weight * factor.view(shape)).to(dtype), requires_grad=learns)
-    layer.bias = nn.Parameter(bias.to(dtype), requires_grad=learns)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from .autograd import _activate, wide
 from .dense import ACTIVATIONS, _spread, finish
+from .forms import gradients
 from .shapes import _images, _like, convolved, register_out
 
 # ---- What they compute ------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def _register(name, backward, tensors=None):
         ctx.others = () if tensors is None else inputs[tensors:]
         ctx.keywords = keyword_only_inputs
 
-    torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup)
+    torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup, lib=gradients)
 
 
 def _active(gradient, mask):

@@ -29,23 +29,38 @@ def spans(axis: Axis, cells: int, mask: Axis, of: int, windows: bool) -> tuple[t
     return _spans(axis, cells, mask, of, windows)
 
 
-class Unmapped:
-    """A layer of which nobody said where its outputs are: it takes masks of just its output's size."""
+class Layer:
+    """Where a layer's outputs are over an image."""
+
+    def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
+        """The mask of outputs of this size, without the batch, by the image's; None if they have none. Raises ValueError
+        if it does not say."""
+        raise NotImplementedError
+
+
+class Unmapped(Layer):
+    """Nobody said where: the layer takes masks of just its output's size."""
 
     def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor:
         have = tuple(shared.mask.shape[1:])
         if have != size:
             raise ValueError(
-                f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is over "
-                "the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
+                f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is "
+                "over the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
                 "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own"
             )
         return shared.mask
 
+    def __str__(self) -> str:
+        return "unknown without an example"
 
-@dataclasses.dataclass(frozen=True)
-class Nowhere:
-    """A layer whose outputs stand for no pixels: it has no mask of a context."""
+
+UNMAPPED = Unmapped()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nowhere(Layer):
+    """Nowhere: its outputs stand for no pixels, and it has no mask of a context."""
 
     reason: str
 
@@ -57,16 +72,13 @@ class Nowhere:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Traced:
+class Traced(Layer):
     """What an example showed of a layer's calls: how the mask of each follows from the image's, and the extents of
     outputs that stand for no pixels."""
 
     calls: tuple[Mapping | Size, ...]
 
     def of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
-        return shared.keep((self, batch, size), lambda: self._of(shared, batch, size))
-
-    def _of(self, shared: SharedMask, batch: int, size: Size) -> torch.Tensor | None:
         if size in self.calls:
             return None
         fitting = [call for call in self.calls if isinstance(call, Mapping) and _fits(call, shared, batch, size)]
@@ -74,8 +86,8 @@ class Traced:
             problem = f"{len(fitting)} of its places fit" if fitting else "that is no output of it over such an image"
             raise ValueError(
                 f"the shared mask is for an image of {shared.image}, and this layer has an output of {size}: {problem}. "
-                f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...); "
-                "or an example of this size; or the layer a mask of its own"
+                f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
+                "or an example of this size, or the layer a mask of its own"
             )
         return _mask_of(fitting[0], shared)
 
@@ -122,8 +134,8 @@ def _indexed(call: Mapping, shared: SharedMask) -> torch.Tensor:
     return cells[:, index.flatten()].reshape(-1, *index.shape[1:])
 
 
-@dataclasses.dataclass(frozen=True)
-class Said:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
     this stride; or with `more`, tokens of a grid's cells in rows, with so many active ones before and after."""
 
@@ -141,8 +153,8 @@ class Said:
         if self.stride is None:
             if any(max(pair) % min(pair) for pair in zip(have, extents)):
                 raise ValueError(
-                    f"a rule says that this layer has a grid of {extents}, and the shared mask is for an image of {have}, "
-                    "which is no multiple of that: say the stride too"
+                    f"a rule says that this layer has a grid of {extents}, and the shared mask is for an image of "
+                    f"{have}, which is no multiple of that: say the stride too"
                 )
             axes = (axis.resized(*pair) for axis, *pair in zip(Grid(), have, extents))
             grid = Grid(*axes)
@@ -166,15 +178,17 @@ class Said:
 
 
 def image(mask: str = "mask", *, stride=None, offset=0, grid: tuple[int, int] | None = None) -> Said:
-    """For a rule of distile.convert: the layer's output is an image over that of the mask. One of its pixels is `stride`
-    of the image's in height and width, from pixel `offset` on; or the image is divided into the rows and columns of
-    `grid`."""
+    """For a rule of distile.convert: the layer's output is an image over that of the mask. One of its pixels is
+    `stride` of the image's in height and width, from pixel `offset` on; or the image is divided into the rows and
+    columns of `grid`. Raises ValueError without both."""
     if stride is None and grid is None:
         raise ValueError("say the stride or the grid of a layer's output")
     return Said(mask, grid, stride, offset)
 
 
-def tokens(mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0) -> Said:
-    """For a rule of distile.convert: the layer's output is tokens: a grid of rows and columns over the mask's image, row
-    by row, after `before` and before `after` tokens that are no part of it and always active."""
+def tokens(
+    mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0
+) -> Said:
+    """For a rule of distile.convert: the layer's output is tokens, a grid of rows and columns over the mask's image, row
+    by row, with so many tokens before and after it, which are always active. `stride` and `offset` are as in image."""
     return Said(mask, tuple(grid), stride, offset, (before, after))

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.nn.functional as F
 
+from . import recomputation
 from ._library import ops
 from .grids import Axis, Grid
-from .mappings import Traced, Unmapped, spans
+from .mappings import UNMAPPED, Layer, spans
 
 
 class SharedMask:
@@ -24,25 +25,25 @@ class SharedMask:
         mask: of type bool; or with a threshold, of any type: active where it is greater. NaN is inactive.
         stride: how many of the image's pixels a pixel of the mask is in height and width, a number or a pair.
         offset: the first of the image's pixels that it is for.
-        windows: how a layer of lower resolution gets its mask. A pixel is active if any pixel of its block is, of as many
-            pixels as the layer's stride; with `windows`, if the windows of the strided layers before read an active one,
-            as where the mask is of pixels that changed.
+        windows: how a layer of lower resolution gets its mask. One of its pixels is active if any of its block is, of as
+            many pixels as the layer's stride; with `windows`, if the windows of the strided layers before it read an
+            active one, as where the mask is of pixels that changed.
     """
 
-    def __init__(self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None):
+    def __init__(
+        self, mask: torch.Tensor, *, stride=1, offset=0, windows: bool = False, threshold: float | None = None
+    ):
         self.mask = as_mask(mask if threshold is None else mask > threshold)
         if self.mask.dim() not in (2, 3):
             raise ValueError(
                 f"a mask is [N, H, W] for images or [N, T] for tokens, and this one is {list(mask.shape)}: give a mask "
                 "[H, W] a batch by mask[None], and join the channels of one by mask.any(1)"
             )
-        if not torch.compiler.is_compiling() and self.mask.is_inference():
+        self._has_version = not torch.compiler.is_compiling() and not self.mask.is_inference()
+        if not self._has_version and not torch.compiler.is_compiling():
             self.mask = self.mask.clone()  # No version would tell of a write, which layers might see or not.
         self.grid, self.windows = Grid.of(stride, offset), windows
-        self._version, self._made = self._now(), {}
-
-    def _now(self) -> int:
-        return 0 if torch.compiler.is_compiling() or self.mask.is_inference() else self.mask._version
+        self._version, self._made = self.mask._version if self._has_version else 0, {}
 
     def to(self, device) -> SharedMask:
         """The same on a device."""
@@ -60,14 +61,27 @@ class SharedMask:
         extents = (1, self.mask.shape[1]) if self.mask.dim() == 2 else tuple(self.mask.shape[1:])
         return tuple(extent * axis.step + axis.offset for extent, axis in zip(extents, self.grid))
 
-    def keep(self, key, make) -> torch.Tensor | None:
+    def _kept(self) -> dict:
+        """What was made of the mask since it was last written."""
+        if self._has_version and not torch.compiler.is_compiling() and self.mask._version != self._version:
+            self._version, self._made = self.mask._version, {}
+        return self._made
+
+    def keep(self, key, make) -> torch.Tensor:
         """What `make()` gives; that again as long as the mask is not written."""
-        version = self._now()
-        if version != self._version:
-            self._version, self._made = version, {}
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        kept = self._kept()
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+    def given(self, mapping: Layer, batch: int, size: tuple[int, ...]) -> torch.Tensor | None:
+        """The mask of a batch of outputs of this size, by a layer's mapping; None if it says that they have none."""
+        kept, key = self._kept(), (mapping, batch, size)
+        found = kept.get(key, kept)  # The dictionary itself is no mask.
+        if found is kept:
+            found = mapping.of(self, batch, size)
+            kept[key] = found = None if found is None else _for_batch(found, batch)
+        return found
 
     def at(self, height: int, width: int) -> torch.Tensor:
         """The mask at a resolution that divides its own, or is a multiple of it."""
@@ -94,7 +108,8 @@ class SharedMask:
         repeats = [_repeats(*axes, *sizes) for *axes, sizes in zip(grid, self.grid, zip(have, extents))]
         if all(repeats):
             return mask.repeat_interleave(repeats[0], 1).repeat_interleave(repeats[1], 2)
-        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in zip(grid, self.grid, extents, have)]
+        both = zip(grid, self.grid, extents, have)
+        ranges = [spans(axis, cells, own, of, self.windows) for axis, own, cells, of in both]
         return make(functools.partial(_covered, ranges=ranges), mask)
 
 
@@ -169,7 +184,8 @@ def _without(entered: tuple, owner) -> tuple[tuple, object]:
     return entered, None
 
 
-_shared, _fixed, _resolved = (_Contexts(f"distile.{name}") for name in ("mask", "fixed", "resolved"))
+_shared, _spans, _fixed = (_Contexts(f"distile.{name}") for name in ("mask", "span", "fixed"))
+_resolvers: list[list[torch.Tensor | None]] = []  # Of `resolving`, which is for one thread at a time.
 
 
 class fixed:
@@ -236,10 +252,18 @@ class mask:
 
     def __enter__(self) -> SharedMask | dict[str, SharedMask | None] | None:
         _shared.enter(self, self.shared)
+        _spans.enter(self, recomputation.begin())
         return self.shared
 
     def __exit__(self, *_) -> None:
         _shared.leave(self)
+        recomputation.end(_spans.leave(self))
+
+
+def checkpoint_contexts() -> tuple[contextlib.AbstractContextManager, contextlib.AbstractContextManager]:
+    """The `context_fn` of torch.utils.checkpoint.checkpoint(..., use_reentrant=False): what is computed again has the
+    mask that it had at first, wherever the backward pass runs."""
+    return contextlib.nullcontext(), mask(_shared.value())
 
 
 def is_set() -> bool:
@@ -263,39 +287,52 @@ def as_mask(mask: torch.Tensor) -> torch.Tensor:
 
 
 def resolve(
-    mask: torch.Tensor | SharedMask | None, batch: int, *size: int, name: str = "mask", mapping: Traced | None = None
+    mask: torch.Tensor | SharedMask | None, batch: int, *size: int, name: str = "mask", mapping: Layer = UNMAPPED
 ) -> torch.Tensor | None:
     """A layer's mask for a batch of outputs of this size: its own, or that of the context, by its name if there are
     several; None without either, and where `mapping` says that the output has none. Without a `size`, a layer has no
     positions, and no mask of a context."""
     if isinstance(mask, torch.Tensor):
-        found = as_mask(mask)
+        found = _for_batch(as_mask(mask), batch) if size else as_mask(mask)
     else:
-        shared = _shared.value() if mask is None and size else mask
+        shared = mask
+        if mask is None and size:
+            if torch.is_grad_enabled():
+                recomputation.check(_spans.value())
+            shared = _shared.value()
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))
                 raise ValueError(f"a layer takes the mask {name!r}, but distile.mask has {names}")
             shared = shared[name]
-        found = None if shared is None else (mapping or Unmapped()).of(shared, batch, size)
-    if found is not None and size and found.shape[0] == 1 != batch:
-        found = found.expand(batch, *found.shape[1:])
-    resolved = _resolved.value()
-    if resolved is not None:
-        resolved.append(found)
+        found = None if shared is None else shared.given(mapping, batch, size)
+    if _resolvers:
+        _resolvers[-1].append(found)
     return found
+
+
+def _for_batch(mask: torch.Tensor, batch: int) -> torch.Tensor:
+    """A mask for a batch; one for a single image serves all."""
+    have = mask.shape[0]
+    if have == batch:
+        return mask
+    if have == 1:
+        return mask.expand(batch, *mask.shape[1:])
+    raise ValueError(
+        f"a mask for a batch of {have} does not fit an input with a batch of {batch}. Give that layer its own mask, or "
+        "leave it dense"
+    )
 
 
 @contextlib.contextmanager
 def resolving() -> Iterator[list[torch.Tensor | None]]:
     """Collects the masks that layers take inside."""
     found: list[torch.Tensor | None] = []
-    owner = object()
-    _resolved.enter(owner, found)
+    _resolvers.append(found)
     try:
         yield found
     finally:
-        _resolved.leave(owner)
+        _resolvers.remove(found)
 
 
 def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:

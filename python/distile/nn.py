@@ -16,6 +16,7 @@ from .nn_layers import (  # noqa: F401
     MaskedAvgPool2d,
     MaskedBatchNorm2d,
     MaskedConcat,
+    MaskedFrozenBatchNorm2d,
     MaskedGlobalPool,
     MaskedGroupNorm,
     MaskedMaxPool2d,
@@ -27,10 +28,13 @@ from .nn_layers import (  # noqa: F401
 from .nn_tokens import (  # noqa: F401
     MaskedAttention,
     MaskedLayerNorm,
+    MaskedLayerNorm2d,
     MaskedLinear,
     MaskedMultiheadAttention,
     MaskedRMSNorm,
+    MaskedRMSNorm2d,
 )
+from .operators import why_groups_not_built
 from .shapes import convolved
 
 
@@ -48,8 +52,20 @@ class _Convolution(Weighted):
 
     def _prepare(self, activation="none"):
         super()._prepare(activation)
+        self._check_padding_mode()
+
+    def _check_padding_mode(self):
         if self.padding_mode != "zeros":
             raise ValueError(f"padding_mode is {self.padding_mode!r}, but masked convolutions pad with zeros only")
+
+    def _mask(self, mask, batch, *size):
+        """None for an output without pixels too: of it, PyTorch says what is wrong."""
+        if min(size) < 1:
+            return None
+        mask = super()._mask(mask, batch, *size)
+        if mask is not None and self.padding_mode != "zeros":  # Set after the layer was made.
+            self._check_padding_mode()
+        return mask
 
     def _window(self, **keywords) -> dict:
         """The window as keywords of an operator, without what is the default. The stride is 1 where a layer
@@ -89,19 +105,26 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
         super().__init__(*args, **keywords)
         self._prepare(activation)
 
-    def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
+    def why_dense(self):
+        return why_groups_not_built(self.groups)
+
+    def forward(self, input, mask=None, residual=None, *, output_size=None, out=None, zero=False):
+        """`output_size` is that of nn.ConvTranspose2d, which takes it in the place of the mask too."""
+        if isinstance(mask, (list, tuple)):
+            mask, output_size = None, mask
+        more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation)
         size = [
             (input.shape[axis - 2] - 1) * self.stride[axis]
             + self.dilation[axis] * (self.kernel_size[axis] - 1)
             + 1
-            + self.output_padding[axis]
+            + more[axis]
             - 2 * self.padding[axis]
             for axis in (0, 1)
         ]
         mask = self._mask(mask, input.shape[0], *size)
         if mask is None:
-            return finish_dense(super().forward(input), residual, self.activation, out)
-        window = self._window(padding=_padding_of(self), output_padding=self.output_padding)
+            return finish_dense(super().forward(input, output_size), residual, self.activation, out)
+        window = self._window(padding=_padding_of(self), output_padding=tuple(more))
         return self._call("conv_transpose2d", input, mask, residual, out, zero, **window)
 
 
@@ -114,6 +137,9 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
             raise ValueError("a convolution after upsampling has stride 1")
         self.scale = (scale, scale) if isinstance(scale, int) else tuple(scale)
         self._prepare(activation)
+
+    def why_dense(self):
+        return why_groups_not_built(self.groups)
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
         top, bottom, left, right = _padding_of(self)

@@ -11,6 +11,7 @@ from torch import nn
 from . import dense, masks
 from ._library import ops
 from .forms import form, into
+from .mappings import UNMAPPED, Layer
 
 
 class Masked:
@@ -19,7 +20,7 @@ class Masked:
     mask_name = "mask"
     channels: int | None = 1  # The dimension of the channels in its output; None: 1 of images, the last of tokens.
     masks_input = False  # Whether its mask is of its input instead.
-    mapping = None  # Where its outputs are over a shared mask: distile.trace finds it, or a rule says it.
+    mapping: Layer = UNMAPPED  # Where its outputs are over a shared mask: distile.trace finds it, or a rule says it.
 
     @classmethod
     def from_dense(cls, layer: nn.Module, **more) -> nn.Module:
@@ -30,18 +31,17 @@ class Masked:
         masked._prepare(**more)
         return masked
 
+    def why_dense(self) -> str:
+        """Why its operator always runs dense, with the mask after it; empty if a PolyKernel can compute it."""
+        return ""
+
     def _prepare(self) -> None:
         """Checks and completes what comes from a dense layer."""
 
     def _mask(self, mask, batch: int, *size: int) -> torch.Tensor | None:
         """The mask for so many outputs of this size; None to run dense. Without a size, they have no positions."""
         try:
-            found = masks.resolve(mask, batch, *size, name=self.mask_name, mapping=self.mapping)
-            if found is not None and size and found.shape[0] != batch:
-                raise ValueError(
-                    f"a mask for a batch of {found.shape[0]} does not fit an input with a batch of {batch}. Give that "
-                    "layer its own mask, or leave it dense"
-                )
+            return masks.resolve(mask, batch, *size, name=self.mask_name, mapping=self.mapping)
         except ValueError as error:
             raise ValueError(f"{type(self).__name__}({self.extra_repr()}): {error}") from None
         return found

@@ -11,7 +11,6 @@ from ._library import ops
 from .forms import form, into
 from .nn_base import Activated, Masked
 from .shapes import convolved
-from .vectors import float32_of
 
 
 def _pair(value) -> tuple[int, int]:
@@ -56,7 +55,7 @@ class _Pool(Masked):
             convolved(input.shape[axis - 2], padding[axis], padding[axis], dilation[axis], kernel[axis], stride[axis])
             for axis in (0, 1)
         ]
-        mask = self._mask(mask, input.shape[0], *size)
+        mask = self._mask(mask, input.shape[0], *size) if min(size) > 0 else None  # PyTorch says what is wrong.
         if mask is None:
             return None
         return _run(name, (input, mask), dict(kernel=kernel, stride=stride, padding=padding, **more), out, zero)
@@ -205,7 +204,7 @@ class MaskedGroupNorm(Activated, nn.GroupNorm):
         mask = self._mask(mask, input.shape[0], *input.shape[2:])
         if mask is None:
             return _finish(dense.ACTIVATIONS[self.activation](self._dense(input)), out)
-        parameters = (*float32_of(self, "weight", "bias"), *(self.statistics or ()))
+        parameters = (self.weight, self.bias, *(self.statistics or ()))
         keywords = dict(groups=self.num_groups, epsilon=self.eps, activation=self.activation)
         into = None if out is None else _channels_last(out)
         return _channels_last(_run("group_norm", (_channels_last(input), mask, *parameters), keywords, into, zero))
@@ -244,9 +243,16 @@ class MaskedBatchNorm2d(Activated, nn.BatchNorm2d):
             return _finish(dense.ACTIVATIONS[self.activation](super().forward(input)), out)
         if self.training or self.running_mean is None:
             raise RuntimeError("a masked batch norm has no training mode: call eval(), or give it running statistics")
-        tensors = (input, mask, *float32_of(self, "weight", "bias", "running_mean", "running_var"))
+        tensors = (input, mask, self.weight, self.bias, self.running_mean.float(), self.running_var.float())
         keywords = dict(groups=self.num_features, epsilon=self.eps, activation=self.activation)
         return _run("group_norm", tensors, keywords, out, zero)
+
+
+class MaskedFrozenBatchNorm2d(MaskedBatchNorm2d):
+    """One that training leaves as it is, with buffers for parameters."""
+
+    def train(self, mode=True):
+        return super().train(False)
 
 
 class MaskedUpsample(Masked, nn.Module):
@@ -299,5 +305,4 @@ class MaskUnit(nn.Module):
 
     def forward(self, input):
         input = input.detach()[..., :: self.stride, :: self.stride]
-        weight = float32_of(self, "weight")
-        return masks.make(ops.mask_scores, input, *weight, bias=self.bias, threshold=self.threshold)
+        return masks.make(ops.mask_scores, input, self.weight, bias=self.bias, threshold=self.threshold)

@@ -11,7 +11,7 @@ from torch import nn
 from . import masks
 from .forms import form, into
 from .nn_base import Masked, Place, Weighted, finish_dense
-from .vectors import float32_of
+from .operators import why_heads_not_built
 
 
 def _token_mask(layer, mask, shape):
@@ -82,7 +82,29 @@ class MaskedLayerNorm(_Norm, nn.LayerNorm):
         mask = _token_mask(self, mask, input.shape)
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
-        return _normalized(self, "layer_norm", input, mask, float32_of(self, "weight", "bias"), self.eps, out, zero)
+        return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
+
+
+class _ImageNorm(_Norm):
+    """A norm over the channels of an image's pixels, [N, C, H, W]."""
+
+    channels = 1
+
+    def _image(self, name, input, mask, parameters, epsilon, out, zero):
+        mask = self._mask(mask, input.shape[0], *input.shape[2:])
+        if mask is None:
+            return finish_dense(super().forward(input.movedim(1, -1)).movedim(-1, 1), None, "none", out)
+        if out is None:
+            return form(name)(input, mask, *parameters, epsilon=epsilon)
+        into(name)(input, mask, *parameters, epsilon=epsilon, zero=zero, into=out)
+        return out
+
+
+class MaskedLayerNorm2d(_ImageNorm, nn.LayerNorm):
+    """nn.LayerNorm over the channels of the active pixels, [N, C, H, W]."""
+
+    def forward(self, input, mask=None, *, out=None, zero=False):
+        return self._image("layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
 
 
 class MaskedRMSNorm(_Norm, nn.RMSNorm):
@@ -93,7 +115,15 @@ class MaskedRMSNorm(_Norm, nn.RMSNorm):
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _normalized(self, "rms_norm", input, mask, float32_of(self, "weight"), epsilon, out, zero)
+        return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
+
+
+class MaskedRMSNorm2d(_ImageNorm, nn.RMSNorm):
+    """nn.RMSNorm over the channels of the active pixels, [N, C, H, W]."""
+
+    def forward(self, input, mask=None, *, out=None, zero=False):
+        epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
+        return self._image("rms_norm", input, mask, (self.weight,), epsilon, out, zero)
 
 
 def _attend(layer, qkv, mask, keys, causal):
@@ -132,6 +162,9 @@ class MaskedAttention(Masked, nn.Module):
         masked.num_heads, masked.causal = layer.num_heads, False
         masked.qkv, masked.proj = MaskedLinear.from_dense(layer.qkv), MaskedLinear.from_dense(layer.proj)
         return masked.train(layer.training)
+
+    def why_dense(self):
+        return why_heads_not_built(self.proj.in_features // self.num_heads)
 
     def forward(
         self, input, mask=None, key_mask=None, residual=None, *, attn_mask=None, is_causal=False, out=None, zero=False
@@ -172,6 +205,9 @@ class MaskedMultiheadAttention(Masked, nn.MultiheadAttention):
             raise ValueError("its tokens are [T, N, C], but masked attention has batch_first=True")
         self._place = Place()
         self._modules = {**self._modules, "out_proj": MaskedLinear.from_dense(self.out_proj)}
+
+    def why_dense(self):
+        return why_heads_not_built(self.head_dim)
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False, *, mask=None):  # fmt: skip

@@ -9,6 +9,25 @@ from .description import Operator
 TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
+def why_not_built(operator: Operator) -> str:
+    """Why no PolyKernel can compute an operator; empty if one can."""
+    params = dict(operator.params)
+    if operator.generator == "masked_attention":
+        return why_heads_not_built(params["head_dim"])
+    if operator.generator in ("masked_conv_transpose2d", "masked_upsample_conv2d"):
+        return why_groups_not_built(params.get("groups", 1))
+    return ""
+
+
+def why_heads_not_built(head_dim: int) -> str:
+    return f"PolyKernels have heads of a multiple of 8 channels, not {head_dim}" if head_dim % 8 else ""
+
+
+def why_groups_not_built(groups: int) -> str:
+    """For convolutions that are transposed or after upsampling."""
+    return f"PolyKernels of this kind have one group, not {groups}" if groups != 1 else ""
+
+
 def _type_of(tensor: torch.Tensor) -> str | None:
     return TYPES.get(tensor.dtype)
 
@@ -44,15 +63,16 @@ def conv2d_operator(input, weight, residual, stride, padding, dilation, groups, 
 def conv_transpose2d_operator(
     input, weight, residual, stride, output_padding, padding, dilation, groups, activation
 ) -> Operator | None:
-    """The operator of torch.ops.distile.conv_transpose2d; None if no PolyKernel can compute it."""
+    """The operator of torch.ops.distile.conv_transpose2d; None if no PolyKernel can have the input's type."""
     dtype = _type_of(input)
-    if not dtype or groups != 1:
+    if not dtype:
         return None
     return Operator.make(
         "masked_conv_transpose2d",
         dtype=dtype,
         in_channels=weight.shape[0],
-        out_channels=weight.shape[1],
+        out_channels=weight.shape[1] * groups,
+        **({} if groups == 1 else {"groups": groups}),
         **_pair("kernel", weight.shape[2:]),
         **_pair("stride", stride),
         **_padding(padding),
@@ -64,15 +84,16 @@ def conv_transpose2d_operator(
 
 
 def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, groups, activation) -> Operator | None:
-    """The operator of torch.ops.distile.upsample_conv2d; None if no PolyKernel can compute it."""
+    """The operator of torch.ops.distile.upsample_conv2d; None if no PolyKernel can have the input's type."""
     dtype = _type_of(input)
-    if not dtype or groups != 1:
+    if not dtype:
         return None
     return Operator.make(
         "masked_upsample_conv2d",
         dtype=dtype,
-        in_channels=weight.shape[1],
+        in_channels=weight.shape[1] * groups,
         out_channels=weight.shape[0],
+        **({} if groups == 1 else {"groups": groups}),
         **_pair("kernel", weight.shape[2:]),
         **_pair("scale", scale),
         **_padding(padding),
@@ -100,6 +121,6 @@ def linear_operator(input, weight, residual, activation) -> Operator | None:
 def attention_operator(query, causal) -> Operator | None:
     """The operator of torch.ops.distile.attention, for queries [N, heads, T, head_dim]."""
     dtype = _type_of(query)
-    if not dtype or query.shape[3] % 8:
+    if not dtype:
         return None
     return Operator.make("masked_attention", dtype=dtype, heads=query.shape[1], head_dim=query.shape[3], causal=causal)

@@ -10,7 +10,7 @@ import threading
 import warnings
 
 from ._library import ops
-from .operators import Operator
+from .operators import Operator, why_not_built
 
 _lock = threading.Lock()
 _tried: set[Operator] = set()
@@ -61,10 +61,11 @@ def note_missing(operator: Operator | None, typical: dict[str, int], reason: str
         warn, _warned = not _warned, True
     if warn:
         what = f"no PolyKernel computes {operator}" if operator else reason
+        why = operator and why_not_built(operator)
         warnings.warn(
-            f"distile: {what}, so PyTorch's dense operator runs instead, and the mask after it. distile.missing() "
-            "lists all such operators, and distile.build(*distile.missing()) compiles PolyKernels for them. This "
-            "warning appears once.",
+            f"distile: {what}{f' ({why})' if why else ''}, so PyTorch's dense operator runs instead, and the mask "
+            "after it. distile.missing() lists all such operators, and distile.build(*distile.missing()) compiles "
+            "PolyKernels for those that can have one. This warning appears once.",
             stacklevel=3,
         )
 

@@ -160,7 +160,8 @@ class Positions:
         parts = [(part.min(axis), part.max(axis)) for part in _parts(labels)]
         all_cells = np.full(none.shape, ALL, np.int64)
         (number, last_number), (image, last_image), *places = parts
-        if none.any() or (number != number.flat[0]).any() or (last_number != number).any() or (image != last_image).any():
+        one_grid = (number == number.flat[0]).all() and (last_number == number).all()
+        if none.any() or not one_grid or (image != last_image).any():
             return all_cells
         grid, extents = self._grids[number.flat[0]], self._extents[number.flat[0]]
         axes, blocks, shifted = [], [], []

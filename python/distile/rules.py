@@ -67,10 +67,20 @@ def read_rules(texts: list[str]) -> list[Rule]:
     rules = []
     for text in texts:
         if text.endswith(".json"):
-            rules += [Rule.parse(line) for line in json.loads(pathlib.Path(text).read_text())]
+            rules += _read_file(pathlib.Path(text))
         else:
             rules.append(Rule.parse(text))
     return rules
+
+
+def _read_file(path: pathlib.Path) -> list[Rule]:
+    try:
+        lines = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"the file of rules '{path}' is not JSON: {error}") from None
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ValueError(f"the file of rules '{path}' does not hold a list of texts PATTERN=MASK")
+    return [Rule.parse(line) for line in lines]
 
 
 def first(rules: list[Rule], name: str) -> Rule | None:

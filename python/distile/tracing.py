@@ -56,9 +56,8 @@ class Call:
     output: torch.Tensor | None
 
 
-def first_tensor(values) -> torch.Tensor | None:
-    """The first tensor of what a module takes or returns."""
-    return next((leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)), None)
+def _tensors(values) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 class Trace:
@@ -154,9 +153,8 @@ def _run(model: nn.Module, structure, leaves: list, image: int) -> Trace:
     calls: dict[nn.Module, list[Call]] = {}
 
     def hook(module, arguments, keywords, output):
-        given = first_tensor((arguments, keywords))
-        found = first_tensor(output)
-        calls.setdefault(module, []).append(Call(follow.known(given), follow.known(found)))
+        first = (next(iter(_tensors(values)), None) for values in ((arguments, keywords), output))
+        calls.setdefault(module, []).append(Call(*map(follow.known, first)))
 
     handles = [module.register_forward_hook(hook, with_kwargs=True) for module in model.modules()]
     try:
@@ -213,9 +211,9 @@ class _Follow(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf in self._labels]
+        given = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         if given:
-            made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            made = _tensors(result if result is not None else kwargs.get("into"))
             for tensor, labels in zip(made, self._made(func, args, kwargs, given, made)):
                 if labels is not None and labels.shape == tensor.shape:
                     self._labels[tensor] = labels
@@ -226,6 +224,8 @@ class _Follow(TorchDispatchMode):
     def _made(self, func, args, kwargs, given, made) -> list[torch.Tensor | None]:
         """The labels of all results; None for what stands for no cell."""
         name = func._schema.name.split("::")[1]
+        if func.namespace == "distile":
+            return [self._masked(name.removesuffix("_inference").removesuffix("_into"), func, args, kwargs, made[0])]
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         handler = _HANDLERS.get(name)
         if handler:
@@ -238,13 +238,27 @@ class _Follow(TorchDispatchMode):
             return [self._over_dimensions(func, args, kwargs, tensor) for tensor in made]
         if name in ATTENTIONS:
             return [self._attended(*args[:3])] + [None] * (len(made) - 1)
-        if torch.Tag.pointwise in func.tags or name in POINTWISE or func.namespace == "distile":
+        if torch.Tag.pointwise in func.tags or name in POINTWISE:
             return [self._pointwise(args, kwargs, tensor.shape) for tensor in made]
         return [None] * len(made)
 
+    def _masked(self, name, func, args, kwargs, result) -> torch.Tensor | None:
+        """The labels of an operator of ours, which a layer with a mask of its own calls."""
+        named = {one.name: one.default_value for one in func._schema.arguments} | _named(func, args, kwargs)
+        input = args[0]
+        if name == "linear":
+            return _linear(self, func, args, kwargs, [result])[0]
+        if name == "attention":
+            return self._attended(*args[:3])
+        if name in ("conv2d", "conv_transpose2d", "upsample_conv2d", "max_pool2d", "avg_pool2d", "upsample_nearest"):
+            return self.window(input, functools.partial(_window_of, name, named), result)
+        if name in ("global_pool", "group_statistics", "pack", "unpack") or named.get("mask") is None:
+            return None
+        return self._pointwise((input, named.get("other")), {}, result.shape)
+
     def _moved(self, func, args, kwargs) -> list[torch.Tensor]:
         name = func._schema.name
-        if any(leaf in self._labels for leaf in tree_leaves((args[1:], kwargs)) if isinstance(leaf, torch.Tensor)):
+        if any(leaf in self._labels for leaf in _tensors((args[1:], kwargs))):
             return [None]  # Indices that depend on the image.
         labels = self.known(args[0])
         rest = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, (args[1:], kwargs))
@@ -254,8 +268,7 @@ class _Follow(TorchDispatchMode):
         return list(moved) if isinstance(moved, (list, tuple)) else [moved]
 
     def _pointwise(self, args, kwargs, shape) -> torch.Tensor | None:
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        tensors = [tensor for tensor in tensors if tensor in self._labels]
+        tensors = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         try:
             compact = [_compact(self.known(tensor)) for tensor in tensors]
             found = functools.reduce(lambda a, b: torch.from_numpy(merged(a.numpy(), b.numpy())), compact)
@@ -265,7 +278,7 @@ class _Follow(TorchDispatchMode):
 
     def _over_dimensions(self, func, args, kwargs, result) -> torch.Tensor | None:
         """The labels of a reduction over dimensions."""
-        named = dict(zip([one.name for one in func._schema.arguments], args), **kwargs)
+        named = _named(func, args, kwargs)
         labels, dimensions = self.known(args[0]), named.get("dim")
         if dimensions is None or dimensions == []:
             dimensions = range(labels.dim())
@@ -302,6 +315,27 @@ class _Follow(TorchDispatchMode):
         return torch.from_numpy(labels)[:, None].expand(result.shape)
 
 
+def _named(func, args, kwargs) -> dict:
+    return dict(zip([one.name for one in func._schema.arguments], args), **kwargs)
+
+
+def _window_of(name: str, named: dict, grid: Grid) -> Grid:
+    """The grid of what an operator of ours makes of an image."""
+    scales = named.get("scale") or (1, 1)
+    kernel = named["weight"].shape[2:] if "weight" in named else named.get("kernel", (1, 1))
+    pads = named.get("padding") or (0, 0)
+    pads = (pads[0], pads[0], pads[1], pads[1]) if len(pads) == 2 else pads
+    axes = []
+    for place, axis in enumerate(grid):
+        window = dict(kernel=kernel[place], stride=(named.get("stride") or (1, 1))[place])
+        window |= dict(dilation=(named.get("dilation") or (1, 1))[place], before=pads[2 * place], after=pads[2 * place + 1])
+        if name == "conv_transpose2d":
+            axes.append(axis.transposed(**window, more=(named.get("output_padding") or (0, 0))[place]))
+        else:
+            axes.append(axis.upsampled(scales[place]).windowed(**window))
+    return Grid(*axes)
+
+
 def _pair(value) -> tuple[int, int]:
     value = [value] if isinstance(value, int) else list(value)
     return (value[0], value[0]) if len(value) == 1 else tuple(value)
@@ -331,7 +365,7 @@ def _convolution(self: _Follow, func, args, kwargs, made):
 
 
 def _pool(self: _Follow, func, args, kwargs, made):
-    named = dict(zip([one.name for one in func._schema.arguments], args), **kwargs)
+    named = _named(func, args, kwargs)
     if args[0].dim() != 4:
         return [None] * len(made)
     kernel = named["kernel_size"]
@@ -371,9 +405,9 @@ def _linear(self: _Follow, func, args, kwargs, made):
 
 
 def _joined(self: _Follow, func, args, kwargs, made):
-    tensors = tree_map(lambda leaf: self.known(leaf) if isinstance(leaf, torch.Tensor) else leaf, args)
-    kept = [one for one, tensor in zip(tensors[0], args[0]) if tensor.dim() == made[0].dim() or "stack" in func._schema.name]
-    return [func(kept, *args[1:], **kwargs)]
+    stacked = "stack" in func._schema.name
+    kept = [tensor for tensor in args[0] if stacked or tensor.dim() == made[0].dim()]  # Not empty ones of one dimension.
+    return [func([self.known(tensor) for tensor in kept], *args[1:], **kwargs)]
 
 
 def _padded(self: _Follow, func, args, kwargs, made):

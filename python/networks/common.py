@@ -97,7 +97,7 @@ def move(thing, device: str, dtype: torch.dtype | None = None):
     return thing
 
 
-HOLDERS = (__name__, "editing")  # Objects of these modules hold tensors.
+HOLDERS = (__name__, "distile.changes", "editing")  # Objects of these modules hold tensors.
 
 
 class Dense(nn.Module):

@@ -1,7 +1,8 @@
 """Video by differences: a ResNet-18 backbone that recomputes, in each frame, what the changed pixels reach.
 
 Every layer keeps its activations. The difference of two frames is a mask; mask algebra carries it through the layers;
-after a block, pixels whose value did not change leave it. With threshold 0 the result is that of dense recomputation.
+after a block, pixels whose value did not change leave it. The result is that of dense recomputation, of a frame in
+which pixels that differ by no more than a threshold keep the value that they had when they were last computed.
 Weights are random.
 """
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from common import Network, conv, nhwc, randomise, visible
-from distile import Planner, masks
+from distile import Changes, Planner, masks
 from distile.nn import MaskedConv2d, MaskedMaxPool2d
 
 ops = torch.ops.distile
@@ -121,12 +122,13 @@ class VideoResNet(Network):
                 channels = width << stage
         randomise(self, seed)
         self.to(memory_format=torch.channels_last)
-        self.size, self.threshold, self.objects = size, threshold, objects
+        self.size, self.objects = size, objects
         self.number, self.changed, self.planner = 0, None, None
         self.frame = scene(size, 0, objects)
-        self.before = self.frame.clone()  # The last frame that was computed.
+        self.changes = Changes(threshold)
+        self.changes.update(self.frame)
         with torch.no_grad():
-            self._run(self.frame, None)
+            self._run(self.changes.frame, None)
 
     def _run(self, frame, changed):
         if changed is None:
@@ -145,7 +147,7 @@ class VideoResNet(Network):
         self.frame.copy_(scene(self.size, self.number, self.objects))
 
     def inputs(self):
-        return (self.frame, self.before)
+        return (self.frame, self.changes.frame)
 
     def vary(self):
         self.prepare()
@@ -154,10 +156,8 @@ class VideoResNet(Network):
         if self.planner is None:  # On the device of the network, which may have moved.
             self.planner = Planner(buffers=2, device=self.frame.device)
         with masks.fixed():
-            self.changed = masks.difference(self.frame, self.before, self.threshold)
-            result = self._run(self.frame, self.changed)
-        self.before.copy_(self.frame)  # Not exchanged: a CUDA graph always reads the same tensors.
-        return result
+            self.changed = self.changes.update(self.frame)
+            return self._run(self.changes.frame, self.changed)
 
     def dense_inputs(self):
         return (self.frame,)
@@ -170,7 +170,7 @@ class VideoResNet(Network):
         return x
 
     def expected(self):
-        return self.dense(self.frame)
+        return self.dense(self.changes.frame)
 
     def densities(self):
         return [layer.mask.float().mean().item() for layer in self.modules() if isinstance(layer, Kept)]

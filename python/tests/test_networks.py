@@ -212,9 +212,16 @@ def test_video():
     assert not torch.equal(moved, first) and 0 < network.densities()[0] < 0.5
     assert common.error(network, moved, network.expected()) <= network.bound
     # Above every difference, a frame changes nothing.
-    network.threshold = 2.0
+    network.changes.threshold = 2.0
     network.prepare()
     assert torch.equal(network.masked(), moved)
+    # Smaller changes add up until they count.
+    network.changes.threshold = 0.05
+    for _ in range(10):
+        network.frame.add_(0.01)
+        result = network.masked()
+        assert common.error(network, result, network.expected()) <= network.bound
+    assert (network.changes.frame - network.frame).abs().max() <= 0.0501 and not torch.equal(result, moved)
 
 
 @pytest.mark.cpu

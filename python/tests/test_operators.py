@@ -167,3 +167,19 @@ def test_threads(no_dense):
     for count in (1, threads + 1, threads):
         torch.set_num_threads(count)
         assert work(0)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("wrong", ["bias", "mask", "padding"])
+def test_errors_are_short(wrong, capfd):
+    """Also those of PyTorch's operators, which run where there is no PolyKernel."""
+    x, weight, bias = torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3), torch.randn(3 if wrong == "bias" else 8)
+    mask = torch.ones(1, 7 if wrong == "mask" else 6, 6, dtype=torch.bool)
+    padding = (1, 1, 1) if wrong == "padding" else (1, 1, 1, 1)
+    with warnings.catch_warnings(), pytest.raises(RuntimeError) as raised:
+        warnings.simplefilter("ignore")
+        torch.ops.distile.conv2d(x, weight, bias, mask, padding=padding)
+    message = str(raised.value)
+    assert message.startswith("distile: ") and wrong in message.replace("size of tensor", "mask")
+    assert "\n" not in message and "failed at" not in message
+    assert capfd.readouterr().err == ""

@@ -67,16 +67,42 @@ def test_build_measured(monkeypatch):
         if command[1] == "build":
             plans = [json.loads(path.read_text()) for path in command[command.index("--plan") + 1 :]]
             measured.extend(plan["profile"]["device"] for plan in plans if "profile" in plan)
-        return before(command, operator)
+        printed = before(command, operator)
+        if command[1] == "profile":
+            plan = json.loads(command[2].read_text())
+            command[2].write_text(json.dumps({**plan, "profile": {**plan["profile"], "doubt": "the machine was busy"}}))
+        return printed
 
     monkeypatch.setattr(compiler, "_run", run)
     layer, x, mask = MaskedLinear(24, 56), torch.randn(2, 9, 24), torch.rand(2, 9) < 0.5
-    (operator,) = distile.build(layer, x, mask=mask, measure=True)
+    with pytest.warns(UserWarning, match=r"doubtful; the machine was busy;.*remove .*\.so and build it again"):
+        (operator,) = distile.build(layer, x, mask=mask, measure=True)
     assert any(not device.startswith("none") for device in measured), measured
     with polykernels.recording() as missing:
         result = layer(x, mask)
     assert not missing
     torch.testing.assert_close(result, torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
+
+
+def test_compiler_of_environment(monkeypatch, tmp_path):
+    spaced = tmp_path / "some compilers" / "cc"
+    spaced.parent.mkdir()
+    spaced.write_text("")
+    spaced.chmod(0o755)
+    for given, words in (
+        (None, ["cc"]),
+        ("", ["cc"]),
+        ("ccache gcc", ["ccache", "gcc"]),
+        (str(spaced), [str(spaced)]),
+        (f"ccache '{spaced}' -m64", ["ccache", str(spaced), "-m64"]),
+    ):
+        monkeypatch.delenv("CC", raising=False)
+        if given is not None:
+            monkeypatch.setenv("CC", given)
+        assert compiler._program("CC", "cc") == words
+    monkeypatch.setenv("CC", "'cc")
+    with pytest.raises(RuntimeError, match="variable CC names no program"):
+        compiler._program("CC", "cc")
 
 
 def test_measuring_is_alone():

@@ -204,7 +204,7 @@ distile_status distile_calibrate(distile_context *context, const distile_tensor 
     if (!context) {
         return fail_null(call, "context");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status =
             check_calibration(context, call, tensors, masks, count, dtype, calibration, scale);
         if (status != DISTILE_OK) {
@@ -239,7 +239,7 @@ distile_status distile_quantize(distile_context *context, const distile_tensor *
     if (!context) {
         return fail_null(call, "context");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check_conversion(context, call, input, mask, scale, output, true);
         if (status == DISTILE_OK) {
             const SimdLevel &level = supported_simd_levels().best();
@@ -260,7 +260,7 @@ distile_status distile_dequantize(distile_context *context, const distile_tensor
     if (!context) {
         return fail_null(call, "context");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check_conversion(context, call, input, mask, scale, output, false);
         if (status == DISTILE_OK) {
             const SimdLevel &level = supported_simd_levels().best();

@@ -74,11 +74,12 @@ template<typename Body> int CodeRunner::guarded_hook(distile_hooks *hooks, const
     } catch (const Failure &failure) {
         runner.status_ = failure.status;
     } catch (const std::bad_alloc &) {
-        runner.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+        runner.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "distile_run: an allocation failed");
     } catch (const std::exception &error) {
-        runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception: %s", error.what());
+        runner.status_ =
+            fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception: %s", error.what());
     } catch (...) {
-        runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
+        runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception");
     }
     // The code also reports this failure, but our message says more.
     context.kernel_failed = true;

@@ -75,7 +75,7 @@ distile_status distile_cuda_last_choice(distile_kernel *kernel, distile_choice *
     if (!choice) {
         return fail_null(context, call, "pointer to the choice");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         if (device->is_capturing()) {
             return fail(context, DISTILE_ERROR_CAPTURING, "%s: the call would wait during graph capture", call);
         }
@@ -93,13 +93,14 @@ distile_status distile_cuda_last_choice(distile_kernel *kernel, distile_choice *
 }
 
 distile_status distile_cuda_planner_join(distile_planner *planner) {
+    constexpr const char *call = "distile_cuda_planner_join";
     if (!planner) {
-        return fail_null("distile_cuda_planner_join", "planner");
+        return fail_null(call, "planner");
     }
-    if (!cuda_device_of(planner->context, "distile_cuda_planner_join")) {
+    if (!cuda_device_of(planner->context, call)) {
         return DISTILE_ERROR_OTHER_DEVICE;
     }
-    return guarded(&planner->context, [&] {
+    return guarded(&planner->context, call, [&] {
         static_cast<CudaPlanner *>(planner)->join();
         return DISTILE_OK;
     });

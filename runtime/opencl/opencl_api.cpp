@@ -36,7 +36,7 @@ template<typename Body> distile_status with_device(distile_context *context, con
         return fail_null(call, "context");
     }
     OpenClDevice *device = opencl_device_of(*context, call);
-    return !device ? DISTILE_ERROR_OTHER_DEVICE : guarded(context, [&] { return body(*device); });
+    return !device ? DISTILE_ERROR_OTHER_DEVICE : guarded(context, call, [&] { return body(*device); });
 }
 
 }  // namespace

@@ -14,11 +14,11 @@ template<typename Body> int OpenClCode::guarded_hook(distile_hooks *hooks, const
     } catch (const Failure &failure) {
         code.status_ = failure.status;
     } catch (const std::bad_alloc &) {
-        code.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+        code.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "distile_run: an allocation failed");
     } catch (const std::exception &error) {
-        code.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception: %s", error.what());
+        code.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception: %s", error.what());
     } catch (...) {
-        code.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
+        code.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "distile_run: an unexpected exception");
     }
     // The code also reports this failure, but our message says more.
     context.kernel_failed = true;

@@ -27,7 +27,7 @@ while read -r name library _; do
     echo "void $name(void) {}" >>"lib/$library.c"
 done < <(grep -v '^#' "$source_folder/tests/android/symbols.txt")
 for library in libc libm libdl liblog; do
-    $CC -w -fno-builtin -shared -nostdlib -Wl,-soname,$library.so -o "lib/$library.so" "lib/$library.c"
+    "${cc[@]}" -w -fno-builtin -shared -nostdlib -Wl,-soname,$library.so -o "lib/$library.so" "lib/$library.c"
 done
 
 # The objects that code links, as a build with the NDK makes them. The platform's register is the system's.
@@ -43,13 +43,14 @@ done
 "$tools/distile_generators" -r distile_halide_runtime -e object -o objects target=arm-64-android
 export DISTILE_OBJECTS=$folder/objects
 export CC="$CC ${conventions[*]} -nostdlib -L$folder/lib -Wl,--no-as-needed -lc"
+eval "cc=($CC)"
 
 # check_object <object>: it keeps the conventions, and links with these libraries alone.
 check_object() {
     "$objdump" --file-headers "$1" | has 'architecture: aarch64' || fail "$1 is not for AArch64"
     "$objdump" --disassemble --no-show-raw-insn "$1" | has -wE '[wx]18' && fail "$1 uses the register x18"
     "$objdump" --section-headers "$1" | has -E '\.t(data|bss)' && fail "$1 has thread-local variables"
-    $CC -shared -Wl,-z,defs,-z,text -Wl,-Bsymbolic -o linked.so "$1" -llog -ldl -lm || fail "$1 does not link"
+    "${cc[@]}" -shared -Wl,-z,defs,-z,text -Wl,-Bsymbolic -o linked.so "$1" -llog -ldl -lm || fail "$1 does not link"
 }
 
 # What distile_add_polykernel makes, with the symbol that it shows.

@@ -62,7 +62,10 @@ trap 'rm -f "$file"' EXIT
 sed 's/in_channels/in_chanels/' apps/my_operator.json >"$file"
 program=("$build_folder/autoscheduler/distile")
 expect_error "$misspelt" info "$file"
-for message in "$misspelt" "distile's component compiler needs Halide"; do
+elsewhere='there is no member "typcal"; the nearest known one is "typical"'
+sed 's/"typical"/"typcal"/' apps/my_operator.json >"$file"
+expect_error "$elsewhere" info "$file"
+for message in "$misspelt" "$elsewhere" "distile's component compiler needs Halide"; do
     has -F "| \`$message\` |" <docs/own_operator.md || fail "docs/own_operator.md does not explain '$message'"
 done
 has -F "distile's component compiler needs Halide" <cmake/distile-config.cmake.in || fail "no Halide gets another message"

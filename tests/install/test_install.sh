@@ -78,13 +78,13 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH
     PKG_CONFIG_PATH=$(dirname "$(find "$moved" -name distile.pc)")
     # The PolyKernel comes before the library that it needs.
-    ${CC:-cc} -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
+    "${cc[@]}" -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
         $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
     LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "${emulator[@]}" "$moved.program" | has right || fail "the program of pkg-config"
     # A static program, and one that links our static library only, which needs no folder of ours to run.
     for static in "-static " "-Wl,-Bstatic -Wl,-Bdynamic"; do
         # Static programs are warned of dlopen.
-        ${CC:-cc} -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
+        "${cc[@]}" -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
             $(pkg-config --cflags --libs-only-L distile) ${static% *} -ldistile_conv3x3_256 \
             $(pkg-config --static --libs-only-l --libs-only-other distile) ${static#* } 2>"$moved.warnings" ||
             fail "linking with '$static':" "$(cat "$moved.warnings")"

@@ -253,6 +253,16 @@ TEST_CASE("A filter is quantized by its largest weights, after folding", "[quant
     bad = source;
     bad.bn_variance = nullptr;
     refuses(DISTILE_ERROR_BAD_VALUE, bad, extents, folded.data());
+    const auto beside = [](const float *values) {
+        return reinterpret_cast<const float *>(reinterpret_cast<const char *>(values) + 2);
+    };
+    bad = source;
+    bad.filter = beside(filter.data());
+    refuses(DISTILE_ERROR_BAD_ALIGNMENT, bad, extents, folded.data());
+    bad = source;
+    bad.bn_mean = beside(mean.data());
+    refuses(DISTILE_ERROR_BAD_ALIGNMENT, bad, extents, folded.data());
+    refuses(DISTILE_ERROR_BAD_ALIGNMENT, source, extents, const_cast<float *>(beside(folded.data())));
     variance[4] = -1;
     refuses(DISTILE_ERROR_BAD_VALUE, source, extents, folded.data());
     variance[4] = 1;

@@ -1,6 +1,8 @@
 // The order and the rounding of packed weights, against formulas of their own.
 #include "catch.h"
+#include "group_blocks.h"
 #include "operator_kind.h"
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -226,6 +228,40 @@ TEST_CASE("All orders hold the same folded weights", "[weight_layouts]") {
     };
     check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
     CHECK(weight(39, 5, 23) != source.filter.back());
+}
+
+TEST_CASE("No block of a CPU's weights spans groups that it does not have side by side", "[weight_layouts]") {
+    // Input and output channels of a group, groups; the blocks; and where the blocks have the weight of the last output
+    // channel and input channel: as a channel, and as one of its weights.
+    struct Case {
+        int32_t inputs, outputs, groups, blocks, channel, row;
+    };
+    for (const Case &test : {Case{8, 24, 3, 6, 2 * 32 + 23, 7}, // Two blocks a group, of which the second is half full.
+                             Case{3, 5, 4, 4, 3 * 16 + 4, 2},   // A block a group.
+                             Case{5, 16, 2, 2, 31, 4},          // In order: groups are whole blocks.
+                             Case{4, 4, 5, 2, 19, 0},           // By diagonals: of the last channels of both, the first.
+                             Case{1, 1, 17, 2, 16, 0}}) {
+        distile_conv2d conv = conv_of_size(test.inputs * test.groups, test.outputs * test.groups, 1, 2);
+        conv.groups = test.groups;
+        CAPTURE(test.inputs, test.outputs, test.groups);
+        Source source(conv);
+        source.filter.back() = 1;
+        const std::vector<PackedArray> packed = source.pack(conv2d_kind, &conv, "cpu-o16");
+        CHECK(packed[0].extents == std::vector<int32_t>{16, test.inputs, 2, 1, test.blocks});
+        const int32_t place = ((test.channel / 16 * 2 + 1) * test.inputs + test.row) * 16 + test.channel % 16;
+        REQUIRE(packed[0].values.size() == static_cast<size_t>(test.blocks) * 2 * test.inputs * 16);
+        CHECK(packed[0].values[place] == 1);
+        CHECK(std::count(packed[0].values.begin(), packed[0].values.end(), 0.0F) ==
+              static_cast<int64_t>(packed[0].values.size()) - 1);
+        REQUIRE(packed[1].values.size() == static_cast<size_t>(test.blocks) * 16);
+        CHECK(packed[1].values[test.channel] == static_cast<float>(conv.out_channels));
+        // The layouts of GPUs have them in order.
+        CHECK(source.pack(conv2d_kind, &conv, "cuda-o32")[0].extents.back() == (conv.out_channels + 31) / 32);
+    }
+    // By diagonals, output channel 1 of a group of 4 multiplies input channel 3 in lane 3, as the channel 2 behind it.
+    const GroupBlocks::Place place = GroupBlocks{5, 4, 4, 16}.place(4 + 1, 3);
+    CHECK(place.channel == 4 + 3);
+    CHECK(place.row == 2);
 }
 
 TEST_CASE("Weights are rounded to TF32, to nearest even", "[weight_layouts]") {

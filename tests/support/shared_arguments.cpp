@@ -407,6 +407,13 @@ void check_weights(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {nullptr})
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_variance, {nullptr, negative.data(), nan.data()})
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_epsilon, {-1.0f, std::nanf("")})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::filter,
+                  {misaligned(static_cast<const float *>(source.filter))})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bias, {misaligned(vector.data())})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_gamma, {misaligned(vector.data())})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_beta, {misaligned(vector.data())})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_mean, {misaligned(vector.data())})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_variance, {misaligned(vector.data())})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
     all.note("distile_weights_destroy");
     distile_weights_destroy(nullptr);

@@ -6,6 +6,9 @@ fail() {
     exit 1
 }
 
+# The C compiler with its arguments: $CC as a shell reads it.
+eval "cc=(${CC:-cc})"
+
 # has <arguments of grep>: whether standard input has a line. All of it is read, or its writer might fail.
 has() {
     local text

@@ -1,5 +1,6 @@
 #include "generated_operator.h"
 #include "apply.h"
+#include "group_blocks.h"
 #include "masked_operator.h"
 #include "polyphase.h"
 
@@ -21,6 +22,13 @@ struct Geometry {
 
     int group_channels() const {
         return in_channels / groups;
+    }
+    /** How its packed weights have its groups. */
+    GroupBlocks blocks(const GeneratedCase &generated) const {
+        const bool in_order = Halide::Target(generated.target).has_gpu_feature() ||
+                              generated.generator == "masked_depthwise_conv2d";
+        const int apart = in_order ? 1 : groups;
+        return {apart, group_channels(), out_channels / apart, generated.param("channel_block", 16)};
     }
     PolyphaseAxis rows() const {
         return {kernel_h, stride_h, pad_top, pad_bottom, dilation_h, kind == Upsampled};
@@ -121,23 +129,49 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
         columns = g.columns().taps();
         rows = g.rows().taps();
     }
-    const int block = generated.param("channel_block", 16), blocks = (g.out_channels + block - 1) / block;
+    const GroupBlocks blocks = g.blocks(generated);
+    // The channels of the filter in the place of each weight.
+    std::map<std::pair<int, int>, std::pair<int, int>> channels;
+    for (int co = 0; co < g.out_channels; co++) {
+        for (int ci = 0; ci < g.group_channels(); ci++) {
+            const GroupBlocks::Place place = blocks.place(co, ci);
+            channels[{place.channel, place.row}] = {co, ci};
+        }
+    }
     const auto found = generated.params.find("weights_dtype");
     const Halide::Type type = found == generated.params.end() ? Halide::Float(32) : generated.dtype();
     return make_buffer(
-        type, {block, g.group_channels(), static_cast<int>(columns.size()), static_cast<int>(rows.size()), blocks},
+        type,
+        {blocks.block, g.group_channels(), static_cast<int>(columns.size()), static_cast<int>(rows.size()),
+         blocks.count()},
         [&](const int *at) {
-            const int co = at[4] * block + at[0];
+            const auto placed = channels.find({at[4] * blocks.block + at[0], at[1]});
+            if (placed == channels.end()) {
+                return 0.0f;
+            }
+            const auto [co, ci] = placed->second;
             double sum = 0;
-            for (int ky = rows[at[3]].begin; co < g.out_channels && ky < rows[at[3]].end; ky++) {
+            for (int ky = rows[at[3]].begin; ky < rows[at[3]].end; ky++) {
                 for (int kx = columns[at[2]].begin; kx < columns[at[2]].end; kx++) {
-                    sum += filter[((static_cast<size_t>(ky) * g.kernel_w + kx) * g.group_channels() + at[1]) *
+                    sum += filter[((static_cast<size_t>(ky) * g.kernel_w + kx) * g.group_channels() + ci) *
                                       g.out_channels +
                                   co];
                 }
             }
             return static_cast<float>(sum);
         });
+}
+
+/** The same memory, with groups of channels in a last dimension of their own if there are any apart. */
+Buffer<> set_apart(Buffer<> buffer, int groups) {
+    if (groups == 0) {
+        return buffer;
+    }
+    const halide_dimension_t *whole = buffer.raw_buffer()->dim;
+    std::vector<halide_dimension_t> dimensions(whole, whole + buffer.dimensions());
+    dimensions[0].extent /= groups;
+    dimensions.emplace_back(0, groups, dimensions[0].extent);
+    return Buffer<>(buffer.type(), buffer.data(), static_cast<int>(dimensions.size()), dimensions.data());
 }
 
 double epilogue(const std::string &name, double value) {
@@ -288,10 +322,14 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
         tiles(t, 1) = list[t].second;
     }
 
-    const int block = generated_.param("channel_block", 16), padded = round_up(g.out_channels, block);
+    const GroupBlocks blocks = g.blocks(generated_);
     const Buffer<> weights = pack_filter(generated_, g, arrays.filter);
-    const Buffer<> bias = make_buffer(
-        Halide::Float(32), {padded}, [&](const int *at) { return at[0] < g.out_channels ? arrays.bias[at[0]] : 0.0f; });
+    std::vector<float> placed_bias(static_cast<size_t>(blocks.count()) * blocks.block);
+    for (int co = 0; co < g.out_channels; co++) {
+        placed_bias[blocks.channel(co)] = arrays.bias[co];
+    }
+    const Buffer<> bias = make_buffer(Halide::Float(32), {static_cast<int>(placed_bias.size())},
+                                      [&](const int *at) { return placed_bias[at[0]]; });
     const std::vector<int> extents = {g.out_channels, out_width, out_height, arrays.batch};
     GeneratedRun run;
     run.output = make_buffer(type, extents, [](const int *) { return std::numeric_limits<float>::quiet_NaN(); });
@@ -308,11 +346,14 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
             buffer.set_host_dirty();
         }
     }
+    const int apart = blocks.form() == GroupForm::Padded ? g.groups : 0;
+    const auto image = [=](const Buffer<> &buffer) { return set_apart(buffer, apart); };
     // Without what a GPU's code takes no notice of.
     const auto call = [=, code = code_, output = run.output](auto... optional) {
         const int result =
-            gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count, optional..., output)
-                : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias, optional..., output);
+            gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count, image(optional)..., image(output))
+                : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias,
+                       image(optional)..., image(output));
         Buffer<>(output).copy_to_host();
         return result;
     };

@@ -171,6 +171,12 @@ TEST_CASE("A wrong device profile is refused with the member", "[device]") {
         wrong[member] = value;
         refuse([&] { parse_device_profile(wrong, "here"); }, {"here"});
     }
+    json misspelt = good_cpu;
+    misspelt["vector_lane"] = 8;
+    refuse([&] { parse_device_profile(misspelt, "here"); }, {"here", "no member", "vector_lane\"", "vector_lanes"});
+    misspelt = good_cpu;
+    misspelt["memory"][0]["byte"] = 8;
+    refuse([&] { parse_device_profile(misspelt, "here"); }, {"here, memory level 0", "no member", "byte\"", "bytes"});
     json no_l2 = good_gpu;
     no_l2["memory"][1]["name"] = "L9";
     refuse([&] { parse_device_profile(no_l2, "here"); }, {"L2"});
@@ -403,6 +409,45 @@ TEST_CASE("Groups read all channels of the input and compute with their own", "[
         CHECK(of_grouped.terms.at(name) == of_whole.terms.at(name) / 2);
     }
     CHECK(of_grouped.terms.at("task_input_bytes") == of_whole.terms.at("task_input_bytes"));
+}
+
+TEST_CASE("The bound counts what fills the blocks of groups, and a sum for each diagonal", "[bound]") {
+    json params = point_params(48, 48);
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 2}, {"channels", 16},
+                         {"group", 2},  {"channel_splits", 1}, {"order", 0},  {"unroll", 1}};
+    params["groups"] = 2;
+    const Workload padded = workload_of(make_operator(params, 4, 4), simple_cpu());
+    // Groups of 24 channels are multiplied as 32.
+    json whole = point_params(48, 64);
+    whole["groups"] = 2;
+    const Workload filled = workload_of(make_operator(whole, 4, 4), simple_cpu());
+    for (const char *name : {"operations", "loads", "task_weight_bytes"}) {
+        CAPTURE(name);
+        CHECK(bound(padded, theta, 16).terms.at(name) == bound(filled, theta, 16).terms.at(name));
+    }
+
+    // Groups of 4 channels side by side: as a depthwise convolution, but with 4 sums for every input.
+    const auto read = [](const char *generator, const json &of_generator) {
+        return workload_of(parse_operator({{"distile_operator", 1},
+                                           {"name", "beside"},
+                                           {"generator", generator},
+                                           {"params", of_generator},
+                                           {"typical", {{"batch", 1}, {"height", 4}, {"width", 4}}}},
+                                          "here"),
+                           simple_cpu());
+    };
+    const Theta depthwise_theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 2}, {"channels", 16}, {"tasks", 2},
+                                   {"unroll", 1}};
+    const Bound of_groups =
+        bound(read("masked_conv2d", {{"in_channels", 40}, {"out_channels", 40}, {"groups", 10}}), depthwise_theta, 16);
+    const Bound of_depthwise = bound(read("masked_depthwise_conv2d", {{"channels", 40}}), depthwise_theta, 16);
+    for (const char *name : {"operations", "sums", "weight_bytes"}) {
+        CAPTURE(name);
+        CHECK(of_groups.terms.at(name) == 4 * of_depthwise.terms.at(name));
+    }
+    // 54 steps load the inputs of 2 pixels and the weights of 4 diagonals, each of 2 vectors.
+    CHECK(of_groups.terms.at("loads") == 54 * (2 + 4) * 2);
+    CHECK(of_groups.us > of_depthwise.us);
 }
 
 /** On a CPU the terms of a bound overlap in part. */

@@ -22,6 +22,12 @@ done
 cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
 "$distile" info "$cuda_plan" | has 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
 "$distile" info "$cuda_plan" | has 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
+fixtures=$source_folder/tests/fixtures/plans
+"$distile" info "$fixtures/test_groups4_12_20_residual_avx512.json" | has 'Groups .* 5 output channels padded to 16' ||
+    fail "info does not explain groups in blocks of their own"
+"$distile" info "$fixtures/test_groups5_20_20_residual_avx512.json" | has 'Groups .* 4 in a block of 16 .* by diagonals' ||
+    fail "info does not explain groups side by side"
+"$distile" info "$fixtures/test_groups2_32_64_f16_avx512.json" | has 'Groups' && fail "info explains groups of whole blocks"
 expect_error "give --multiprocessors in place of --threads" profile "$cuda_plan" --threads 2
 if [[ ! -e /dev/nvidia0 ]]; then
     # Without a GPU: an error before anything is compiled or written.
@@ -305,6 +311,8 @@ refused() {
 refused "$op" '"in_channels": 2' '"in_channels": 0' '"in_channels" is 0, not an integer from 1 to'
 refused "$op" '"params": {' '&"groups": 2, ' '"groups" is 2, but must divide the 2 input channels and the 3 output'
 refused "$op" '"params": {' '&"scale": 2, ' 'masked_conv2d has no parameter "scale"'
+refused "$op" '"typical": {' '"typcal": {' 'there is no member "typcal"; the nearest known one is "typical"'
+refused "$folder/flat.json" '"backend"' '"bakend": 1, &' 'there is no member "bakend"; the nearest known one is "backend"'
 refused "$op" masked_conv2d masked_linear 'masked_linear has no parameter "kernel_h"'
 refused "$op" '"my_conv"' '"9conv"' '"9conv", not letters, digits and underscores after a letter'
 refused "$op" '"batch": 1, "height": 4' '"batch": 65535, "height": 65535' 'more than 2^31 elements'

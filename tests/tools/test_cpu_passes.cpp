@@ -123,3 +123,30 @@ TEST_CASE("Nothing moves that may not be computed before the loop, or need not b
     stays(loop_of(store(load("input", Float(32), address)), width));                    // The loop may never run.
     stays(loop_of(store(load("input", Float(32), pixel * 64 + i))));                    // LLVM keeps it outside.
 }
+
+TEST_CASE("Lanes at constant places of the pipeline's own memory are shuffled", "[schedules]") {
+    const auto load_lanes = [](const Expr &index, bool is_input) {
+        return Load::make(Float(32, 4), "sums", index, Buffer<>(), is_input ? input_of(Float(32), "sums") : Parameter(),
+                          const_true(4), ModulusRemainder());
+    };
+    const auto shuffled = [&](const Expr &index, bool is_input = false) {
+        const Stmt stmt = LetStmt::make("first", pixel * 4 - pixel * 4 + 8, store(load_lanes(index, is_input)));
+        return distile::ShuffleLoads(4).mutate(stmt).as<LetStmt>()->body.as<Store>()->value;
+    };
+    const Expr first = Broadcast::make(Variable::make(Int(32), "first"), 4), ramp = Ramp::make(0, 1, 4);
+    // 9, 10, 11, 8: a rotation.
+    const Expr rotated = shuffled(first + (ramp + 1) % 4);
+    const auto *rotation = rotated.as<Shuffle>();
+    REQUIRE(rotation);
+    CHECK(rotation->indices == std::vector<int>{1, 2, 3, 0});
+    REQUIRE(rotation->vectors.size() == 1);
+    CHECK(equal(rotation->vectors[0].as<Load>()->index, Ramp::make(8, 1, 4)));
+    // 10, 11, 12, 13: of two vectors.
+    const Expr across = shuffled(first + ramp + 2);
+    REQUIRE(across.as<Shuffle>());
+    CHECK(across.as<Shuffle>()->indices == std::vector<int>{2, 3, 4, 5});
+    CHECK(across.as<Shuffle>()->vectors.size() == 2);
+    // The places are not known, or the memory is the caller's.
+    CHECK_FALSE(shuffled(Broadcast::make(pixel, 4) + (ramp + 1) % 4).as<Shuffle>());
+    CHECK_FALSE(shuffled(first + (ramp + 1) % 4, true).as<Shuffle>());
+}

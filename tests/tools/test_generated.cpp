@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "epilogue.h"
 #include "generated_operator.h"
+#include "group_blocks.h"
 #include "storage_type.h"
 
 #include <cmath>
@@ -327,6 +328,36 @@ TEST_CASE("Every kind computes its definition in every type", "[generated]") {
             // No infinities: the sum of the weights that multiply one may have another sign than one of them.
             check("masked_upsample_conv2d", {{"in_channels", "8"}, {"out_channels", "16"}, {"epilogue", "relu"}},
                   conv_theta(target, 4), 5, 6, {NAN, -NAN});
+        }
+    }
+}
+
+TEST_CASE("Groups of any width compute their definition", "[generated]") {
+    // Input and output channels of a group, groups, and channels of a register tile: groups side by side in a block, of
+    // which the last is not full; groups that begin a block, in one register tile or several; unequal widths.
+    constexpr int shapes[][4] = {{1, 1, 5, 8},  {2, 2, 3, 8},   {4, 4, 5, 8},   {8, 8, 3, 8},
+                                 {3, 3, 4, 8},  {3, 5, 2, 8},   {8, 4, 2, 8},   {24, 24, 2, 24},
+                                 {6, 40, 2, 8}, {17, 20, 2, 8}, {56, 56, 2, 16}};
+    int number = 0;
+    for (const auto &[inputs, outputs, groups, channels] : shapes) {
+        for (const char *target : targets()) {
+            const GroupBlocks blocks{groups, inputs, outputs, 16};
+            const bool diagonals = blocks.form() == GroupForm::Diagonals;
+            const int tile = 1 + number++ % 2;
+            Theta theta = diagonals ? depthwise_theta(target, tile) : conv_theta(target, tile);
+            theta["channels"] = channels;
+            theta["pixels"] = channels > 16 || (diagonals && inputs >= 4) ? 1 : 2;
+            theta["unroll"] = 1;
+            check_values({"masked_conv2d",
+                          {{"in_channels", std::to_string(groups * inputs)},
+                           {"out_channels", std::to_string(groups * outputs)},
+                           {"groups", std::to_string(groups)},
+                           {"stride_w", std::to_string(tile)},
+                           {"epilogue", "relu6"},
+                           {"residual", tile == 1 ? "true" : "false"}},
+                          target,
+                          theta},
+                         float32, 6, 7, {NAN});
         }
     }
 }

@@ -214,7 +214,8 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     CHECK(transposed.typical_output().height == 19 * 2 - 2 + 2 + 1 + 1);
     CHECK(transposed.typical_output().width == 29 * 3 - 2 + 2 * 2 + 1);
     CHECK(conv_of(transposed).pad_bottom == 0);
-    for (const char *word : {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/0/1/1"}) {
+    for (const char *word :
+         {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/1/1/1", "output padding 1x0"}) {
         CHECK(contains(transposed.summary(), word));
     }
     file["params"]["output_padding_h"] = 3;
@@ -287,6 +288,10 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         erase("", "generator"),
         erase("", "params"),
         set("/distile_operator", 2, {"distile_operator", "2", "1"}),
+        set("/typcal", 2, {"no member", "\"typcal\"", "nearest", "\"typical\""}),
+        set("/comment", 2, {"no member", "\"comment\"", "\"distile_operator\", \"name\", \"generator\", \"params\""}),
+        set("/typical/widht", 2, {"typical", "no member", "\"widht\"", "nearest", "\"width\""}),
+        set("/params/stride_height", 2, {"no parameter", "\"stride_height\"", "nearest", "\"stride_h\""}),
         set("/distile_operator", "1", {"distile_operator"}),
         set("/name", "3x3", {"name", "3x3"}),
         set("/name", "a b", {"name", "a b"}),
@@ -354,6 +359,14 @@ TEST_CASE("A good plan is read, and written as it was", "[plan]") {
     CHECK_FALSE(plan.variants[0].dense);
     CHECK(plan.variants[1].dense);
     CHECK(plan.profiled_device == "a machine");
+    CHECK(plan.doubt.empty());
+    json doubtful = good_plan();
+    doubtful["profile"]["doubt"] = "the machine was busy";
+    const Plan read = read_plan(folder.write("doubtful.json", doubtful.dump()));
+    CHECK(read.doubt == "the machine was busy");
+    CHECK(to_json(read).at("profile") == doubtful.at("profile"));
+    CHECK(time_table_of(read).at("doubt") == "the machine was busy");
+    CHECK_FALSE(time_table_of(plan).contains("doubt"));
     REQUIRE(plan.times.size() == 4);
     CHECK(plan.times[1].variant == "dense");
     CHECK(plan.times[1].tiles == 7);
@@ -423,6 +436,12 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         erase("", "target"),
         erase("", "variants"),
         set("/distile_plan", 1, {"version 1", "version 2"}),
+        set("/mth", "tf32", {"no member", "\"mth\"", "nearest", "\"math\""}),
+        set("/operator/typcal", 2, {"\"operator\"", "no member", "\"typcal\"", "nearest", "\"typical\""}),
+        set("/variants/1/dens", true, {"variant 1", "no member", "\"dens\"", "nearest", "\"dense\""}),
+        set("/variants/0/code/halid", 2, {"variant 0", "code"}),
+        set("/profile/hash", 2, {"profile", "no member", "\"hash\""}),
+        set("/profile/times/1/thread", 2, {"time 1", "no member", "\"thread\"", "nearest", "\"threads\""}),
         set("/distile_plan", "new", {"new"}),
         set("/name", "a-b", {"name"}),
         set("/name", 3, {"name"}),
@@ -1301,6 +1320,15 @@ TEST_CASE("The hash of a plan is of its code alone", "[plan]") {
     CHECK(read_plan(path, Times::Drop).times.empty());
 }
 
+TEST_CASE("Code whose groups have a dimension of their own is called with their number", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_plan();
+    file["operator"]["params"]["groups"] = 2;  // Of 24 output channels.
+    const std::string c = emit_polykernels({read_plan(folder.write("plan.json", file.dump()), Times::Drop)}, "s");
+    CHECK(contains(c, "return distile_call_halide_groups(s_0_sparse_argv, 2, call);"));
+    CHECK_FALSE(contains(c, "distile_call_halide("));
+}
+
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
@@ -2106,6 +2134,21 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules 
     CHECK(groups.groups == 2);
     CHECK_FALSE(groups.depthwise);
     CHECK(contains(grouped.summary(), "in 2 groups"));
+    CHECK(groups.groups_in_blocks == GroupForm::Whole);
+
+    // Groups of 5 output channels have blocks of their own, groups of 8 to 8 channels are side by side in a block.
+    const MaskedOperator apart = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "12"}, {"out_channels", "20"}, {"groups", "4"}}, avx512));
+    compare(apart, read("masked_conv2d", {{"in_channels", 12}, {"out_channels", 20}, {"groups", 4}}));
+    CHECK(apart.groups_in_blocks == GroupForm::Padded);
+    CHECK(num_channel_tiles(apart, 16) == 4);
+    CHECK_FALSE(reads_own_channels(apart));
+    const MaskedOperator beside = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "24"}, {"out_channels", "24"}, {"groups", "3"}}, avx512));
+    compare(beside, read("masked_conv2d", {{"in_channels", 24}, {"out_channels", 24}, {"groups", 3}}));
+    CHECK(beside.groups_in_blocks == GroupForm::Diagonals);
+    CHECK(num_diagonals(beside) == 8);
+    CHECK(reads_own_channels(beside));
 
     const std::map<std::string, std::string> params = {
         {"channels", "48"}, {"kernel_h", "5"}, {"stride_h", "2"}, {"dilation_w", "3"}};

@@ -312,7 +312,9 @@ TEST_CASE("Masks are read from NumPy's files", "[search]") {
     const std::pair<std::string, const char *> wrong[] = {
         {"", "not a NumPy array"},
         {"nonsense that is long enough", "not a NumPy array"},
-        {npy("<f4", "False", "(1, 1)", "1234"), "bool or uint8"},
+        {npy("<f4", "False", "(1, 1)", "1234"),
+         "of the type <f4, not bool or uint8: save which pixels are active, as numpy"},
+        {npy("\x1b[2J", "False", "(1, 1)", "1234"), "of the type another, not bool"},
         {npy("|b1", "False", "(2,)", "12"), "shape (2)"},
         {npy("|b1", "False", "(0, 2)", ""), "shape (0, 2)"},
         {npy("|b1", "False", "(70000, 2)", std::string(140000, '1')), "shape (70000, 2)"},
@@ -347,7 +349,17 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
         CHECK(refusal({source}).find("neither a .npy nor a .png file") != std::string::npos);
     }
     CHECK(refusal({folder.path() + "/none.npy"}).find("cannot be opened") != std::string::npos);
-    CHECK(refusal({folder.write("text.png", "text")}).find("PNG") != std::string::npos);
+    CHECK(refusal({folder.write("text.png", "text")}).find("PNG file (Image not of any known type, or corrupt)") !=
+          std::string::npos);
+    // A chunk of an unknown type, whose bytes steer a terminal or end the text.
+    for (const std::string &type : {std::string("\0\0\0\0", 4), std::string("\x1b[2J")}) {
+        const std::string header("\0\0\0\rIHDR\0\0\0\1\0\0\0\1\b\0\0\0\0????", 25), none(4, '\0');
+        const std::string file = "\x89PNG\r\n\x1a\n" + header + none + type + none;
+        const std::string message = refusal({folder.write("chunk.png", file)});
+        CAPTURE(message);
+        CHECK(message.find("unknown PNG chunk type") != std::string::npos);
+        CHECK(message.find(type) == std::string::npos);
+    }
     const std::string path = folder.write("small.npy", npy("|b1", "False", "(2, 3, 4)", std::string(24, '\1')));
     CHECK(refusal({path}).find("have 3 x 4 pixels, but the output of 'conv' for its typical input has 24 x 24") !=
           std::string::npos);
@@ -532,6 +544,12 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     CHECK(contents(path) == before);
     CHECK(log.measured().empty());
 
+    nlohmann::json header = to_json(some_header());
+    header["thread"] = 2;
+    CHECK(message_of([&] {
+              read_search_log(folder.write("c.log", header.dump() + "\n"));
+          }).find("c.log': there is no member \"thread\"; the nearest known one is \"threads\"") != std::string::npos);
+
     nlohmann::json device = to_json(gpu.device);
     device["memory"][1]["transaction_bytes"] = 3;
     CHECK(message_of([&] { parse_device_profile(device, "it"); }).find("not an integer from 4") != std::string::npos);
@@ -567,6 +585,7 @@ TEST_CASE("What is no measurement is refused", "[search]") {
         return !message_of([&] { parse_measurement(bad, "it"); }).empty();
     };
     CHECK(refused("outcome", "good"));
+    CHECK(refused("reference", 3));
     CHECK(refused("theta", 3));
     CHECK(refused("theta", {{"tile_h", 1}}));
     CHECK(refused("theta", {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 1e300}}));
@@ -942,6 +961,95 @@ TEST_CASE("Measurements while the device drifts do not stand", "[search]") {
     CHECK_FALSE(is_steady(result, 90));
     result.drift = 0.06;
     CHECK_FALSE(is_steady(result, 100));
+    // A drift that is taken out of the times again leaves no doubt.
+    CHECK(doubt_of(result, 100).empty());
+    result.drift = 0.6;
+    CHECK(doubt_of(result, 100) == "the machine was busy: the time of one schedule changed by 60 % meanwhile");
+    result.drift = 0;
+    result.disturbance = {1.5, "others ran"};
+    CHECK_FALSE(is_steady(result, 100));
+    CHECK(doubt_of(result, 100) == "the machine was busy: others ran");
+}
+
+TEST_CASE("A busy machine is noticed by waiting, by repeats that differ, and by times that do not grow", "[search]") {
+    const std::vector<RepeatedTime> steady = {{"fine", 48, {10, 11, 10, 12, 11}},
+                                              {"fine", 480, {100, 101, 99, 108, 102}},
+                                              {"dense", 49, {80, 81, 82, 80, 79}},
+                                              {"dense", 392, {300, 301, 299, 308, 302}}};
+    CHECK(disturbance_with_order(steady, .01).is_bearable());
+    CHECK(doubt_of(disturbance_with_order(steady, .01)).empty());
+    CHECK(doubt_of(disturbance_with_order(steady, .48)) ==
+          "the machine was busy: other programs had its processors for 48 % of the time that it could have run");
+
+    // One repeat of many that was interrupted changes no median.
+    std::vector<RepeatedTime> once = steady;
+    once[1].us[2] = 4000;
+    CHECK(disturbance_with_order(once, 0).is_bearable());
+    // Half of them do.
+    std::vector<RepeatedTime> often = steady;
+    often[1].us = {100, 1500, 99, 1490, 102, 1511};
+    CHECK(doubt_of(disturbance_with_order(often, 0)) ==
+          "the machine was busy: 480 tiles of 'fine' took now 100, now 1500 us");
+
+    // A twentieth of the pixels that takes longer than a third.
+    std::vector<RepeatedTime> slower = steady;
+    slower[0].us = {310, 312, 311, 313, 312};
+    CHECK(doubt_of(disturbance_with_order(slower, 0)) ==
+          "the machine was busy: 48 tiles of 'fine' took 312 us, and 480 took 101 us");
+    std::swap(slower[0], slower[1]);
+    CHECK_FALSE(disturbance_with_order(slower, 0).is_bearable());
+    // Of another variant, or of a GPU that is filled better by more, that is nothing.
+    slower[1].variant = "coarse";
+    CHECK(disturbance_with_order(slower, 0).is_bearable());
+    slower[1].variant = "fine";
+    CHECK(disturbance_of(slower, 0).is_bearable());
+    // Noise is borne.
+    slower[1].us = {120, 121, 119, 122, 118};
+    CHECK(disturbance_with_order(slower, 0).is_bearable());
+}
+
+TEST_CASE("What was disturbed is measured again, three times at most", "[search]") {
+    struct Attempt {
+        int number = 0;
+        Disturbance disturbance;
+    };
+    const auto kept = [](const std::vector<double> &degrees, size_t attempts) {
+        size_t number = 0;
+        const Attempt best = steadiest([&] {
+            const double degree = degrees.at(number);
+            return Attempt{static_cast<int>(number++), {degree, ""}};
+        });
+        CHECK(number == attempts);
+        return best.number;
+    };
+    CHECK(kept({.5}, 1) == 0);
+    CHECK(kept({7, 1}, 2) == 1);
+    CHECK(kept({7, 3, 5}, 3) == 1);
+    CHECK(kept({7, 8, 9}, 3) == 0);
+}
+
+TEST_CASE("Doubtful measurements are kept until they are measured again", "[search]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/a.log";
+    Measurement doubtful = measured(a_theta(1, 1), false, {{1, 15}});
+    doubtful.doubt = "the machine was busy";
+    {
+        SearchLog log(path, some_header());
+        log.append(doubtful);
+        log.append(measured(a_theta(2, 1), false, {{1, 1}}));
+    }
+    REQUIRE(read_search_log(path).measured.size() == 2);
+    CHECK(read_search_log(path).measured[0].doubt == "the machine was busy");
+    CHECK(SearchLog(path, some_header()).measured().size() == 2);
+    SearchLog log(path, some_header(), true);
+    REQUIRE(log.measured().size() == 1);
+    CHECK(log.measured()[0].theta == a_theta(2, 1));
+    log.append(measured(a_theta(1, 1), false, {{1, 1}}));
+    const std::vector<Measurement> both = read_search_log(path).measured;
+    REQUIRE(both.size() == 2);
+    CHECK(both[0].theta == a_theta(1, 1));
+    CHECK(both[0].times[0].us == 1);
+    CHECK(both[0].doubt.empty());
 }
 
 TEST_CASE("A report shows what a log holds", "[search]") {

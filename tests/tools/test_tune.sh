@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Searches as a person would: for a tiny operator, with bad input, interrupted, and on a machine of its own.
-# Usage: test_tune.sh <distile> <source folder> <C compiler> [sanitizers that the command is built with]
+# Usage: test_tune.sh <distile> <source folder> [sanitizers that the command is built with]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 distile=$1
 program=("$distile")
 source_folder=$2
-cc=$3
-sanitizers=${4-}
+sanitizers=${3-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
@@ -70,7 +69,16 @@ assert dense[:4] == [True, False, True, False], dense
 print(path)" >measured.txt || fail "plan measured no plan"
     cp "$(sed 's/json$/log/' measured.txt)" measured.log
     "$distile" plan "$operator" -o plans -q
-    cmp -s "$(sed 's/json$/log/' measured.txt)" measured.log || fail "plan measured again what it has in its log"
+    log=$(sed 's/json$/log/' measured.txt)
+    cmp -s "$log" measured.log || fail "plan measured again what it has in its log"
+    # What was measured while the machine was busy is told, and measured again where that is asked for.
+    sed -i '3s/}$/,"doubt":"the machine was busy: others ran"}/' "$log"
+    "$distile" plan "$operator" -o plans --json 2>busy.txt | has '"doubt"' || fail "plan --json does not tell of a busy machine"
+    has 'doubtful.*the machine was busy.*--again' <busy.txt || fail "plan does not warn of a busy machine: $(<busy.txt)"
+    "$distile" info "$(<measured.txt)" | has 'These times are doubtful; the machine was busy' || fail "info keeps a doubt for itself"
+    expected=$(($(lines "$log") + $(grep -c '"doubt"' "$log")))
+    "$distile" plan "$operator" -o plans -q --again 2>/dev/null
+    [[ $(lines "$log") == "$expected" ]] || fail "plan --again measured $(lines "$log") - 1 times in all, not $expected - 1"
     rm plans/*.json
     CC=/none/cc "$distile" plan "$operator" -o none -q 2>none.txt && fail "plan works without a compiler"
     has 'cannot be started' <none.txt || fail "plan does not say what is missing: $(cat none.txt)"
@@ -289,7 +297,7 @@ for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["thet
                     ("DENSE", int(trial["dense"])), ("PLAN_HASH", hex(plan_hash))):
     print("#define", name, value)
 PYTHON
-    "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
+    "${cc[@]}" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
         -o "batch/trial$i.so" "$source_folder/tests/tools/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q

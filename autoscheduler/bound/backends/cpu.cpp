@@ -46,14 +46,14 @@ const BoundTerms &model(const Problem &problem) {
         depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
     return problem.dot_products                    ? dot_products
            : problem.product != TokenProduct::None ? tokens
-           : problem.depthwise                     ? depthwise
+           : reads_own_channels(problem)           ? depthwise
                                                    : any;
 }
 
 const Space &space(const Problem &problem) {
     return problem.dot_products                    ? dot_product_space(*problem.dot_products)
            : problem.product != TokenProduct::None ? cpu_token_space(problem.product)
-           : problem.depthwise                     ? cpu_depthwise_space()
+           : reads_own_channels(problem)           ? cpu_depthwise_space()
                                                    : cpu_space();
 }
 

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import onnx
 
-from .graph import Graph, attributes
-from .unit import Heads, Unit, dtype_of, require
+from .graph import Graph
+from .unit import Tokens, Unit, dtype_of, require
 
 QUERY, KEY_TRANSPOSED = [0, 2, 1, 3], [0, 3, 1, 2]
 
 
-def _unit(graph: Graph, nodes, inputs, heads: int, head_dim: int, causal: bool, scale: float, key_tokens) -> Unit:
+@dataclasses.dataclass
+class _Operands:
+    """Queries, keys and values, as tokens [N, T, C]."""
+
+    tokens: list[Tokens]
+    heads: int
+    head_dim: int
+    key_heads: int
+    query_tokens: int | str | None
+    key_tokens: int | str | None
+
+
+def _unit(graph: Graph, nodes, operands: _Operands, causal: bool, scale: float) -> Unit:
+    heads, head_dim = operands.heads, operands.head_dim
     require(head_dim % 8 == 0, "the channels of a head are not a multiple of 8")
-    require(isinstance(key_tokens, int), "the number of its keys is not known")
+    require(isinstance(operands.key_tokens, int), "the number of its keys is not known")
+    require(heads % operands.key_heads == 0, "its heads are not a multiple of its keys' heads")
+    attended = _attended(operands) if causal else None
+    inputs = [operands.tokens[0]]
+    for tokens in operands.tokens[1:]:
+        inputs.append(dataclasses.replace(tokens, first=attended, repeats=heads // operands.key_heads))
     return Unit(
         "MaskedAttention",
         nodes,
@@ -22,37 +42,64 @@ def _unit(graph: Graph, nodes, inputs, heads: int, head_dim: int, causal: bool, 
         dtype_of(graph, nodes[-1].output[0]),
         "masked_attention",
         {"heads": heads, "head_dim": head_dim, "causal": causal},
-        key_tokens,
+        operands.key_tokens,
+        attended,
     )
+
+
+def _attended(operands: _Operands) -> int | None:
+    """The keys that causal queries see at all, the first ones: a query sees those up to its own place. The masked
+    operator aligns the last query with the last key, so both must be as many."""
+    queries, keys = operands.query_tokens, operands.key_tokens
+    if queries == keys:
+        return None
+    require(isinstance(queries, int), "it is causal, and the number of its queries is not known")
+    require(queries < keys, "it is causal with more queries than keys")
+    return queries
+
+
+def _node_operands(graph: Graph, node: onnx.NodeProto, query_heads: int, key_heads: int) -> _Operands:
+    """The operands of a node with tokens [N, T, C], or with a dimension for the heads: [N, heads, T, head_dim]."""
+    shapes = [graph.shapes.get(name) or [] for name in node.input[:3]]
+    rank = len(shapes[0])
+    require(rank in (3, 4) and all(len(shape) == rank for shape in shapes), "the shapes of its inputs are not known")
+    if rank == 4:
+        query_heads, key_heads = shapes[0][1], shapes[1][1]
+        require(shapes[2][1] == key_heads, "its values have other heads than its keys")
+    require(isinstance(query_heads, int) and query_heads and key_heads, "its heads are not known")
+    width = shapes[0][-1]
+    require(isinstance(width, int), "the channels of its queries are not known")
+    head_dim = width if rank == 4 else width // query_heads
+    same = all(shape[-1] == (head_dim if rank == 4 else head_dim * key_heads) for shape in shapes[1:])
+    require(same, "its keys or values are wider or narrower than its queries")
+    plain = rank == 3
+    tokens = [Tokens(name, head_dim) if plain else _tokens(graph, name, QUERY) for name in node.input[:3]]
+    return _Operands(tokens, query_heads, head_dim, key_heads, shapes[0][-2], shapes[1][-2])
 
 
 def attention_node(graph: Graph, node: onnx.NodeProto) -> Unit:
     """An Attention node of ONNX, or MultiHeadAttention of ONNX Runtime."""
-    values = attributes(node)
+    values = graph.attributes(node)
     contrib = node.op_type == "MultiHeadAttention"
     require(contrib or node.domain != "com.microsoft", "this Attention has no masked form")
     require(len([name for name in node.input if name]) == 3, "it has a mask, a bias or a cache")
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
     require(not values.get("softcap", 0.0) and not values.get("qk_matmul_output_mode", 0), "it has a softcap or scores")
-    causal = bool(values.get("unidirectional" if contrib else "is_causal", 0))
-    scale = values.get("scale", 0.0)
-    shape, key_shape = (graph.shapes.get(name) or [] for name in node.input[:2])
-    if len(shape) == 4:
-        require(shape[1] == key_shape[1], "its keys have other heads than its queries")
-        nodes = [node, *_joined(graph, node.output[0])]
-        inputs = [_tokens(graph, name, QUERY) for name in node.input[:3]]
-        return _unit(graph, nodes, inputs, shape[1], shape[3], causal, scale, key_shape[2])
-    require(len(shape) == 3 and isinstance(shape[2], int), "its queries are not [N, T, C] with known channels")
+    windows = [values.get(f"{side}_window_size", -1) for side in ("left", "right")]
+    require(windows == [-1, -1], "it attends to a window of its keys")
     heads = values.get("num_heads" if contrib else "q_num_heads", 0)
-    require(heads and values.get("kv_num_heads", heads) == heads, "its keys have other heads than its queries")
-    inputs = list(node.input[:3])
-    return _unit(graph, [node], inputs, heads, shape[2] // heads, causal, scale, key_shape[1] if key_shape else None)
+    operands = _node_operands(graph, node, heads, heads if contrib else values.get("kv_num_heads", heads))
+    joined = [] if len(graph.shapes[node.input[0]]) == 3 else _joined(graph, node.output[0])
+    causal = bool(values.get("unidirectional" if contrib else "is_causal", 0))
+    alike = operands.query_tokens == operands.key_tokens
+    require(alike or not (contrib and causal), "it is unidirectional with unequal numbers of queries and keys")
+    return _unit(graph, [node, *joined], operands, causal, values.get("scale", 0.0))
 
 
 def _joined(graph: Graph, name: str) -> list[onnx.NodeProto]:
     """The nodes that make tokens [N, T, C] of a result [N, heads, T, head_dim]."""
     transpose = graph.only_reader(name)
-    good = transpose is not None and transpose.op_type == "Transpose" and attributes(transpose).get("perm") == QUERY
+    good = transpose is not None and transpose.op_type == "Transpose" and graph.attributes(transpose).get("perm") == QUERY
     reshape = graph.only_reader(transpose.output[0]) if good else None
     good = reshape is not None and reshape.op_type == "Reshape"
     shape, result = graph.shapes.get(name), graph.shapes.get(reshape.output[0]) if good else None
@@ -61,18 +108,24 @@ def _joined(graph: Graph, name: str) -> list[onnx.NodeProto]:
     return [transpose, reshape]
 
 
-def _tokens(graph: Graph, name: str, perm: list[int]) -> str | Heads:
+def _tokens(graph: Graph, name: str, perm: list[int]) -> Tokens:
     """The tokens [N, T, C] from which [N, heads, T, head_dim] was made, or what makes such tokens of it."""
     node = graph.producer.get(name)
-    heads = graph.shapes[name][1]
+    heads, head_dim = graph.shapes[name][1], graph.shapes[name][perm[3]]
     if node is not None and node.op_type == "Transpose":
-        order = attributes(node).get("perm")
+        order = graph.attributes(node).get("perm")
         reshape = graph.producer.get(node.input[0])
         if reshape is not None and reshape.op_type == "Reshape" and [order[place] for place in perm] == [0, 1, 2, 3]:
             tokens, split = graph.shapes.get(reshape.input[0]), graph.shapes.get(reshape.output[0])
             if tokens and split and len(tokens) == 3 and split[2] == heads and split[:2] == tokens[:2]:
-                return reshape.input[0]
-    return Heads(name, perm)
+                return Tokens(reshape.input[0], head_dim)
+    return Tokens(name, head_dim, perm)
+
+
+def _is_layer(graph: Graph, tensor: str) -> bool:
+    """Whether a tensor is the result of a layer, of which what scales it is a part."""
+    node = graph.producer.get(tensor)
+    return node is not None and node.op_type in ("MatMul", "Gemm") and graph.constant(node.input[1]) is not None
 
 
 def _scaled(graph: Graph, name: str) -> tuple[str, float]:
@@ -81,7 +134,7 @@ def _scaled(graph: Graph, name: str) -> tuple[str, float]:
     if node is not None and node.op_type in ("Mul", "Div"):
         for place in (0, 1) if node.op_type == "Mul" else (1,):
             factor = graph.scalar(node.input[place])
-            if factor:
+            if factor and not _is_layer(graph, node.input[1 - place]):
                 return node.input[1 - place], factor if node.op_type == "Mul" else 1 / factor
     return name, 1.0
 
@@ -97,7 +150,7 @@ def attention_of_products(graph: Graph, node: onnx.NodeProto) -> Unit:
         nodes.append(after)
         after = graph.only_reader(after.output[0])
     require(
-        after is not None and after.op_type == "Softmax" and attributes(after).get("axis", -1) in (-1, 3),
+        after is not None and after.op_type == "Softmax" and graph.attributes(after)["axis"] in (-1, 3),
         "its product is no part of attention without a mask",
     )
     product = graph.only_reader(after.output[0])
@@ -107,11 +160,15 @@ def attention_of_products(graph: Graph, node: onnx.NodeProto) -> Unit:
     )
     (query, first), (key, second) = (_scaled(graph, name) for name in node.input)
     nodes += [after, product, *_joined(graph, product.output[0])]
-    shape = graph.shapes[query]
-    require(isinstance(shape[1], int) and isinstance(shape[3], int), "its heads are not known")
-    inputs = [
+    shapes = [graph.shapes[query], graph.shapes[key], graph.shapes.get(product.input[1]) or []]
+    heads, head_dim = shapes[0][1], shapes[0][3]
+    require(isinstance(heads, int) and isinstance(head_dim, int), "its heads are not known")
+    require(all(len(shape) == 4 and shape[1] == heads for shape in shapes), "its keys have other heads than its queries")
+    require(shapes[1][2] == shapes[2][3] == head_dim, "its values are wider or narrower than its queries")
+    tokens = [
         _tokens(graph, query, QUERY),
         _tokens(graph, key, KEY_TRANSPOSED),
         _tokens(graph, product.input[1], QUERY),
     ]
-    return _unit(graph, nodes, inputs, shape[1], shape[3], False, scale * first * second, graph.shapes[key][3])
+    operands = _Operands(tokens, heads, head_dim, heads, shapes[0][2], shapes[1][3])
+    return _unit(graph, nodes, operands, False, scale * first * second)

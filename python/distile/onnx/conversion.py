@@ -12,13 +12,16 @@ from onnx import TensorProto, helper
 from ..description import Operator
 from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
+from .chains import reads_pixel_by_pixel, steps_behind, with_steps_before
+from .elementwise import Combined, combine
 from .fusion import Fused, fuse
 from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
 from .masking import Masks
 from .positions import Example, tokens_of
-from .unit import Heads, Unit, Unsupported
-from .units import MAKERS, is_part, unit_of
+from .tokens import as_tokens, first_of
+from .unit import TYPES, Tokens, Unit, Unsupported
+from .units import MAKERS, TAKEN_IN, is_part, unit_of
 from .weights import check
 
 
@@ -61,7 +64,7 @@ class Marked:
 
 def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
     marked, left, taken = [], [], set()
-    for node in graph.nodes:
+    for node in sorted(graph.nodes, key=lambda one: one.op_type in TAKEN_IN):
         bodies = bodies_of(node)
         if bodies:
             left.append(Left(graph.name_of(node), node.op_type, _not_searched(bodies)))
@@ -73,11 +76,32 @@ def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Mar
             continue
         try:
             unit = unit_of(graph, node)
-            taken.update(id(one) for one in unit.nodes)
+            taken.update(id(one) for one in [*unit.before, *unit.nodes])
             marked.append(_placed(graph, example, unit, rule))
         except (Unsupported, NoPositions) as reason:
             left.append(Left(graph.name_of(node), node.op_type, str(reason)))
-    return marked, left
+            continue
+        while (unit := steps_behind(graph, unit)) is not None:
+            taken.update(id(one) for one in unit.nodes)
+            marked.append(Marked(unit, rule.mask, marked[-1].mapping))
+    marked.sort(key=lambda one: graph.position[id(one.unit.nodes[0])])
+    return _with_steps_taken_in(graph, marked), left
+
+
+def _with_steps_taken_in(graph: Graph, marked: list[Marked]) -> list[Marked]:
+    """Layers with the affine steps before them, where both have the same mask and a layer reads no pixel that is not
+    active."""
+    makers = {one.unit.output: one for one in marked if one.unit.op == "MaskedBatchNorm"}
+    dropped = set()
+    for one in marked:
+        steps = makers.get(one.unit.inputs[0]) if reads_pixel_by_pixel(one.unit) else None
+        alone = steps is not None and graph.only_reader(steps.unit.output) is not None
+        same = alone and (steps.mask, steps.mapping) == (one.mask, one.mapping)
+        unit = with_steps_before(graph, one.unit, steps.unit) if same else None
+        if unit is not None:
+            one.unit = unit
+            dropped.add(id(steps))
+    return [one for one in marked if id(one) not in dropped]
 
 
 def _not_searched(bodies: list[onnx.GraphProto]) -> str:
@@ -200,10 +224,16 @@ def _emit_masked(
     graph: Graph, example: Example, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
 ) -> list[Replaced | Left]:
     layouts = Layouts(graph, emitted.append)
-    plans = fuse(graph, {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}, [one.unit for one in marked])
+    wanted = {masks.key(one.mask, one.mapping): (one.mask, one.mapping) for one in marked}
+    keys = {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}
+    plans, zero_outside = fuse(graph, keys, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
+    images = {name for one in marked if one.unit.images for name in (one.unit.output, plans[one.unit.output].output)}
+    # Zero points of quantized tensors are no zeros.
+    real = {name: zero_outside[name] for name in images & set(zero_outside) if graph.types.get(name) in TYPES}
+    combined = {id(one.nodes[-1]): one for one in combine(graph, real, covered)}
     report: list[Replaced | Left] = []
     for node in graph.nodes:
         one = ends.get(id(node))
@@ -225,9 +255,19 @@ def _emit_masked(
                     one.mapping,
                 )
             )
+        elif id(node) in combined:
+            _emit_combined(graph, masks.at(*wanted[combined[id(node)].mask]), layouts, combined[id(node)])
         elif id(node) not in covered and not layouts.keep(node):
             emitted.append(node)
     return report
+
+
+def _emit_combined(graph: Graph, mask: str, layouts: Layouts, one: Combined) -> None:
+    inputs = [*map(layouts.read, one.operands), mask]
+    name, output = f"{graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
+    extra = dict(activation=one.activation, layout="NHWC")
+    layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
+    layouts.written(one.output)
 
 
 def _size(example: Example, unit: Unit) -> tuple[int, ...]:
@@ -244,7 +284,8 @@ def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
     pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
-    return {**pixels, "key_tokens": unit.key_tokens} if unit.key_tokens else pixels
+    keys = unit.attended or unit.key_tokens
+    return {**pixels, "key_tokens": keys} if keys else pixels
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:
@@ -254,8 +295,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     def tensor(value, index: int) -> str:
         if value is None:
             return ""
-        if isinstance(value, Heads):
-            return layouts.joined(value)
+        if isinstance(value, Tokens):
+            return as_tokens(graph, value, layouts.emit)
         if isinstance(value, np.ndarray):
             return graph.add_constant(f"distile/{name}/{index}", value)
         if graph.constant(value) is not None:
@@ -266,7 +307,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     mask = masks.at(one.mask, one.mapping)
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
-        inputs += [mask, masks.at(one.keys, one.of_keys) if one.keys else ""]
+        keys = masks.at(one.keys, one.of_keys) if one.keys else ""
+        inputs += [mask, first_of(graph, keys, unit.attended, layouts.emit) if keys else ""]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
         inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]

@@ -30,8 +30,9 @@ class Fused:
     activation: str = "none"
 
 
-def fuse(graph: Graph, mask_of: dict[str, object], units: list[Unit]) -> dict[str, Fused]:
-    """For each unit, by its output, what it takes in. `mask_of`: the masks of units' outputs."""
+def fuse(graph: Graph, mask_of: dict[str, tuple], units: list[Unit]) -> tuple[dict[str, Fused], dict[str, tuple]]:
+    """For each unit, by its output, what it takes in, and the masks of tensors that are 0 where those are not active.
+    `mask_of`: what is equal for units whose outputs have one mask."""
     plans: dict[str, Fused] = {}
     claimed: set[int] = set()
     # Tensors that are 0 where a mask is not active, and tensors that are results of an activation everywhere.
@@ -59,7 +60,7 @@ def fuse(graph: Graph, mask_of: dict[str, object], units: list[Unit]) -> dict[st
         plan.nodes.sort(key=lambda node: graph.position[id(node)])
         if not plan.kept:
             zero_outside[plan.output] = mask
-    return plans
+    return plans, zero_outside
 
 
 def _residual(graph: Graph, tensor: str, claimed: set[int]) -> tuple[onnx.NodeProto, str] | None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from . import constants
 from .weights import array_of, without_weights
+
+# The first opset whose operators broadcast as all later ones do. ONNX Runtime runs no older one.
+OLDEST_OPSET = 7
 
 
 def attributes(node: onnx.NodeProto) -> dict:
     """A node's attributes, with text as str."""
-    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return _values(node.attribute)
+
+
+def _values(found) -> dict:
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in found}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
@@ -29,6 +38,17 @@ def nodes_in(body: onnx.GraphProto):
         yield node
         for inner in bodies_of(node):
             yield from nodes_in(inner)
+
+
+@functools.cache
+def _defaults(op: str, opset: int, domain: str) -> dict:
+    """The attributes that an operator has where its node does not say them."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    defaults = (attribute.default_value for attribute in schema.attributes.values())
+    return _values(default for default in defaults if default.type)
 
 
 def reads(node: onnx.NodeProto):
@@ -70,7 +90,19 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     inferred = onnx.shape_inference.infer_shapes(simpler, data_prop=True)
     for node, original in zip(inferred.graph.node, model.graph.node):
         node.CopyFrom(original)
-    return inferred
+    return _with_fixed_initializers(inferred)
+
+
+def _with_fixed_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Before IR version 4, initializers are inputs too, but ONNX Runtime takes no other values for them. Since then,
+    such an input has a default that a caller may replace."""
+    if model.ir_version < 4:
+        names = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in names]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.ir_version = 4
+    return model
 
 
 def _shape(value: onnx.ValueInfoProto) -> list | None:
@@ -117,6 +149,11 @@ class Graph:
         """`folder`: that of the files which the model keeps weights in."""
         self.folder = folder
         self.opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
+        if 0 < self.opset < OLDEST_OPSET:
+            raise ValueError(
+                f"the model's opset is {self.opset}, but must be {OLDEST_OPSET} or later: onnx.version_converter makes "
+                "a later one of it"
+            )
         self.model = _with_shapes(model)
         self.proto = self.model.graph
         self.nodes = list(self.proto.node)
@@ -135,6 +172,7 @@ class Graph:
                 self.shapes[value.name] = shape
         for tensor in self.initializers.values():
             self.types[tensor.name], self.shapes[tensor.name] = tensor.data_type, list(tensor.dims)
+        self.made: dict[str, str] = {}  # The tensors that new nodes make once, by what they are.
         self.sizes: dict[str, list[int]] = {}  # The shapes of an example.
         self.position = {id(node): place for place, node in enumerate(self.nodes)}
         self.producer = {name: node for node in self.nodes for name in node.output if name}
@@ -143,6 +181,7 @@ class Graph:
         for node in self.nodes:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
+        self._fixed = constants.fixed(self.nodes, set(self.initializers) - self.inputs, self.shapes)
 
     def readers(self, name: str) -> list[onnx.NodeProto]:
         return self._readers.get(name, [])
@@ -155,22 +194,26 @@ class Graph:
     def name_of(self, node: onnx.NodeProto) -> str:
         return node.name or node.output[0]
 
+    def attributes(self, node: onnx.NodeProto) -> dict:
+        """A node's attributes, with text as str, and the defaults of the model's opset."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return {**_defaults(node.op_type, self.opset, domain), **attributes(node)}
+
     def constant(self, name: str) -> np.ndarray | None:
-        """The value of an initializer, that is not an input too, or of a Constant node."""
-        if name not in self._arrays:
-            node = self.producer.get(name)
-            if name in self.initializers and name not in self.inputs:
-                self._arrays[name] = array_of(self.initializers[name], self.folder)
-            elif node is not None and node.op_type == "Constant" and "value" in attributes(node):
-                self._arrays[name] = numpy_helper.to_array(attributes(node)["value"])
-            elif node is not None and node.op_type == "Identity":  # Exporters share weights by it.
-                value = self.constant(node.input[0])
-                if value is None:
-                    return None
-                self._arrays[name] = value
-            else:
-                return None
-        return self._arrays[name]
+        """The value of an initializer that no caller may replace, of a Constant node, or of nodes that only read such
+        constants."""
+        if name not in self._arrays and name in self._fixed:
+            self._arrays[name] = self._evaluated(name)
+        return self._arrays.get(name)
+
+    def _evaluated(self, name: str) -> np.ndarray | None:
+        if name in self.initializers:
+            return array_of(self.initializers[name], self.folder)
+        node = self.producer[name]
+        inputs = {source: self.constant(source) for source in node.input if source}
+        if any(value is None for value in inputs.values()):
+            return None
+        return constants.value(node, inputs, list(node.output).index(name), self.model.opset_import)
 
     def size(self, name: str) -> list | None:
         """A tensor's shape in an example, or else as far as it is known: it is equal where shapes are, also those whose
@@ -182,11 +225,16 @@ class Graph:
         value = self.constant(name) if name else None
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
-    def channel_vector(self, name: str, channels: int) -> np.ndarray | None:
-        """A constant that has one element for each channel of images in NCHW."""
+    def per_channel(self, name: str, rank: int, axis: int, channels: int) -> np.ndarray | None:
+        """A constant that a tensor of this rank meets with one element for each channel, or with one for all."""
         value = self.constant(name)
-        shapes = (channels, 1, 1), (1, channels, 1, 1)
-        return value.reshape(-1) if value is not None and value.shape in shapes else None
+        if value is None or value.ndim > rank:
+            return None
+        shape = [1] * (rank - value.ndim) + list(value.shape)
+        others = [extent for place, extent in enumerate(shape) if place != axis % rank]
+        if any(extent != 1 for extent in others) or shape[axis] not in (1, channels):
+            return None
+        return np.broadcast_to(value.reshape(-1), (channels,))
 
     def fresh(self, name: str) -> str:
         """A name that no tensor and no node has, nor gets after this: this one, or with a number behind it."""
@@ -226,7 +274,12 @@ class Graph:
         self._name_apart(kept)
         del self.proto.node[:]
         self.proto.node.extend(reversed(kept))
-        tensors = [tensor for tensor in [*self.initializers.values(), *self._new.values()] if tensor.name in needed]
+        # The default of an input stays, or else the input becomes one that callers must give.
+        tensors = [
+            tensor
+            for tensor in [*self.initializers.values(), *self._new.values()]
+            if tensor.name in needed or tensor.name in self.inputs
+        ]
         del self.proto.initializer[:]
         self.proto.initializer.extend(tensors)
         made = {name for node in kept for name in node.output}

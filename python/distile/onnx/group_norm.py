@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import onnx
 
-from .graph import Graph, attributes
+from .graph import Graph
 from .unit import require
 
 
@@ -30,7 +30,7 @@ def group_norm(graph: Graph, node: onnx.NodeProto) -> GroupNorm:
     if node.op_type == "GroupNormalization":
         channels = _channels(graph, node.input[0])
         require(scale.size == bias.size == channels, "it has a scale for each group: ONNX has dropped that")
-        return GroupNorm([node], node.input[0], attributes(node)["num_groups"], scale, bias)
+        return GroupNorm([node], node.input[0], graph.attributes(node)["num_groups"], scale, bias)
     if len(graph.shapes.get(node.input[0]) or []) == 4:
         return GroupNorm([node], node.input[0], _channels(graph, node.input[0]), scale, bias)
     return _between_reshapes(graph, node, scale, bias)
@@ -73,5 +73,5 @@ def _between_reshapes(graph: Graph, node: onnx.NodeProto, scale: np.ndarray, bia
 
 def _per_channel(graph: Graph, node: onnx.NodeProto, tensor: str, channels: int) -> np.ndarray | None:
     """The other operand, if it is a constant with one element for each channel of images."""
-    other = graph.channel_vector(node.input[1] if node.input[0] == tensor else node.input[0], channels)
+    other = graph.per_channel(node.input[1] if node.input[0] == tensor else node.input[0], 4, 1, channels)
     return None if other is None else other.astype(np.float64)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 from onnx import helper
 
-from .graph import Graph, attributes
-from .unit import TYPES, Heads
-from .upsampling import nearest_scales
+from .affine import ARITHMETIC
+from .graph import Graph
+from .unit import TYPES
+from .upsampling import nearest, nearest_scales
 
 # Operators that treat all elements alike.
 ELEMENTWISE = {
@@ -16,7 +16,6 @@ ELEMENTWISE = {
     "Identity", "LeakyRelu", "Max", "Min", "Mish", "Mul", "Neg", "QuantizeLinear", "Relu", "Sigmoid", "Softplus",
     "Sqrt", "Sub", "Swish", "Tanh",
 }  # fmt: skip
-ARITHMETIC = {"Add", "Div", "Mul", "Sub"}
 
 
 class Layouts:
@@ -25,7 +24,6 @@ class Layouts:
     def __init__(self, graph: Graph, emit):
         self.graph, self.emit = graph, emit
         self._nhwc: dict[str, str] = {}
-        self._joined: dict[tuple, str] = {}
 
     def read(self, name: str) -> str:
         """A tensor's NHWC form."""
@@ -44,19 +42,6 @@ class Layouts:
     def written(self, name: str) -> None:
         """After the NHWC form exists: its NCHW form, which is dropped if nothing reads it."""
         self.emit(helper.make_node("Transpose", [self._nhwc[name]], [name], perm=[0, 3, 1, 2]))
-
-    def joined(self, heads: Heads) -> str:
-        """Tokens [N, T, C] of a tensor with a dimension for the heads."""
-        key = heads.name, *heads.perm
-        if key not in self._joined:
-            tokens, turned = (self.graph.fresh(f"{heads.name}/{form}") for form in ("tokens", "heads"))
-            batch, rows, count, head_dim = (self.graph.shapes[heads.name][place] for place in heads.perm)
-            self.emit(helper.make_node("Transpose", [heads.name], [turned], perm=heads.perm))
-            extents = self.graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
-            self.emit(helper.make_node("Reshape", [turned, extents], [tokens]))
-            self.graph.add_shape(tokens, self.graph.types[heads.name], [batch, rows, count * head_dim])
-            self._joined[key] = tokens
-        return self._joined[key]
 
     def keep(self, node: onnx.NodeProto) -> bool:
         """Emits a node on NHWC forms, if its images have them and it does the same there."""
@@ -82,7 +67,7 @@ class Layouts:
         if node.op_type != "ReduceMean":
             names = {"GlobalAveragePool": "MaskedGlobalAveragePool", "GlobalMaxPool": "MaskedGlobalMaxPool"}
             return names.get(node.op_type)
-        values = attributes(node)
+        values = self.graph.attributes(node)
         axes = self.graph.constant(node.input[1]) if len(node.input) > 1 else values.get("axes")
         whole = axes is not None and sorted(axis % 4 for axis in axes) == [2, 3]
         return "MaskedGlobalAveragePool" if whole and values.get("keepdims", 1) else None
@@ -91,14 +76,10 @@ class Layouts:
         scales = nearest_scales(self.graph, node) if node.input and node.input[0] in self._nhwc else None
         if not scales:
             return None
-        factors = self.graph.add_constant(
-            f"distile/upsample_{scales[0]}x{scales[1]}", np.array([1, *scales, 1], np.float32)
-        )
-        how = dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-        return helper.make_node("Resize", [self._nhwc[node.input[0]], "", factors], [""], node.name, **how)
+        return nearest(self.graph, self._nhwc[node.input[0]], scales, "", node.name)
 
     def _elementwise(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        concat = node.op_type == "Concat" and attributes(node).get("axis") in (1, -3)
+        concat = node.op_type == "Concat" and self.graph.attributes(node).get("axis") in (1, -3)
         if not (concat or node.op_type in ELEMENTWISE):
             return None
         images = [name for name in node.input if self._is_image(name)]
@@ -130,7 +111,7 @@ class Layouts:
         if value is not None and value.size == 1:
             return name
         channels = self.graph.shapes[images][1]
-        vector = self.graph.channel_vector(name, channels) if node.op_type in ARITHMETIC else None
+        vector = self.graph.per_channel(name, 4, 1, channels) if node.op_type in ARITHMETIC else None
         return None if vector is None else self.graph.add_constant(f"{name}/nhwc", vector)
 
     def _is_image(self, name: str) -> bool:

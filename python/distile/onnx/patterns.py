@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import onnx
 
-from .graph import Graph, attributes
+from .graph import Graph
 
 
 @dataclasses.dataclass
@@ -22,16 +23,27 @@ class Activation:
         return self.nodes[-1].output[0]
 
 
+LARGEST = float(np.finfo(np.float32).max)  # The limit that stands for none before opset 11.
+
+
+def _limits(graph: Graph, node: onnx.NodeProto) -> tuple[float | None, float | None]:
+    """The least and the most that a Clip leaves; None where it is no constant."""
+    values = graph.attributes(node)
+    given = [values.get("min", -math.inf), values.get("max", math.inf)]
+    for place, name in enumerate(node.input[1:]):
+        if name:
+            given[place] = graph.scalar(name)
+    least, most = given
+    return least, math.inf if most is not None and most >= LARGEST else most
+
+
 def _clip(graph: Graph, node: onnx.NodeProto) -> str | None:
-    limits = attributes(node)
-    least = graph.scalar(node.input[1]) if len(node.input) > 1 else limits.get("min")
-    most = graph.scalar(node.input[2]) if len(node.input) > 2 and node.input[2] else limits.get("max", math.inf)
-    return {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}.get((least, most))
+    return {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}.get(_limits(graph, node))
 
 
 def single(graph: Graph, node: onnx.NodeProto) -> str | None:
     """The activation that one node is; None if it is none with f(0) = 0."""
-    values = attributes(node)
+    values = graph.attributes(node)
     if node.op_type == "Clip":
         return _clip(graph, node)
     if node.op_type == "Gelu" and values.get("approximate", "none") == "none":
@@ -52,7 +64,7 @@ def _gate(graph: Graph, tensor: str, gate: onnx.NodeProto, product: onnx.NodePro
         return None
     if gate.op_type == "Sigmoid":
         return Activation("silu", [gate, product])
-    values = attributes(gate)
+    values = graph.attributes(gate)
     slope, middle = values.get("alpha", 0.2), values.get("beta", 0.5)
     if gate.op_type == "HardSigmoid" and abs(slope - 1 / 6) < 1e-6 and middle == 0.5:
         return Activation("hardswish", [gate, product])
@@ -85,6 +97,52 @@ def _gelu(graph: Graph, tensor: str, inner: onnx.NodeProto, outer: onnx.NodeProt
     return Activation("gelu", [inner, erf, plus, outer, product])
 
 
+def _factor(graph: Graph, node: onnx.NodeProto | None, tensor: str) -> float | None:
+    """What a node multiplies a tensor by, if it is a constant."""
+    value = graph.scalar(_other(node, tensor)) if node is not None and len(node.input) == 2 else None
+    if node is None or value is None or (node.op_type == "Div" and (node.input[0] != tensor or not value)):
+        return None
+    return {"Mul": value, "Div": 1 / value if value else None}.get(node.op_type)
+
+
+def _is_sixth(factor: float | None) -> bool:
+    return factor is not None and abs(factor - 1 / 6) < 1e-6
+
+
+def _relu6(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
+    """The nodes that limit a tensor to 0 to 6 and alone read it."""
+    clip = graph.only_reader(tensor)
+    if clip is None:
+        return []
+    if clip.op_type == "Clip" and _clip(graph, clip) == "relu6":
+        return [clip]
+    bounded = graph.only_reader(clip.output[0]) if single(graph, clip) == "relu" else None
+    if bounded is not None and bounded.op_type == "Min" and len(bounded.input) == 2:
+        return [clip, bounded] if graph.scalar(_other(bounded, clip.output[0])) == 6 else []
+    return []
+
+
+def _hardswish(graph: Graph, tensor: str, plus: onnx.NodeProto, outer: onnx.NodeProto) -> Activation | None:
+    """x * relu6(x + 3) / 6, in the orders of exporters."""
+    if plus.op_type != "Add" or graph.scalar(_other(plus, tensor)) != 3:
+        return None
+    clip = _relu6(graph, plus.output[0])
+    after = graph.only_reader(clip[-1].output[0]) if clip else None
+    if after is None:
+        return None
+    if after is outer:  # (x * relu6) / 6
+        sixth = graph.only_reader(outer.output[0]) if outer.op_type == "Mul" else None
+        if _is_sixth(_factor(graph, sixth, outer.output[0])):
+            return Activation("hardswish", [plus, *clip, outer, sixth])
+    elif _is_sixth(_factor(graph, after, clip[-1].output[0])):  # x * (relu6 / 6)
+        if outer.op_type == "Mul" and graph.only_reader(after.output[0]) is outer:
+            return Activation("hardswish", [plus, *clip, after, outer])
+    elif after.op_type == "Mul" and graph.only_reader(outer.output[0]) is after:  # (x / 6) * relu6
+        if _is_sixth(_factor(graph, outer, tensor)):
+            return Activation("hardswish", [plus, *clip, outer, after])
+    return None
+
+
 def activation_of(graph: Graph, tensor: str) -> Activation | None:
     """The activation that alone reads a tensor."""
     if tensor in graph.outputs:
@@ -96,7 +154,7 @@ def activation_of(graph: Graph, tensor: str) -> Activation | None:
     if len(readers) != 2:
         return None
     for first, second in (readers, readers[::-1]):
-        for match in (_gate, _gelu):
+        for match in (_gate, _gelu, _hardswish):
             found = match(graph, tensor, first, second)
             if found:
                 return found

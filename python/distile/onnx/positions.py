@@ -6,15 +6,15 @@ import dataclasses
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
+from onnx import TensorProto
 
 from .. import rules
 from ..grids import Grid
 from ..positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions
+from . import constants
 from .graph import Graph, attributes, bodies_of, bound, reads
 from .labels import CARRIERS, Call, Unknown, broadcast, over
-from .unit import Heads, Unit
+from .unit import Unit
 
 IMAGE_TYPES = {
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.UINT8, TensorProto.INT8,
@@ -164,9 +164,10 @@ class Example:
     def keys(self, unit: Unit) -> Mapping:
         """How the mask of the keys of attention follows from the image's. Raises NoPositions."""
         keys = unit.inputs[1]
-        if not isinstance(keys, Heads):
-            return self._mapping(self._found(keys), -1)
-        return self._mapping(over(self.positions, self._found(keys.name).transpose(keys.perm), -1), -1)
+        labels = self._found(keys.name)
+        if keys.perm is not None:
+            labels = over(self.positions, labels.transpose(keys.perm), -1)
+        return self._mapping(labels, -1)
 
     def of_mask(self, name: str) -> Mapping:
         """How a mask that the graph computes lies over the image. Raises NoPositions."""
@@ -336,13 +337,14 @@ class Example:
         sizes = [np.prod([extent or 1 for extent in self._shapes.get(name) or []]) for name in node.output]
         if any(value is None for value in values.values()) or max(sizes) > SMALL:
             return False
-        results = _computed(node, values, self.graph.model.opset_import)
-        return results is not None and self._keep(node, results, all(name in self._constant for name in values))
+        opsets = self.graph.model.opset_import
+        results = [constants.value(node, values, place, opsets) for place, name in enumerate(node.output) if name]
+        return self._keep(node, results, all(name in self._constant for name in values))
 
     def _keep(self, node: onnx.NodeProto, results: list, constant: bool) -> bool:
-        for name, result in zip(node.output, results):
-            if not isinstance(result, np.ndarray):
-                return False
+        if any(result is None for result in results):
+            return False
+        for name, result in zip(filter(None, node.output), results):
             self.labels[name] = broadcast(CONSTANT, result.shape)
             if result.size <= SMALL:
                 self._known[name] = result
@@ -352,15 +354,3 @@ class Example:
 
 
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-
-
-def _computed(node: onnx.NodeProto, values: dict[str, np.ndarray], opsets) -> list | None:
-    """The results of a node; None if ONNX's reference lacks the operator in this form."""
-    value_info = lambda name: helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None)
-    outputs = [value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "values", [value_info(name) for name in values], outputs)
-    try:
-        results = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets)).run(None, values)
-    except Exception:  # The reference raises errors of many types. Then the value is not known.
-        return None
-    return [np.asarray(result) if np.isscalar(result) else result for result in results]

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .graph import Graph, attributes
+from .graph import Graph
 from .patterns import activation_of
 from .unit import Unit, require
 
@@ -100,10 +100,10 @@ def _stored(graph: Graph, name: str) -> np.ndarray | None:
         return stored
     values, scale = (graph.constant(name) for name in node.input[:2])
     zero = graph.constant(node.input[2]) if _optional(node, 2) else np.zeros((), np.uint8)
-    blocked = attributes(node).get("block_size", 0)
+    blocked = graph.attributes(node).get("block_size", 0)
     if any(part is None for part in (values, scale, zero)) or zero.dtype not in (np.uint8, np.int8) or blocked:
         return None
-    axis, limits = attributes(node).get("axis", 1), np.iinfo(zero.dtype)
+    axis, limits = graph.attributes(node).get("axis", 1), np.iinfo(zero.dtype)
     scale, zero = (_along(part, axis, values.ndim) for part in (scale, zero))
     return np.clip(np.rint(values / scale) + zero.astype(np.float32), limits.min, limits.max).astype(zero.dtype)
 
@@ -119,7 +119,7 @@ class _Weights:
 
 def _weights(graph: Graph, name: str) -> _Weights | None:
     turned = _producer(graph, name, "Transpose")
-    if turned is not None and attributes(turned).get("perm") == [1, 0]:
+    if turned is not None and graph.attributes(turned).get("perm") == [1, 0]:
         name = turned.input[0]
     else:
         turned = None
@@ -136,9 +136,9 @@ def real_constant(graph: Graph, name: str) -> np.ndarray | None:
     """A constant of real numbers, or what a DequantizeLinear makes of a constant."""
     node = _producer(graph, name, "DequantizeLinear")
     stored = _stored(graph, node.input[0]) if node is not None else None
-    if stored is None or attributes(node).get("block_size", 0):
+    if stored is None or graph.attributes(node).get("block_size", 0):
         return graph.constant(name)
-    numbers, axis = _numbers(graph, node, 1, TensorProto.INT8, "a vector"), attributes(node).get("axis", 1)
+    numbers, axis = _numbers(graph, node, 1, TensorProto.INT8, "a vector"), graph.attributes(node).get("axis", 1)
     scale, zero = (_along(part, axis, stored.ndim) for part in (numbers.scale, numbers.zero_point))
     return (stored.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
 
@@ -204,14 +204,14 @@ def layer_of(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer | None:
     source = _producer(graph, node.input[0], "DequantizeLinear")
     require(source is not None, "its weights are quantized, but its input is not")
     for dequantize, what in ((source, "its input"), (weights.node, "its weights")):
-        require(not attributes(dequantize).get("block_size", 0), f"the quantization of {what} is blocked")
+        require(not graph.attributes(dequantize).get("block_size", 0), f"the quantization of {what} is blocked")
     stored = source.input[0]
     dtype = _input(graph, stored)
     numbers = _of_tensor(_numbers(graph, source, 1, graph.types[stored], "its input"), "its input")
     name = weights.node.input[0]
     of_weights = _numbers(graph, weights.node, 1, TensorProto.INT8, "its weights")
     rank = weights.stored.ndim
-    given = attributes(weights.node).get("axis", 1) % rank
+    given = graph.attributes(weights.node).get("axis", 1) % rank
     given = 1 - given if weights.transposed else given
     require(of_weights.of_tensor or given == axis % rank, "its weights have scales of another axis than the outputs'")
     array = weights.stored.T if weights.transposed else weights.stored
@@ -242,7 +242,7 @@ def _operator(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer:
 def _quantizes(graph: Graph, tensor: str) -> tuple[onnx.NodeProto, Numbers] | None:
     """The QuantizeLinear that alone reads a tensor, if the masked operator can do it."""
     node = graph.only_reader(tensor)
-    if node is None or node.op_type != "QuantizeLinear" or attributes(node).get("block_size", 0):
+    if node is None or node.op_type != "QuantizeLinear" or graph.attributes(node).get("block_size", 0):
         return None
     scale, zero_name = graph.constant(node.input[1]), _optional(node, 2)
     kind = graph.types.get(node.output[0])

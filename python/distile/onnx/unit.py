@@ -22,11 +22,15 @@ class Unsupported(Exception):
 
 
 @dataclasses.dataclass
-class Heads:
-    """A tensor that `perm` makes [N, T, heads, head_dim]: tokens after its last two dimensions are joined."""
+class Tokens:
+    """Tokens [N, T, C] that nodes make of a tensor: of the same shape, or one that `perm` makes [N, T, heads, head_dim],
+    whose last two dimensions they join."""
 
     name: str
-    perm: list[int]
+    head_dim: int
+    perm: list[int] | None = None
+    first: int | None = None  # Only the first so many.
+    repeats: int = 1  # Of each head, one after the other.
 
 
 @dataclasses.dataclass(eq=False)
@@ -36,13 +40,14 @@ class Unit:
 
     op: str
     nodes: list[onnx.NodeProto]
-    inputs: list[str | np.ndarray | Heads | None]
+    inputs: list[str | np.ndarray | Tokens | None]
     attributes: dict
     images: bool
     dtype: str
     generator: str | None = None  # With a PolyKernel: its generator and parameters, but for epilogue and residual.
     params: dict = dataclasses.field(default_factory=dict)
     key_tokens: int | None = None  # Of attention.
+    attended: int | None = None  # Of its keys: only the first so many; None: all.
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
     activation: str = "none"  # Among its nodes.
     zero: np.ndarray | None = None  # With a quantized output: the zero point, which stands for 0.

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 
+from .affine import Affine, affine_after, affine_from, before_affine
 from .attention import attention_node, attention_of_products
-from .graph import Graph, attributes
+from .chains import affine_unit
+from .graph import Graph
 from .group_norm import group_norm
 from .quantized import has_quantized_weights, layer_of, quantized, real_constant
 from .unit import Unit, Unsupported, dtype_of, float32, require
-from .upsampling import upsampled
+from .upsampling import nearest_scales, upsampled
+from .windows import window_of, with_ceil_mode
+
+# Layers with weights, and the dimension of channels in their outputs.
+AFFINE_AXES = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 
 
 def _weights(graph: Graph, name: str) -> np.ndarray:
@@ -34,19 +42,6 @@ def _vector(graph: Graph, node, index: int) -> np.ndarray | None:
     return float32(value)
 
 
-def _windows(values: dict, shape) -> dict:
-    """The attributes of a window with their defaults: pads are top, left, bottom, right."""
-    require(values.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"), "it has auto_pad")
-    window = {
-        "kernel_shape": list(shape),
-        "strides": list(values.get("strides", [1, 1])),
-        "dilations": list(values.get("dilations", [1, 1])),
-        "pads": list(values.get("pads", [0, 0, 0, 0])),
-    }
-    require(min(window["pads"]) >= 0, "its padding is negative")
-    return window
-
-
 def _pairs(window: dict) -> dict:
     top, left, bottom, right = window["pads"]
     return {
@@ -60,33 +55,38 @@ def _pairs(window: dict) -> dict:
     }
 
 
-def _norm_constants(graph: Graph, norm) -> list[np.ndarray] | None:
-    """The scale, the bias, the mean and the variance of a batch norm with constant statistics."""
-    if norm.op_type != "BatchNormalization" or len([name for name in norm.output if name]) > 1:
-        return None
-    values = [graph.constant(name) for name in norm.input[1:5]]
-    return None if any(value is None for value in values) or attributes(norm).get("training_mode", 0) else values
-
-
-def _following_norm(graph: Graph, node) -> tuple[np.ndarray, np.ndarray] | None:
-    """The factors and summands of the batch norm that alone reads a convolution."""
-    norm = graph.only_reader(node.output[0])
-    values = None if norm is None else _norm_constants(graph, norm)
-    if values is None:
-        return None
-    scale, shift, mean, variance = (value.astype(np.float64) for value in values)
-    factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))
-    return factor, shift - mean * factor
-
-
 def is_part(graph: Graph, node: onnx.NodeProto) -> bool:
     """Whether a node is a part of the one that it follows: a batch norm of its convolution."""
-    before = graph.producer.get(node.input[0]) if node.op_type == "BatchNormalization" else None
-    return before is not None and before.op_type in ("Conv", "ConvTranspose") and (
-        graph.only_reader(before.output[0]) is node
-        and _norm_constants(graph, node) is not None
-        and not has_quantized_weights(graph, before)
-    )
+    if node.op_type != "BatchNormalization":
+        return False
+    layer = before_affine(graph, node)
+    if layer is None or layer.op_type not in AFFINE_AXES or has_quantized_weights(graph, layer):
+        return False
+    return any(part is node for part in _affine_after(graph, layer).nodes)
+
+
+def _affine_after(graph: Graph, node: onnx.NodeProto) -> Affine:
+    return affine_after(graph, node.output[0], AFFINE_AXES[node.op_type])
+
+
+@dataclasses.dataclass
+class _Folded:
+    """Weights and a bias with the affine steps behind their layer, and these steps."""
+
+    weights: np.ndarray
+    bias: np.ndarray | None
+    nodes: list[onnx.NodeProto] = dataclasses.field(default_factory=list)
+
+
+def _folded(weights: np.ndarray, bias: np.ndarray | None, axis: int, affine: Affine) -> _Folded:
+    """`axis`: that of the output channels in the weights."""
+    spread = affine.factor.reshape([-1 if place == axis else 1 for place in range(weights.ndim)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = weights if (affine.factor == 1).all() else (weights.astype(np.float64) * spread).astype(weights.dtype)
+    if not affine.nodes or not np.isfinite(scaled.astype(np.float32)).all():  # Types of 16 bits may overflow.
+        return _Folded(weights, bias)
+    moved = affine.summand + (0 if bias is None else bias.astype(np.float64) * affine.factor)
+    return _Folded(scaled, moved if bias is not None or moved.any() else None, affine.nodes)
 
 
 def _convolution(graph: Graph, node) -> Unit:
@@ -95,22 +95,18 @@ def _convolution(graph: Graph, node) -> Unit:
     filter = None if layer else _weights(graph, node.input[1])
     shape = layer.shape if layer else filter.shape
     require(len(shape) == 4, "it is not a 2-D convolution")
-    values = attributes(node)
+    values = graph.attributes(node)
     groups = values.get("group", 1)
-    window = _windows(values, shape[2:])
+    window = window_of(graph, node, shape[2:])
     more = {}
     if transposed:
         require(groups == 1, "it is a transposed convolution with groups")
-        require("output_shape" not in values, "it has output_shape")
         more = {"output_padding": list(values.get("output_padding", [0, 0]))}
     nodes, bias, weights = [node], layer.bias if layer else _bias(graph, node, 2), node.input[1]
-    norm = None if layer else _following_norm(graph, node)
-    if norm is not None:
-        factor, summand = norm
-        nodes.append(graph.only_reader(node.output[0]))
-        bias = summand + (0 if bias is None else bias.astype(np.float64) * factor)
-        spread = factor.reshape((1, -1, 1, 1) if transposed else (-1, 1, 1, 1))
-        weights = (filter.astype(np.float64) * spread).astype(filter.dtype)
+    if not layer:
+        folded = _folded(filter, bias, 1 if transposed else 0, _affine_after(graph, node))
+        nodes, bias = [node, *folded.nodes], folded.bias
+        weights = weights if folded.weights is filter else folded.weights
     op = "MaskedConvTranspose" if transposed else "MaskedConv"
     params, source, before = _pairs(window), node.input[0], []
     plain = not layer and not transposed and groups == 1 and window["strides"] == [1, 1]
@@ -145,8 +141,32 @@ def _convolution(graph: Graph, node) -> Unit:
     return quantized(graph, unit, layer) if layer else unit
 
 
+def _bias_after(graph: Graph, node, outer: int) -> tuple[list[onnx.NodeProto], np.ndarray | None]:
+    """The addition of a bias that alone reads a layer."""
+    adder = graph.only_reader(node.output[0])
+    if adder is None or adder.op_type != "Add":
+        return [], None
+    found = graph.constant(adder.input[1] if adder.input[0] == node.output[0] else adder.input[0])
+    return ([adder], found) if found is not None and found.shape == (outer,) else ([], None)
+
+
+def _folded_linear(graph: Graph, node, matrix: np.ndarray, axis: int, values: dict) -> _Folded:
+    """The weights and the bias of a layer, with its factors and the affine steps behind it. `axis`: that of the output
+    channels in the matrix."""
+    outer = matrix.shape[axis]
+    alpha, beta = values.get("alpha", 1.0), values.get("beta", 1.0)
+    weights = matrix if alpha == 1 else (matrix.astype(np.float64) * alpha).astype(matrix.dtype)
+    bias = None
+    if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]:
+        require(graph.constant(node.input[2]) is not None, "its bias is not constant")
+        found = graph.per_channel(node.input[2], 2, 1, outer)
+        require(found is not None, "its bias is not a vector of its channels")
+        bias = found if beta == 1 else found.astype(np.float64) * beta
+    return _folded(weights, bias, axis, _affine_after(graph, node))
+
+
 def _linear(graph: Graph, node) -> Unit:
-    values = attributes(node)
+    values = graph.attributes(node)
     gemm = node.op_type in ("Gemm", "QGemm")
     weights = node.input[1]
     transposed = values.get("transB", 0) if gemm else 0
@@ -156,17 +176,19 @@ def _linear(graph: Graph, node) -> Unit:
     shape = layer.shape if layer else _weights(graph, weights).shape
     require(len(shape) == 2, "its weights are not a matrix")
     outer, inner = shape if transposed else shape[::-1]
-    nodes, bias = [node], layer.bias if layer else _bias(graph, node, 2) if gemm else None
+    nodes, bias = [node], layer.bias if layer else None
     if gemm:
         require(not values.get("transA", 0), "it transposes its input")
+    if layer:
         require(values.get("alpha", 1.0) == 1.0 and values.get("beta", 1.0) == 1.0, "its alpha or beta is not 1")
-    elif not layer or layer.output is None:
-        adder = graph.only_reader(node.output[0])
-        if adder is not None and adder.op_type == "Add":
-            found = graph.constant(adder.input[1] if adder.input[0] == node.output[0] else adder.input[0])
-            if found is not None and found.shape == (outer,):
-                nodes.append(adder)
-                bias = found
+        if not gemm and layer.output is None:
+            adder, bias = _bias_after(graph, node, outer)
+            nodes += adder
+    else:
+        matrix = graph.constant(weights)
+        folded = _folded_linear(graph, node, matrix, 0 if transposed else 1, values)
+        nodes, bias = [node, *folded.nodes], folded.bias
+        weights = weights if folded.weights is matrix else folded.weights
     require(bias is None or bias.shape == (outer,), "its bias is not a vector of its channels")
     unit = Unit(
         "MaskedLinear",
@@ -186,7 +208,7 @@ def _integer(graph: Graph, node) -> Unit:
 
 
 def _norm(graph: Graph, node) -> Unit:
-    values = attributes(node)
+    values = graph.attributes(node)
     rank = len(graph.shapes.get(node.input[0], []))
     require(values.get("axis", -1) in (-1, rank - 1), "it normalizes more than the channels")
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
@@ -204,17 +226,10 @@ def _norm(graph: Graph, node) -> Unit:
 
 
 def _batch_norm(graph: Graph, node) -> Unit:
-    values = _norm_constants(graph, node)
-    require(values is not None, "its statistics are not constant")
+    affine = affine_from(graph, node)
+    require(affine is not None, "its statistics are not constant")
     require(len(graph.shapes.get(node.input[0]) or []) == 4, "its input is not [N, C, H, W]")
-    return Unit(
-        "MaskedBatchNorm",
-        [node],
-        [node.input[0], *map(float32, values)],
-        {"epsilon": attributes(node).get("epsilon", 1e-5)},
-        True,
-        dtype_of(graph, node.output[0]),
-    )
+    return affine_unit(graph, affine, node.input[0], True)
 
 
 def _group_norm(graph: Graph, node) -> Unit:
@@ -223,7 +238,7 @@ def _group_norm(graph: Graph, node) -> Unit:
         "MaskedGroupNorm",
         norm.nodes,
         [norm.input, float32(norm.scale), float32(norm.bias)],
-        {"num_groups": norm.groups, "epsilon": attributes(node).get("epsilon", 1e-5)},
+        {"num_groups": norm.groups, "epsilon": graph.attributes(node).get("epsilon", 1e-5)},
         True,
         dtype_of(graph, norm.input),
         before=norm.before,
@@ -231,20 +246,29 @@ def _group_norm(graph: Graph, node) -> Unit:
 
 
 def _pooling(graph: Graph, node) -> Unit:
-    values = attributes(node)
+    values = graph.attributes(node)
     require(len(values.get("kernel_shape", [])) == 2, "it is not 2-D pooling")
-    require(not values.get("ceil_mode", 0), "it has ceil_mode")
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
     largest = node.op_type == "MaxPool"
-    more = {} if largest else {"count_include_pad": values.get("count_include_pad", 0)}
+    counts = values.get("count_include_pad", 0)
+    window = window_of(graph, node, values["kernel_shape"])
+    if values.get("ceil_mode", 0):
+        window = with_ceil_mode(graph, node, window, counts and not largest)
     return Unit(
         "MaskedMaxPool" if largest else "MaskedAveragePool",
         [node],
         [node.input[0]],
-        {**_windows(values, values["kernel_shape"]), **more},
+        window if largest else {**window, "count_include_pad": counts},
         True,
         dtype_of(graph, node.output[0]),
     )
+
+
+def _upsampling(graph: Graph, node) -> Unit:
+    scales = nearest_scales(graph, node)
+    require(scales, "it is no nearest upsampling of images by whole numbers")
+    dtype = dtype_of(graph, node.output[0])
+    return Unit("MaskedUpsample", [node], [node.input[0]], {"scales": scales}, True, dtype)
 
 
 MAKERS = {
@@ -266,7 +290,12 @@ MAKERS = {
     "InstanceNormalization": _group_norm,
     "MaxPool": _pooling,
     "AveragePool": _pooling,
+    "Resize": _upsampling,
+    "Upsample": _upsampling,
 }
+
+# Nodes that a node behind them may take in.
+TAKEN_IN = {"Resize", "Upsample"}
 
 
 def unit_of(graph: Graph, node: onnx.NodeProto) -> Unit:

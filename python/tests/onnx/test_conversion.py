@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from networks import Builder, check, feeds_of, run
-from onnx import helper
 
 from distile.onnx import Left, Replaced, Rule, convert
 
@@ -292,8 +291,7 @@ def test_upsampling_that_others_read():
     b.add("Resize", [b.conv("first", "x", 4, 4), "", scales], "large", **UPSAMPLED)
     b.add("Add", [b.conv("second", "large", 4, 4), "large"], "y")
     converted, _ = compare(b.model({"x": [2, 4, 6, 5]}, {"y": [2, 4, 12, 10]}), [Rule("*", "mask")], given=False)
-    # It stays in NHWC.
-    assert ops(converted).count("Resize") == 1 and ops(converted).count("Transpose") == 2
+    assert ops(converted).count("MaskedUpsample") == 1 and ops(converted).count("Transpose") == 2
 
 
 def test_vectors_between_masked_operators():
@@ -309,7 +307,6 @@ def test_vectors_between_masked_operators():
 @pytest.mark.parametrize(
     "change, reason",
     [
-        (dict(auto_pad="SAME_UPPER"), "auto_pad"),
         (dict(op="ConvTranspose", group=2), "groups"),
         (dict(weights=False), "weights are not constant"),
     ],
@@ -319,9 +316,6 @@ def test_unsupported(change, reason):
     b.conv("conv", "x", 4, 4, 3)
     node = b.nodes[0]
     node.op_type = change.get("op", node.op_type)
-    if "auto_pad" in change:
-        del node.attribute[:]
-        node.attribute.append(helper.make_attribute("auto_pad", change["auto_pad"]))
     for attribute in node.attribute:
         if attribute.name == "group" and "group" in change:
             attribute.i = change["group"]

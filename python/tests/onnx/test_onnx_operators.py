@@ -390,3 +390,34 @@ def test_threads():
     np.testing.assert_array_equal(run(model, feeds)[0], run(model, feeds, threads=1)[0])
     with pytest.raises(Exception, match="distile.threads is '0'"):
         run(model, feeds, threads=0)
+
+
+IMAGE, MASK33 = draw(1, 4, 5, 5), draw_mask(1, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "op, inputs, constants, attributes, message",
+    [
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"auto_pad": "SAME_UPPER"}, "the attribute auto_pad"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"kernel_shape": [2, 2]}, "not that of its weights, 3"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 0}, "is 0, but must divide its 4 output"),
+        ("MaskedConv", [IMAGE, draw(4, 2, 3, 3), MASK33], (1,), {"group": 3}, "is 3, but must divide its 4 output"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 1.0}, "group of node 'node' is not an integer"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": 2}, "is not a list of integers"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": [1.5, 1.5]}, "is not a list of integers"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"activation": 1}, "is not a string"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"output_padding": [1, 1]}, "attribute output_padding"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"weight_bits": 4}, "the attribute weight_bits"),
+        ("MaskedUpsampleConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": [1, 1]}, "the attribute strides"),
+        ("MaskedMaxPool", [IMAGE, MASK33], (), {}, "has no attribute kernel_shape"),
+        ("MaskedMaxPool", [IMAGE, MASK33], (), {"kernel_shape": [3, 3], "ceil_mode": 1}, "the attribute ceil_mode"),
+        ("MaskedMaxPool", [IMAGE, MASK33], (), {"kernel_shape": [3, 3], "count_include_pad": 1}, "count_include_pad"),
+        ("MaskedActivation", [IMAGE, draw_mask(1, 5, 5)], (), {"other_activation": "relu"}, "other_activation"),
+        ("MaskedLinear", [draw(1, 4, 5), draw(5, 3), draw_mask(1, 4)], (1,), {"alpha": 2.0}, "the attribute alpha"),
+        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"axis": 1}, "the attribute axis"),
+        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"epsilon": 1}, "epsilon of node 'node' is not a float"),
+    ],
+)
+def test_attributes_that_do_not_fit(op, inputs, constants, attributes, message):
+    with pytest.raises(Exception, match=message):
+        run_node(op, inputs, constants, **attributes)

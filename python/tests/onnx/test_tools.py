@@ -66,6 +66,10 @@ def test_rules(tmp_path):
         read_rules(["a=m@64"])
     with pytest.raises(ValueError, match="no cells"):
         read_rules(["a=m@0x4"])
+    for text, reason in (('{"b*": "mask"}', "list of texts"), ("[7]", "list of texts"), ("[b*=mask]", "not JSON")):
+        (tmp_path / "rules.json").write_text(text)
+        with pytest.raises(ValueError, match=f"rules.json.*{reason}"):
+            read_rules([str(tmp_path / "rules.json")])
 
 
 def test_explain(model, capsys):

@@ -57,7 +57,7 @@ typedef enum distile_status {
     DISTILE_ERROR_OTHER_OPERATOR, /**< A time table belongs to another operator or other code. */
     DISTILE_ERROR_OTHER_DEVICE,   /**< The PolyKernel is for another kind of device than the context. */
     DISTILE_ERROR_UNSUPPORTED_DEVICE, /**< The code needs features that the device lacks, or forbidden math. */
-    DISTILE_ERROR_OUT_OF_MEMORY,      /**< A host allocation or the start of a thread failed. */
+    DISTILE_ERROR_OUT_OF_MEMORY,      /**< A host allocation failed, or the system refused a resource. */
     DISTILE_ERROR_KERNEL,   /**< A kernel or dense candidate reported an error; the output may be partly written. */
     DISTILE_ERROR_INTERNAL, /**< An unexpected exception, for instance from the caller's thread pool. */
     // Only GPUs return the rest.
@@ -160,8 +160,9 @@ typedef struct distile_context_options {
 } distile_context_options;
 
 /** Makes a context for this machine's CPU. `options` may be null. Threads start with the first call that can use them.
- * After an error, distile_context_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also for an unknown
- * CPU feature), OUT_OF_MEMORY. */
+ * Where the system refuses some, no call fails: it runs in those that there are, at least the caller's. After an error,
+ * distile_context_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also for an unknown CPU feature),
+ * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_context_create(const distile_context_options *options, distile_context **context);
 /** On a GPU, waits for all work of the context. Null is allowed. */
 DISTILE_API void distile_context_destroy(distile_context *context);
@@ -409,7 +410,8 @@ typedef struct distile_weights_source {
 
 /** Copies and packs; the caller may then free the source. Waits on a GPU. Any kernel of the same operator (geometry,
  * data type and layouts) can use the result, in any context of the same device. Errors: NULL_POINTER, BAD_VALUE (also
- * an operator without weights), BAD_TYPE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
+ * an operator without weights), BAD_ALIGNMENT (an array is not aligned to its elements), BAD_TYPE, OUT_OF_MEMORY,
+ * OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
                                                 distile_weights **weights);
 /** No call may still use them; on a GPU this includes calls still on a stream. Null is allowed. */

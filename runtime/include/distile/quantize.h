@@ -47,8 +47,8 @@ typedef struct distile_filter_extents {
  * DISTILE_OHWI in `filter`, a byte for each weight or for two, one scale per output channel in `scales` (1 for a
  * channel of zeros), and the folded bias in `bias`, which may be null if the source has neither bias nor batch
  * normalisation. All are in host memory. Errors: NULL_POINTER, BAD_VALUE (also a weight that is not finite), BAD_SHAPE
- * (an extent below 1, or more than 2^31 weights), BAD_TYPE (the source is not of a floating-point type, or `dtype` is
- * neither of these two), OUT_OF_MEMORY. */
+ * (an extent below 1, or more than 2^31 weights), BAD_ALIGNMENT, BAD_TYPE (the source is not of a floating-point type,
+ * or `dtype` is neither of these two), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_quantize_filter(distile_context *context, const distile_weights_source *source,
                                                    const distile_filter_extents *extents, distile_dtype dtype,
                                                    void *filter, float *scales, float *bias);

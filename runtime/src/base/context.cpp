@@ -88,6 +88,16 @@ distile_status check_pointers(distile_context *context, const char *call, std::i
     return DISTILE_OK;
 }
 
+distile_status check_alignment(distile_context *context, const char *call, std::initializer_list<Aligned> arrays) {
+    for (const Aligned &array : arrays) {
+        if (reinterpret_cast<uintptr_t>(array.address) % array.bytes != 0) {
+            return fail(context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: %s is not aligned to %zu bytes", call, array.name,
+                        array.bytes);
+        }
+    }
+    return DISTILE_OK;
+}
+
 const char *device_name(int32_t device) {
     return device == DISTILE_CPU      ? "a CPU"
            : device == DISTILE_CUDA   ? "an NVIDIA GPU"

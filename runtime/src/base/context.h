@@ -69,6 +69,15 @@ struct Required {
 /** Fails for the first of the arguments that is null. */
 distile_status check_pointers(distile_context *context, const char *call, std::initializer_list<Required> required);
 
+/** An array, which may be null, the bytes that its address is a multiple of, and its name in messages. */
+struct Aligned {
+    const void *address;
+    size_t bytes;
+    const char *name;
+};
+/** Fails for the first of the arrays that is not aligned. */
+distile_status check_alignment(distile_context *context, const char *call, std::initializer_list<Aligned> arrays);
+
 /** The kind of device in words, for messages. */
 const char *device_name(int32_t device);
 
@@ -104,21 +113,21 @@ private:
     Device &device_;
 };
 
-/** Runs the body of an API function on the context's device. Never throws. */
-template<typename Body> distile_status guarded(distile_context *context, const Body &body) {
+/** Runs the body of an API function, which messages name, on the context's device. Never throws. */
+template<typename Body> distile_status guarded(distile_context *context, const char *call, const Body &body) {
     try {
         const CurrentDevice current(*context->device);
         return body();
     } catch (const Failure &failure) {
         return failure.status;
     } catch (const std::bad_alloc &) {
-        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "%s: an allocation failed", call);
     } catch (const std::system_error &error) {
-        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "the system refused a resource: %s", error.what());
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "%s: the system refused a resource: %s", call, error.what());
     } catch (const std::exception &error) {
-        return fail(context, DISTILE_ERROR_INTERNAL, "an unexpected exception: %s", error.what());
+        return fail(context, DISTILE_ERROR_INTERNAL, "%s: an unexpected exception: %s", call, error.what());
     } catch (...) {
-        return fail(context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
+        return fail(context, DISTILE_ERROR_INTERNAL, "%s: an unexpected exception", call);
     }
 }
 
@@ -132,7 +141,7 @@ distile_status call_with(distile_context *context, const char *call, const Args 
     if (!args) {
         return fail_null(context, call, "pointer to the arguments");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check(context, call, *args);
         if (status == DISTILE_OK) {
             body();

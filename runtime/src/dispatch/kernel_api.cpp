@@ -116,7 +116,7 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
     if (!args) {
         return fail_null(context, call, "pointer to the arguments");
     }
-    return guarded(context, [&]() -> distile_status {
+    return guarded(context, call, [&]() -> distile_status {
         const distile_status status = check_run(*kernel, call, *args);
         if (status != DISTILE_OK) {
             return status;
@@ -163,7 +163,7 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
     }
     distile_status status =
         check_pointers(context, call, {{polykernel, "PolyKernel"}, {kernel, "pointer to the kernel"}});
-    return status != DISTILE_OK ? status : guarded(context, [&] {
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
         const distile_polykernel *found = find_polykernel(context, polykernel, status);
         if (found) {
             auto created = std::make_unique<distile_kernel>(*context, *found);
@@ -276,7 +276,7 @@ distile_status distile_kernel_load_times(distile_kernel *kernel, const char *pat
     if (!path) {
         return fail_null(context, call, "path");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         std::vector<distile_time_point> points;
         std::string message;
         const distile_status status = read_time_table(path, *kernel, points, message);
@@ -308,7 +308,7 @@ distile_status distile_kernel_add_time(distile_kernel *kernel, const char *varia
                     "%s: %lld tiles in %g microseconds; both must be finite and above 0", call,
                     static_cast<long long>(tiles), microseconds);
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         kernel->add_time(index, tiles, microseconds);
         return DISTILE_OK;
     });
@@ -333,7 +333,7 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,
                     kernel->polykernel.name, candidate->name);
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         kernel->add_dense(*candidate);
         return DISTILE_OK;
     });
@@ -349,7 +349,7 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
         return fail_null(context, call, "pointer to the choice");
     }
     const distile_status status = check_mask(context, call, mask);
-    return status != DISTILE_OK ? status : guarded(context, [&] {
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
         *choice = kernel->choose(*mask, nullptr);
         return DISTILE_OK;
     });

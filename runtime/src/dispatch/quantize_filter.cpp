@@ -43,6 +43,14 @@ distile_status check_source(distile_context *context, const distile_weights_sour
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
                     raw(source->dtype), type_names());
     }
+    status = check_source_alignment(context, call, *source);
+    if (status == DISTILE_OK) {
+        status = check_alignment(context, call,
+                                 {{scales, sizeof(float), "the array of scales"}, {bias, sizeof(float), "bias"}});
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
     if (!find_range(dtype)) {
         return fail(context, DISTILE_ERROR_BAD_TYPE,
                     "%s: the quantized filter has the data type %d; the types are int8 and int4", call, raw(dtype));
@@ -82,7 +90,7 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
         return fail_null(call, "context");
     }
     const distile_status status = check_source(context, source, extents, dtype, filter, scales, bias);
-    return status != DISTILE_OK ? status : guarded(context, [&] {
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
         try {
             const FilterExtents shape = {extents->out_channels, extents->in_channels, extents->kernel_h,
                                          extents->kernel_w};

@@ -1,5 +1,6 @@
 #include "time_table_file.h"
 #include "kernel.h"
+#include "known_names.h"
 #include "read_file.h"
 #include "strict_json.h"
 #include <algorithm>
@@ -42,6 +43,9 @@ struct Row {
     }
 };
 
+constexpr std::array table_members = {"distile_times", "kernel", "plan_hash", "device", "doubt", "times"};
+constexpr std::array row_members = {"variant", "threads", "tiles", "us"};
+
 /** Collects a time table from the parser's events. The JSON library's values will not do: destroying one allocates, and
  * terminates the process if that fails. */
 class TimesReader : public JsonCheck {
@@ -49,6 +53,7 @@ public:
     bool is_object = false, has_times = false;
     Scalar version, kernel, plan_hash;
     std::vector<Row> rows;
+    std::string unknown; /**< About the first member that nobody knows; "" if all are known. */
 
     bool null() override {
         return take({Scalar::Other, 0, 0, "null"});
@@ -92,14 +97,26 @@ public:
         return true;
     }
     bool key(string_t &name) override {
-        if (depth() == 1 || (in_times_ && depth() == row_depth + 1)) {
+        const bool in_table = depth() == 1 && is_object, in_row = in_times_ && depth() == row_depth + 1;
+        if (in_table || in_row) {
             member_ = name;
+        }
+        if (in_table) {
+            check_known(table_members);
+        } else if (in_row) {
+            check_known(row_members);
         }
         return JsonCheck::key(name);
     }
 
 private:
     static constexpr size_t row_depth = 2;
+
+    template<size_t N> void check_known(const std::array<const char *, N> &known) {
+        if (unknown.empty() && std::find(known.begin(), known.end(), member_) == known.end()) {
+            unknown = unknown_member(member_, {known.begin(), known.end()});
+        }
+    }
 
     bool take(const Scalar &value) {
         if (depth() == 1 && is_object) {
@@ -156,6 +173,10 @@ distile_status read_time_table(const char *path, const distile_kernel &kernel, s
         message = file + " has version " + table.version.shown() + ", but this library reads version " +
                   std::to_string(time_table_version);
         return DISTILE_ERROR_VERSION;
+    }
+    if (!table.unknown.empty()) {
+        message = file + ": " + table.unknown;
+        return DISTILE_ERROR_BAD_FILE;
     }
     if (table.kernel.kind != Scalar::Text || table.kernel.text != kernel.polykernel.name) {
         message = file + " is for the kernel " +

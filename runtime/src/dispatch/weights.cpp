@@ -1,4 +1,5 @@
 #include "weights.h"
+#include "filter.h"
 #include "int4.h"
 #include "kernel.h"
 #include "quantized_operator.h"
@@ -50,7 +51,13 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
     if (!is_reserved_zero(quantization.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", call);
     }
-    distile_status status = check_scale(context, quantization.input, "input", kernel.input.dtype);
+    distile_status status =
+        check_alignment(context, call,
+                        {{quantization.filter_scales, sizeof(float), "the array of the filter's scales"},
+                         {quantization.bias, sizeof(int32_t), "the bias of the quantization"}});
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.input, "input", kernel.input.dtype);
+    }
     if (status == DISTILE_OK) {
         status = check_scale(context, quantization.output, "output", kernel.output.dtype);
     }
@@ -97,7 +104,8 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     if (!is_reserved_zero(source->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
     }
-    return check_quantization(kernel, *source);
+    const distile_status aligned = check_source_alignment(context, call, *source);
+    return aligned == DISTILE_OK ? check_quantization(kernel, *source) : aligned;
 }
 
 /** A filter converted to float32. */
@@ -183,7 +191,7 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
     if (status != DISTILE_OK) {
         return status;
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         try {
             const FloatFilter filter(*kernel, *source);
             auto packed = std::make_unique<distile_weights>();

@@ -17,7 +17,15 @@ bool is_packed(const distile_array &array, const distile_kernel_call &call) {
     return &array != call.operands && array.dimensions != 4;
 }
 
-int call_once(distile_halide_function function, const distile_kernel_call *call) {
+/** Makes the groups of channels the last dimension. */
+void set_apart(Buffer &image, int32_t groups) {
+    halide_dimension_t &channels = image.dim[0];
+    channels.extent /= groups;
+    image.dim[image.buffer.dimensions++] = halide_dimension_t(0, groups, channels.extent);
+}
+
+/** With more than one group, the output and the residual have them apart. */
+int call_once(distile_halide_function function, int32_t groups, const distile_kernel_call *call) {
     const bool on_gpu = call->tile_count != nullptr;
     if (call->num_operands > most_operands) {
         call->hooks->report(call->hooks, "the operator has too many operands for Halide's code");
@@ -26,6 +34,9 @@ int call_once(distile_halide_function function, const distile_kernel_call *call)
     Buffer operands[most_operands], tiles, bits, count;
     for (int i = 0; i < call->num_operands; i++) {
         operands[i].set_operand(call->operands[i], on_gpu);
+        if (groups > 1 && i > 0 && !is_packed(call->operands[i], *call)) {
+            set_apart(operands[i], groups);
+        }
     }
     tiles.set_words(call->tile_xy, on_gpu, 2);
     // On a GPU only the device knows the list's length, so the buffer has room for every tile.
@@ -65,24 +76,30 @@ int call_once(distile_halide_function function, const distile_kernel_call *call)
 /** Few tiles read beyond the input. Computed after the others, they would leave most threads idle. */
 struct InteriorAndEdges {
     distile_halide_function function;
+    int32_t groups;
     distile_kernel_call calls[2];
     int codes[2];
 
     static void run(void *both, int32_t index) {
         auto *self = static_cast<InteriorAndEdges *>(both);
-        self->codes[index] = call_once(self->function, &self->calls[index]);
+        self->codes[index] = call_once(self->function, self->groups, &self->calls[index]);
     }
 };
 
 }  // namespace
 
 extern "C" int distile_call_halide(distile_halide_function function, const distile_kernel_call *call) {
+    return distile_call_halide_groups(function, 1, call);
+}
+
+extern "C" int distile_call_halide_groups(distile_halide_function function, int32_t groups,
+                                          const distile_kernel_call *call) {
     constexpr int32_t few_threads = 2;
     if (call->tile_count || call->threads <= few_threads || call->num_interior <= 0 ||
         call->num_interior >= call->num_tiles) {
-        return call_once(function, call);
+        return call_once(function, groups, call);
     }
-    InteriorAndEdges both = {function, {*call, *call}, {}};
+    InteriorAndEdges both = {function, groups, {*call, *call}, {}};
     distile_kernel_call &interior = both.calls[0], &edges = both.calls[1];
     interior.num_tiles = call->num_interior;
     edges.num_interior = 0;

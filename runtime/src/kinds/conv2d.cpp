@@ -85,7 +85,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_dot_products(extents, ReadChannels(extents, conv.groups), phase_of_all(conv.kernel_h),
                                      phase_of_all(conv.kernel_w), source, layout);
     }
-    return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
+    const int32_t groups = layout.keeps_groups_apart ? conv.groups : 1;
+    return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source,
+                       {groups, extents.in_channels, conv.out_channels / groups, layout.block});
 }
 
 constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter, epilogue_of_conv};

@@ -1,4 +1,6 @@
 #include "filter.h"
+#include "context.h"
+#include "types.h"
 #include <cmath>
 
 namespace distile {
@@ -45,6 +47,20 @@ Affine affine_of(const distile_weights_source &source, int32_t o) {
 
 }  // namespace
 
+distile_status check_source_alignment(distile_context *context, const char *call,
+                                      const distile_weights_source &source) {
+    const Type *const type = find_type(raw(source.dtype));
+    // Two weights of int4 share a byte.
+    const size_t bytes = raw(source.dtype) == 0 ? sizeof(float) : type ? static_cast<size_t>(type->bytes) : 1;
+    return check_alignment(context, call,
+                           {{source.filter, bytes, "the filter"},
+                            {source.bias, sizeof(float), "the bias"},
+                            {source.bn_gamma, sizeof(float), "bn_gamma"},
+                            {source.bn_beta, sizeof(float), "bn_beta"},
+                            {source.bn_mean, sizeof(float), "bn_mean"},
+                            {source.bn_variance, sizeof(float), "bn_variance"}});
+}
+
 std::vector<MergedTap> single_taps(int kernel) {
     std::vector<MergedTap> taps;
     taps.reserve(kernel);
@@ -83,24 +99,34 @@ float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &r
 
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block) {
-    const int32_t blocks = (extents.out_channels + block - 1) / block;
-    const size_t channel_elements = rows.size() * columns.size() * extents.in_channels;
+    return pack_filter(extents, rows, columns, source, {1, extents.in_channels, extents.out_channels, block});
+}
+
+std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                                     const std::vector<MergedTap> &columns, const FilterSource &source,
+                                     const GroupBlocks &blocks) {
+    const int32_t block = blocks.block, count = blocks.count(), in_channels = extents.in_channels;
+    const size_t taps = rows.size() * columns.size(), channel_elements = taps * in_channels;
     PackedArray weights{
         DISTILE_ROLE_WEIGHTS,
-        {block, extents.in_channels, static_cast<int32_t>(columns.size()), static_cast<int32_t>(rows.size()), blocks},
+        {block, in_channels, static_cast<int32_t>(columns.size()), static_cast<int32_t>(rows.size()), count},
         {}};
-    PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, {}};
+    PackedArray bias{DISTILE_ROLE_BIAS, {block * count}, {}};
     if (!source.filter) {
         return {weights, bias};
     }
-    weights.values.resize(channel_elements * block * blocks);
-    bias.values.resize(static_cast<size_t>(block) * blocks);
+    weights.values.resize(channel_elements * block * count);
+    bias.values.resize(static_cast<size_t>(block) * count);
     std::vector<float> folded;
     for (int32_t o = 0; o < extents.out_channels; o++) {
-        bias.values[o] = fold_channel(extents, rows, columns, source, o, folded);
-        float *to = weights.values.data() + static_cast<size_t>(o / block * block) * channel_elements + o % block;
-        for (size_t k = 0; k < folded.size(); k++) {
-            to[k * block] = folded[k];
+        bias.values[blocks.channel(o)] = fold_channel(extents, rows, columns, source, o, folded);
+        for (int32_t i = 0; i < in_channels; i++) {
+            const GroupBlocks::Place place = blocks.place(o, i);
+            float *to = weights.values.data() + static_cast<size_t>(place.channel / block * block) * channel_elements +
+                        static_cast<size_t>(place.row) * block + place.channel % block;
+            for (size_t tap = 0; tap < taps; tap++) {
+                to[tap * in_channels * block] = folded[tap * in_channels + i];
+            }
         }
     }
     std::vector<PackedArray> packed;

@@ -4,6 +4,7 @@
 #ifndef DISTILE_FILTER_H
 #define DISTILE_FILTER_H
 
+#include "group_blocks.h"
 #include "operator_kind.h"
 
 namespace distile {
@@ -26,6 +27,9 @@ struct FilterExtents {
 /** One tap per kernel position. */
 std::vector<MergedTap> single_taps(int kernel);
 
+/** Checks that the arrays of a source are aligned to their elements. Its type is known. */
+distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source);
+
 /** Folds bias and batch normalisation into an output channel. Stores its weights, [tap row][tap column][input channel],
  * and returns its bias. Throws SourceError. */
 float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &rows,
@@ -36,6 +40,11 @@ float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &r
  * and the bias. Pads both with zeros to whole blocks. Throws SourceError. */
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block);
+
+/** The same with groups, which lie in the blocks as GroupBlocks says. */
+std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                                     const std::vector<MergedTap> &columns, const FilterSource &source,
+                                     const GroupBlocks &blocks);
 
 }  // namespace distile
 

@@ -7,7 +7,7 @@ namespace distile {
 namespace {
 
 const WeightLayout layouts[] = {
-    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
+    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false, true},
     {"cpu-k32", WeightOrder::DotProduct, 32, DISTILE_ROLE_INPUT},
     {"cpu-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS, true},
     {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},

@@ -24,6 +24,7 @@ struct WeightLayout {
     int32_t block;
     distile_role type_of;    /**< The operand whose type the stored weights have. */
     bool keeps_int4 = false; /**< Of a filter of DISTILE_INT4, weights have that type too. */
+    bool keeps_groups_apart = false; /**< ChannelBlocks: groups lie in the blocks as GroupBlocks says, not in order. */
 };
 
 /** Whether the operators that read a layout are quantized; all others' are not. */

@@ -17,10 +17,6 @@ distile_status check_granularity(const char *call, const distile_mask *mask, int
     return check_mask(&mask->context, call, mask);
 }
 
-bool is_aligned(const void *words) {
-    return reinterpret_cast<uintptr_t>(words) % sizeof(uint32_t) == 0;
-}
-
 }  // namespace
 
 extern "C" {
@@ -33,7 +29,7 @@ distile_status distile_mask_create(distile_context *context, distile_mask **mask
     if (!mask) {
         return fail_null(context, call, "pointer to the mask");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         *mask = context->device->make_mask().release();
         return DISTILE_OK;
     });
@@ -75,7 +71,7 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
         return fail_null(&mask->context, call, "pointer to the words");
     }
     const MaskShape shape = {batch, height, width};
-    const distile_status status = check_mask_shape(*mask, call, shape);
+    distile_status status = check_mask_shape(*mask, call, shape);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -85,10 +81,9 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
                     "%s: words_per_row is %lld; rows of %d pixels need %d to 2^31 words", call,
                     static_cast<long long>(words_per_row), width, (width + 31) / 32);
     }
-    if (!is_aligned(words)) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the words are not aligned to 4 bytes", call);
-    }
-    return set_mask(*mask, call, shape, [&] { mask->set_bits(shape, words, words_per_row); });
+    status = check_alignment(&mask->context, call, {{words, sizeof(uint32_t), "the array of words"}});
+    return status != DISTILE_OK ? status
+                                : set_mask(*mask, call, shape, [&] { mask->set_bits(shape, words, words_per_row); });
 }
 
 distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indices, const int32_t *counts,
@@ -101,7 +96,7 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
         return fail_null(&mask->context, call, "pointer to the indices");
     }
     const MaskShape shape = {batch, height, width};
-    const distile_status status = check_mask_shape(*mask, call, shape);
+    distile_status status = check_mask_shape(*mask, call, shape);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -114,11 +109,12 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
         return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE, "%s: an image of %d x %d is too large for 32-bit indices",
                     call, height, width);
     }
-    if (!is_aligned(indices) || !is_aligned(counts)) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s are not aligned to 4 bytes", call,
-                    is_aligned(indices) ? "counts" : "indices");
-    }
-    return set_mask(*mask, call, shape, [&] { mask->set_indices(call, shape, indices, counts, stride_n); });
+    status = check_alignment(
+        &mask->context, call,
+        {{indices, sizeof(int32_t), "the array of indices"}, {counts, sizeof(int32_t), "the array of counts"}});
+    return status != DISTILE_OK
+               ? status
+               : set_mask(*mask, call, shape, [&] { mask->set_indices(call, shape, indices, counts, stride_n); });
 }
 
 distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row) {
@@ -151,7 +147,7 @@ distile_status distile_mask_get_bytes(distile_mask *mask, uint8_t *bytes, int64_
     if (status == DISTILE_OK) {
         status = check_strides(*mask, call, mask->shape, stride_n, stride_h);
     }
-    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask->context, call, [&] {
         mask->get_bytes({bytes, stride_n, stride_h});
         return DISTILE_OK;
     });
@@ -174,7 +170,7 @@ distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
         return fail_null(&mask->context, call, "pointer to the pixels");
     }
     const distile_status status = check_mask(&mask->context, call, mask);
-    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask->context, call, [&] {
         *pixels = mask->active_pixels();
         return DISTILE_OK;
     });
@@ -189,7 +185,7 @@ distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int3
         return fail_null(&mask->context, call, "pointer to the count");
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
-    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask->context, call, [&] {
         const Granularity granularity{tile_h, tile_w};
         mask->count(&granularity, 1, count);
         return DISTILE_OK;
@@ -205,7 +201,7 @@ distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t ti
         return fail_null(&mask->context, call, "pointer to the list");
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
-    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask->context, call, [&] {
         const TileList tiles = mask->list({tile_h, tile_w}, {0, largest_extent, 0, largest_extent});
         *list = {tiles.count, tiles.xy, tiles.image, tiles.device_count};
         return DISTILE_OK;
@@ -229,7 +225,7 @@ distile_status distile_mask_cumulative_lengths(distile_mask *mask, const int32_t
                     "%s: the mask has %lld active pixels; lengths of 32 bits need fewer than 2^31", call,
                     static_cast<long long>(mask->active_pixels()));
     }
-    return guarded(&mask->context, [&] {
+    return guarded(&mask->context, call, [&] {
         *lengths = mask->cumulative_lengths();
         return DISTILE_OK;
     });

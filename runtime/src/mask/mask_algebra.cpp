@@ -170,7 +170,7 @@ distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor 
     distile_context *context = &mask->context;
     distile_status status = check_any_tensor(context, call, tensor, "tensor");
     if (status == DISTILE_OK) {
-        status = check_float_address(context, call, weights, "weights");
+        status = check_alignment(context, call, {{weights, sizeof(float), "weights"}});
     }
     if (status != DISTILE_OK) {
         return status;

@@ -38,7 +38,7 @@ distile_status set_mask(distile_mask &mask, const char *call, const MaskShape &t
     const MaskBytes &mirror = mask.mirror;
     const distile_status status =
         mirror.bytes ? check_strides(mask, call, to, mirror.stride_n, mirror.stride_h) : DISTILE_OK;
-    return status != DISTILE_OK ? status : guarded(&mask.context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask.context, call, [&] {
         mask.set_mirrored(to, set);
         return DISTILE_OK;
     });

@@ -20,7 +20,7 @@ distile_status check_statistic(distile_context *context, const char *call, const
     if (!statistic) {
         return fail_null(context, call, name);
     }
-    const distile_status status = check_float_address(context, call, statistic, name);
+    const distile_status status = check_alignment(context, call, {{statistic, sizeof(float), name}});
     if (status != DISTILE_OK) {
         return status;
     }

@@ -54,7 +54,7 @@ distile_status convert(const char *call, distile_context *context, const distile
     if (overlap(without_border(*tensor), planes->data, static_cast<uintptr_t>(span * element_bytes(tensor->dtype)))) {
         return fail(context, DISTILE_ERROR_ALIASING, "%s: the tensors overlap", call);
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         context->device->convert_layout(*planes, *tensor, to_planes);
         return DISTILE_OK;
     });

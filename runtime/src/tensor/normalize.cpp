@@ -76,7 +76,7 @@ distile_status distile_normalize(distile_context *context, const distile_normali
     if (!args) {
         return fail_null(context, call, "pointer to the arguments");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check_args(context, *args);
         if (status == DISTILE_OK) {
             context->device->normalize({*args->input, *args->output, *args->mask, args->gamma, args->beta,

@@ -45,7 +45,7 @@ distile_status distile_pack(distile_context *context, const distile_tensor *tens
     if (!context) {
         return fail_null(call, "context");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check_packing(context, call, tensor, mask, packed);
         if (status == DISTILE_OK) {
             context->device->pack(*tensor, *mask, *packed);
@@ -60,7 +60,7 @@ distile_status distile_unpack(distile_context *context, const distile_tensor *pa
     if (!context) {
         return fail_null(call, "context");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         distile_status status = check_inactive(context, call, inactive);
         if (status == DISTILE_OK) {
             status = check_packing(context, call, tensor, mask, packed);

@@ -92,7 +92,7 @@ distile_status distile_planner_create(distile_context *context, const distile_pl
     }
     PlannerSettings settings{};
     const distile_status status = read_options(context, call, options, settings);
-    return status != DISTILE_OK ? status : guarded(context, [&] {
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
         *planner = context->device->make_planner(settings).release();
         return DISTILE_OK;
     });
@@ -123,7 +123,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: store is %d; it must be 0 or 1", call, how);
     }
     status = check_spec(context, call, *spec, mask->shape);
-    return status != DISTILE_OK ? status : guarded(context, [&] {
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
         *output = planner->next(*spec, *mask, how == DISTILE_STORE_TILES);
         return DISTILE_OK;
     });

@@ -209,13 +209,6 @@ distile_status check_activation(distile_context *context, const char *call, cons
                       DISTILE_ACTIVATION_HARDSWISH);
 }
 
-distile_status check_float_address(distile_context *context, const char *call, const float *address, const char *name) {
-    return reinterpret_cast<uintptr_t>(address) % sizeof(float) == 0
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: %s is not aligned to %zu bytes", call, name,
-                      sizeof(float));
-}
-
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
                                      const char *name, distile_dtype dtype) {
     const int32_t least = dtype == DISTILE_INT8 ? -128 : 0, most = least + 255;
@@ -238,7 +231,7 @@ distile_status check_epsilon(distile_context *context, const char *call, float e
 
 distile_status check_vector(distile_context *context, const char *call, const float *vector, const char *name,
                             int64_t count, const distile_tensor &output) {
-    const distile_status status = check_float_address(context, call, vector, name);
+    const distile_status status = check_alignment(context, call, {{vector, sizeof(float), name}});
     if (status != DISTILE_OK) {
         return status;
     }

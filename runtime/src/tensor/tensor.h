@@ -29,9 +29,6 @@ distile_status check_inactive(distile_context *context, const char *call, const 
 distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
                                 const char *name);
 
-/** Checks that an address is that of a float32. Messages use its `name`. */
-distile_status check_float_address(distile_context *context, const char *call, const float *address, const char *name);
-
 /** Checks the scale and the zero point of a quantized tensor. Messages use its `name`. */
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
                                      const char *name, distile_dtype dtype);

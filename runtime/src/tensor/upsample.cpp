@@ -55,7 +55,7 @@ distile_status distile_upsample_nearest(distile_context *context, const distile_
     if (!args) {
         return fail_null(context, call, "pointer to the arguments");
     }
-    return guarded(context, [&] {
+    return guarded(context, call, [&] {
         const distile_status status = check_args(context, *args);
         if (status == DISTILE_OK) {
             context->device->upsample_nearest(*args->input, *args->output, *args->mask, args->scale_h, args->scale_w,

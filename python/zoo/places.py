@@ -1,0 +1,397 @@
+"""Which pixels of an image each element of a layer's output stands for, found without distile.
+
+The original model runs on images whose values are coordinates. Every operator that computes is replaced by one that
+carries coordinates: a window gives the middle of its block, a product the coordinates of its rows, an activation its
+input. What moves elements, as a reshape, a roll or a concatenation, is PyTorch's own. So the values that arrive at a
+layer say where its elements lie, in images, tokens and windows of any order.
+
+A batch of five carries the centre of an element's block (y, x), its size (y, x) and a weight. All are multiplied by the
+weight, so that sums are means; a weight of 0 stands for a constant, as a class token.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+PLANES = 5
+
+SAME = {
+    "relu", "relu_", "relu6", "silu", "gelu", "sigmoid", "sigmoid_", "tanh", "hardsigmoid", "hardswish", "hardtanh",
+    "hardtanh_", "mish", "elu", "celu", "selu", "leaky_relu", "leaky_relu_", "prelu", "softplus", "logsigmoid", "softmax",
+    "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize", "sub", "__sub__",
+    "sub_", "__isub__", "rsub", "__rsub__", "pow", "__pow__", "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt", "erf",
+    "clamp", "clamp_", "clip", "dropout", "local_response_norm",
+}  # fmt: skip
+SCALES = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
+          "divide"}  # fmt: skip
+SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+PRODUCTS = {"matmul", "bmm", "__matmul__"}
+
+
+def block_of(kernel: int, stride: int, dilation: int, before: int, after: int) -> float:
+    """Where the block of output 0 begins, in inputs. With as many outputs as blocks, the blocks begin at input 0, and
+    otherwise they lie in the middle of the windows."""
+    window = dilation * (kernel - 1) + 1
+    return 0 if window - stride <= before + after < window else (window - stride) / 2 - before
+
+
+def resampled(planes: torch.Tensor, axis: int, first: float, step: float, count: int) -> torch.Tensor:
+    """Planes [N, H, W] at the indices first + i * step along an axis, linear between its elements and beyond them."""
+    extent = planes.shape[axis]
+    at = first + step * torch.arange(count, dtype=planes.dtype)
+    if extent == 1:
+        return planes.expand([count if one == axis else size for one, size in enumerate(planes.shape)])
+    low = at.floor().clamp(0, extent - 2)
+    shape = [count if one == axis else 1 for one in range(planes.dim())]
+    share, low = (at - low).view(shape), low.long()
+    return planes.index_select(axis, low) * (1 - share) + planes.index_select(axis, low + 1) * share
+
+
+def places_of(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Centres and sizes of planes [5, windows, ...], and which have a weight."""
+    weight = planes[4:]
+    return planes[:4] / torch.where(weight == 0, 1, weight), weight != 0
+
+
+def is_constant(x: torch.Tensor) -> bool:
+    """Whether a tensor is the same for all planes, as what is not made from the image."""
+    return len(x) % PLANES != 0 or bool((x.unflatten(0, (PLANES, -1)) == x[: len(x) // PLANES]).all())
+
+
+def joined(planes: torch.Tensor, channels: int, image: tuple[int, int] | None = None) -> torch.Tensor:
+    """Planes with one channel, for what is computed from all channels: the block around those of its elements. What
+    sees all of the `image` by several of its elements is a constant."""
+    planes = torch.zeros_like(planes) if is_constant(planes) else planes
+    planes = planes.double().unflatten(0, (PLANES, -1))
+    axis = channels % (planes.dim() - 1) + 1
+    places, seen = places_of(planes)
+    first = (places[:2] - places[2:] / 2).masked_fill(~seen, torch.inf).amin(axis, keepdim=True)
+    last = (places[:2] + places[2:] / 2).masked_fill(~seen, -torch.inf).amax(axis, keepdim=True)
+    seen = seen.any(axis, keepdim=True)
+    found = torch.where(seen, torch.cat([(first + last) / 2, last - first, seen.double()]), 0)
+    if image:
+        several = (last - first) > places[2:].amax(axis, keepdim=True) * 1.01
+        whole = several & ((last - first) > torch.tensor(image).view(2, *[1] * (first.dim() - 1)) * 0.99)
+        found = torch.where(whole.any(0), 0, found)
+    return found.flatten(0, 1)
+
+
+def reduced(function, input, *arguments, **keywords):
+    """A mean or a sum: a constant where it is over elements at several places."""
+    result = function(input, *arguments, **keywords)
+    if len(input) % PLANES or not result.dim() or len(result) != len(input):
+        return result
+    planes = input.double().unflatten(0, (PLANES, -1))
+    places = places_of(planes)[0][:2].flatten(0, 1)
+    count = function(torch.ones_like(places), *arguments, **keywords)
+    variance = function(places**2, *arguments, **keywords) / count - (function(places, *arguments, **keywords) / count) ** 2
+    local = (variance < 1e-3).unflatten(0, (2, -1)).all(0)
+    return torch.where(local, result.unflatten(0, (PLANES, -1)), 0).flatten(0, 1)
+
+
+def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int]]]:
+    """Planes [5, H, W] without rows and columns of constants around them, and how many there were at both ends."""
+    inside, borders = planes[-1] != 0, []
+    for axis in (0, 1):
+        places = inside.any(1 - axis).nonzero().flatten()
+        first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, inside.shape[axis])
+        borders.append((first, inside.shape[axis] - end))
+        planes = planes.narrow(1 + axis, first, end - first)
+    return planes, borders
+
+
+def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
+    """Images [5, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
+    where block 0 begins, how long blocks are, and how many there are; with so many constants before and after."""
+    folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
+    if folded:
+        x, channels = x.view(PLANES, -1, *x.shape[2:]), channels // PLANES
+    planes, borders = without_border(joined(x, 1)[:, 0])
+    for axis in (0, 1):
+        begin, length, count = geometry(axis, planes.shape[1 + axis], *borders[axis])
+        planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
+        scale = torch.ones(len(planes), 1, 1, dtype=planes.dtype)
+        scale[2 + axis] = length
+        planes = planes * scale
+    result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
+    return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
+
+
+def pair(value) -> tuple:
+    return (value, value) if isinstance(value, (int, float)) else tuple(value) * (2 // len(value))
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    kernel, stride, dilation = weight.shape[2:], pair(stride), pair(dilation)
+
+    def geometry(axis, extent, before, after):
+        window = dilation[axis] * (kernel[axis] - 1) + 1
+        if padding == "same":
+            before, after = before + (window - 1) // 2, after + window // 2
+        elif padding != "valid":
+            before, after = before + pair(padding)[axis], after + pair(padding)[axis]
+        count = (extent + before + after - window) // stride[axis] + 1
+        return block_of(kernel[axis], stride[axis], dilation[axis], before, after), stride[axis], count
+
+    return moved(input, len(weight), geometry)
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    stride, padding, more, dilation = map(pair, (stride, padding, output_padding, dilation))
+
+    def geometry(axis, extent, before, after):
+        window = dilation[axis] * (weight.shape[2 + axis] - 1) + 1
+        count = (extent + before + after - 1) * stride[axis] + window + more[axis] - 2 * padding[axis]
+        missing = (extent + before + after) * stride[axis] - count
+        begin = 0 if 0 <= missing < stride[axis] else padding[axis] - (window - stride[axis]) / 2
+        return begin / stride[axis] - before, 1 / stride[axis], count
+
+    return moved(input, weight.shape[1] * groups, geometry)
+
+
+def pool(function, input, kernel_size, stride=None, padding=0, *more, **keywords):
+    kernel, stride, padding = pair(kernel_size), pair(stride or kernel_size), pair(padding)
+    like = function(input[:1, :1], kernel, stride, padding, *more, **keywords)
+    like = like[0] if isinstance(like, tuple) else like
+    dilation = pair(keywords.get("dilation", more[0] if more and "max" in function.__name__ else 1))
+
+    def geometry(axis, extent, before, after):
+        pads = before + padding[axis], after + padding[axis]
+        return block_of(kernel[axis], stride[axis], dilation[axis], *pads), stride[axis], like.shape[2 + axis]
+
+    return moved(input, input.shape[1], geometry)
+
+
+def interpolate(function, input, *arguments, **keywords):
+    like = function(input[:1, :1], *arguments, **keywords)
+    if like.shape[2:] == input.shape[2:]:
+        return input
+    if input.dim() != 4 or not input.any():
+        return input.new_zeros(*input.shape[:2], *like.shape[2:])
+
+    def geometry(axis, extent, before, after):
+        length = input.shape[2 + axis] / like.shape[2 + axis]
+        return -before, length, like.shape[2 + axis]
+
+    return moved(input, input.shape[1], geometry)
+
+
+def pad(function, input, pad, mode="constant", value=None):
+    """A border of constants, whatever its values are."""
+    return function(input, pad)
+
+
+def linear(image, input, weight, bias=None):
+    return joined(input, -1, image).expand(*input.shape[:-1], len(weight)).to(input.dtype)
+
+
+def total(function, a, b, **keywords):
+    """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
+    tensor for all planes."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    whole = [one for one in tensors if one.shape == shape]
+    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
+    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
+
+
+def scaled(a, b, **_):
+    """A tensor times or by another: that which has the elements of the result, and is no constant."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    planes = [one for one in tensors if not is_constant(one)] or tensors
+    if len(planes) == 1:
+        return planes[0].expand(shape)
+    return next((one for one in planes if one.shape == shape), a + b)
+
+
+def attention(query, key, value, *_, **__):
+    """Rows of queries; or of what attends over channels, columns of values."""
+    return rows_or_columns(query, value, (*query.shape[:-1], value.shape[-1]))
+
+
+def rows_or_columns(left, right, shape):
+    """What a product of matrices carries: the rows of the left one, or where they lie nowhere, the right one's columns."""
+    mean = lambda tensor, axis: tensor.mean(axis, keepdim=True)
+    rows, columns = reduced(mean, left, -1).expand(shape), reduced(mean, right, -2).expand(shape)
+    placed = rows.unflatten(0, (PLANES, -1))[4] != 0
+    both = [tensor.unflatten(0, (PLANES, -1)) for tensor in (rows, columns)]
+    return torch.where(placed, *both).flatten(0, 1).contiguous()
+
+
+def total(function, a, b, **keywords):
+    """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
+    tensor for all planes."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    whole = [one for one in tensors if one.shape == shape]
+    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
+    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
+
+
+def scaled(a, b, **_):
+    """A tensor times or by another: that which has the elements of the result, and is no constant."""
+    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    planes = [one for one in tensors if not is_constant(one)] or tensors
+    if len(planes) == 1:
+        return planes[0].expand(shape)
+    return next((one for one in planes if one.shape == shape), a + b)
+
+
+def attention(query, key, value, *_, **__):
+    return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
+
+
+class Places(TorchFunctionMode):
+    """Operators carry coordinates inside, over an image of this size."""
+
+    def __init__(self, image: tuple[int, int]):
+        super().__init__()
+        self.image = image
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        name = getattr(function, "__name__", "")
+        call = lambda: function(*arguments, **keywords)
+        numbers = [one for one in arguments if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        if name in ("conv2d", "conv_transpose2d"):
+            return globals()[name](*arguments, **keywords)
+        if name == "linear":
+            return linear(self.image, *arguments, **keywords)
+        if name in ("mean", "sum", "adaptive_avg_pool2d", "adaptive_max_pool2d", "amax") and len(numbers) == 1:
+            stand_in = {"amax": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
+            return reduced(stand_in.get(name, function), *arguments, **keywords)
+        if name == "fold":
+            return torch.zeros_like(call())
+        if name == "conv1d":
+            x, weight = arguments[:2]
+            like = call()
+            return x.mean(1, keepdim=True).expand(-1, len(weight), -1) if like.shape[2:] == x.shape[2:] else like
+        if name in ("max_pool2d", "boolean_dispatch", "avg_pool2d", "max_pool2d_with_indices"):
+            return pool(function, *arguments, **keywords)
+        if name in ("interpolate", "upsample"):
+            return interpolate(function, *arguments, **keywords)
+        if name == "pad":
+            return pad(function, *arguments, **keywords)
+        if name == "scaled_dot_product_attention":
+            return attention(*arguments, **{key: keywords[key] for key in ("query", "key", "value") if key in keywords})
+        if name == "multi_head_attention_forward":
+            return arguments[0], None
+        if name == "glu":
+            return arguments[0].chunk(2, *arguments[1:], **keywords)[0]
+        if name in ("max", "maximum", "min", "minimum") and len(numbers) == 2:
+            return arguments[0]
+        if numbers and name in SAME:
+            return numbers[0]
+        if numbers and name in SCALES:
+            return scaled(*arguments, **keywords)
+        if numbers and name in SUMS:
+            return total(function, *arguments)
+        if name in PRODUCTS and len(numbers) == 2 and numbers[0].dim() == numbers[1].dim() > 2:
+            return rows_or_columns(*numbers, call().shape)
+        return call()
+
+
+@dataclasses.dataclass
+class Elements:
+    """Where the elements of an output lie, [windows, ...] without channels: centres and sizes in pixels, and which are
+    constants. `channels` is the dimension of its channels."""
+
+    channels: int
+    y: torch.Tensor
+    x: torch.Tensor
+    height: torch.Tensor
+    width: torch.Tensor
+    constant: torch.Tensor
+
+    def active(self, mask: torch.Tensor) -> torch.Tensor:
+        """Which elements are active, [N * windows, ...], by a mask of the image, [N, H, W]: those with an active pixel
+        in their block. Blocks at an end reach to that of the image."""
+        ranges = [
+            self._range(self.y, self.height, mask.shape[1]),
+            self._range(self.x, self.width, mask.shape[2]),
+        ]
+        found = torch.zeros(len(mask), *self.y.shape, dtype=torch.bool)
+        for image, pixels in enumerate(mask):
+            sums = nn.functional.pad(pixels.long().cumsum(0).cumsum(1), (1, 0, 1, 0))
+            (top, bottom), (left, right) = ranges
+            count = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
+            found[image] = (count > 0) | self.constant
+        return found.flatten(0, 1)
+
+    def _range(self, centre, size, extent):
+        """The first pixel whose middle is in a block, and the one after the last; of a block between middles, the pixel
+        of its own."""
+        begin, end = centre - size / 2, centre + size / 2
+        first, last = (begin - 0.5).ceil().long(), (end - 0.5).ceil().long()
+        inside = centre.floor().long()
+        first, last = torch.where(first < last, first, inside), torch.where(first < last, last, inside + 1)
+        seen = centre[~self.constant]
+        if seen.numel():
+            first, last = first.masked_fill(centre == seen.min(), 0), last.masked_fill(centre == seen.max(), extent)
+        first = first.clamp(0, extent - 1)
+        return first, torch.maximum(last.clamp(0, extent), first + 1)
+
+
+def channels_of(layer: nn.Module, planes: torch.Tensor) -> int:
+    """The dimension of the channels of a layer's output."""
+    last = isinstance(layer, (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)) or planes.dim() != 4
+    if isinstance(layer, nn.GroupNorm) or (planes.dim() == 4 and isinstance(layer, nn.LayerNorm) and _constant(planes, 1)):
+        return 1
+    own = planes.dim() == 4 and hasattr(layer, "num_heads")
+    return planes.dim() - 1 if last or own else 1
+
+
+def _constant(planes: torch.Tensor, dimension: int) -> bool:
+    return bool((planes.amax(dimension) - planes.amin(dimension)).abs().max() < 1e-2)
+
+
+def elements_of(layer: nn.Module, output) -> Elements:
+    """The elements of an output."""
+    planes = (output[0] if isinstance(output, tuple) else output).double()
+    if len(planes) % PLANES:
+        raise ValueError(f"an output of {type(layer).__name__}, {list(planes.shape)}, has no batch of {PLANES} planes")
+    if planes.dim() == 2:  # No positions.
+        nothing = torch.zeros(len(planes) // PLANES)
+        return Elements(1, nothing, nothing, nothing, nothing, nothing == 0)
+    channels = channels_of(layer, planes)
+    found = joined(planes, channels).squeeze(channels).unflatten(0, (PLANES, -1))
+    weight = found[-1]
+    y, x, height, width, _ = ((one * 1024).round() / 1024 for one in found / torch.where(weight == 0, 1, weight))
+    return Elements(channels, y, x, height, width, weight == 0)
+
+
+def images(height: int, width: int) -> torch.Tensor:
+    """The images of coordinates, [5, 3, H, W]."""
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    one = torch.ones(height, width)
+    return torch.stack([y, x, one, one, one])[:, None].repeat(1, 3, 1, 1)
+
+
+@torch.no_grad()
+def find(model: nn.Module, names: list[str], inputs: tuple) -> dict[str, list[Elements]]:
+    """Where the outputs of layers lie, for each of their calls. `inputs` are the model's, made of `images`."""
+    model = copy.deepcopy(model)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.zero_()
+    found: dict[str, list[Elements]] = {name: [] for name in names}
+
+    def hook(name):
+        def record(layer, _, output):
+            with torch._C.DisableTorchFunction():
+                found[name].append(elements_of(layer, output))
+
+        return record
+
+    for name in names:
+        model.get_submodule(name).register_forward_hook(hook(name))
+    with Places(inputs[0].shape[2:]):
+        model(*inputs)
+    return found

@@ -1,0 +1,77 @@
+"""A dense model with masks after its layers, as plain as can be: what a converted model must compute."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import places
+
+
+class Masking:
+    """Puts masks after the layers of a dense model that were replaced, or after the last one that they took in. Group
+    norm and attention become those of what is active. `found` says where the outputs of each call lie."""
+
+    def __init__(self, model: nn.Module, rows, found: dict[str, list[places.Elements]], mask: torch.Tensor):
+        self.found, self.mask = found, mask
+        self.calls = dict.fromkeys(found, 0)
+        forms = {"MaskedGroupNorm": self._group_norm, "MaskedAttention": self._attention,
+                 "MaskedMultiheadAttention": self._multihead}  # fmt: skip
+        for row in rows:
+            layer = model.get_submodule(row.name)
+            if row.masked in forms:
+                layer.forward = forms[row.masked](row.name, layer, layer.forward)
+            if row.masked not in forms or row.taken:
+                model.get_submodule([row.name, *row.taken][-1]).register_forward_hook(self._hook(row.name))
+
+    def _next(self, name: str) -> tuple[torch.Tensor, int]:
+        """Which elements of a layer's next call are active, and the dimension of its channels."""
+        elements = self.found[name][self.calls[name] % len(self.found[name])]
+        self.calls[name] += 1
+        return elements.active(self.mask), elements.channels
+
+    def _hook(self, name: str):
+        def hook(_, __, output):
+            active, channels = self._next(name)
+            return torch.where(active.unsqueeze(channels), output, 0)
+
+        return hook
+
+    def _group_norm(self, name: str, norm: nn.GroupNorm, _):
+        def forward(x):
+            result = torch.zeros_like(x)
+            for image, seen in enumerate(self._next(name)[0]):
+                for group in torch.arange(x.shape[1]).chunk(norm.num_groups):
+                    values = x[image, group][:, seen]
+                    if values.numel():
+                        values = (values - values.mean()) / (values.var(correction=0) + norm.eps).sqrt()
+                        if norm.affine:
+                            values = values * norm.weight[group, None] + norm.bias[group, None]
+                        channels = result[image, group]
+                        channels[:, seen] = values
+                        result[image, group] = channels
+            return result
+
+        return forward
+
+    def _attention(self, name: str, _, dense):
+        def forward(x, *arguments, **keywords):
+            result = torch.zeros_like(x)
+            for image, seen in enumerate(self._next(name)[0]):
+                if seen.any():
+                    result[image, seen] = dense(x[image, seen][None], *arguments, **keywords)[0]
+            return result
+
+        return forward
+
+    def _multihead(self, name: str, _, dense):
+        def forward(query, key, value, *arguments, **keywords):
+            result = torch.zeros_like(query)
+            for image, seen in enumerate(self._next(name)[0]):
+                if seen.any():
+                    rows = query[image, seen][None]
+                    others = (rows, rows) if key is query else (key[image][None], value[image][None])
+                    result[image, seen] = dense(rows, *others, *arguments, **keywords)[0][0]
+            return result, None
+
+        return forward

@@ -1,0 +1,86 @@
+"""The results of the zoo as text."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+
+BOUND = 1e-4
+"""The largest error of an exact result, over the largest value."""
+ERRORS = {"without": "no mask", "full": "full mask", "blobs": "blobs"}
+
+
+def errors(result: dict) -> list[float]:
+    return [result[name] for name in ERRORS if name in result]
+
+
+def is_exact(result: dict) -> bool:
+    """Whether a model ran under masks, and computed what it should."""
+    return "blobs" in result and all(one < BOUND for one in errors(result)) and not faults(result)
+
+
+def faults(result: dict) -> list[str]:
+    """What is wrong with a result, but for errors."""
+    found = [result["fault"]] if "fault" in result else []
+    if result.get("differs"):
+        found.append(f"first differs in {result['differs']}")
+    return found
+
+
+def verdict(result: dict) -> str:
+    """What became of a model, in a line."""
+    parts = []
+    if "replaced" in result:
+        parts.append(f"{result['replaced']} layers replaced, {sum(result['left'].values())} left")
+    if errors(result):
+        parts.append(f"largest error {max(errors(result)):.0e}")
+    if "changed" in result and not result["changed"] > 1e-3:
+        parts.append("the mask changes nothing")
+    if "times" in result:
+        parts.append(f"{result['times']['masked']['0.3'] / result['times']['dense']:.2f} of the dense time at .3")
+    return "; ".join(parts + faults(result))
+
+
+def summary(results: list[dict]) -> str:
+    """How many models are exact, and which layers are left, by reason."""
+    masked = [result for result in results if result.get("replaced") and "blobs" in result]
+    left: collections.Counter = collections.Counter()
+    for result in results:
+        left.update(result.get("left", {}))
+    replaced = sum(result.get("replaced", 0) for result in results)
+    lines = [
+        f"{len(results)} models: {len(masked)} run under a mask of the image, and {sum(map(is_exact, results))} are exact.",
+        f"{replaced} layers are replaced, and {left.total()} left:",
+        "",
+        "| layers | left because |",
+        "|---|---|",
+        *(f"| {count} | {reason} |" for reason, count in left.most_common()),
+    ]
+    return "\n".join(lines)
+
+
+def table(results: list[dict]) -> str:
+    lines = [
+        "| model | input | replaced | left | error: no mask | full mask | blobs | time at .3 | at 1.0 | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        size = "x".join(map(str, result.get("size", ())))
+        found = [f"{result[name]:.0e}" if name in result else "-" for name in ERRORS]
+        left = sum(result["left"].values()) if "left" in result else "-"
+        times = result.get("times")
+        shares = [f"{times['masked'][density] / times['dense']:.2f}" if times else "-" for density in ("0.3", "1.0")]
+        note = "; ".join(faults(result)).replace("|", "\\|").replace("\n", " ")
+        cells = [result["architecture"], size, result.get("replaced", "-"), left, *found, *shares, note]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def write(results: list[dict], path: pathlib.Path) -> None:
+    """Writes results as JSON, and as Markdown beside it."""
+    results = sorted(results, key=lambda one: one["architecture"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
+    text = f"# The models of the zoo\n\n[docs/zoo.md](../../../docs/zoo.md) explains this.\n\n{summary(results)}\n\n"
+    path.with_suffix(".md").write_text(text + table(results) + "\n")
