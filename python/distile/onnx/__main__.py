@@ -44,9 +44,10 @@ def table(report: list[Replaced | Left], device: str = "cpu") -> str:
     lines = [("node", "operator", "mask", "size", "")]
     for row in report:
         if isinstance(row, Replaced):
-            more = "with " + ", ".join(node.op_type for node in row.nodes[1:]) if len(row.nodes) > 1 else ""
+            taken = [node.op_type for node in row.nodes if (node.name or node.output[0]) != row.name]
+            more = "with " + ", ".join(taken) if taken else ""
             if row.operator and row.operator.on(device) in lacking:
-                more += ("; " if more else "") + "no PolyKernel"
+                more += ("; " if more else "") + "no PolyKernel: dense, and then the mask"
             lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), more))
         else:
             lines.append((row.name, row.op, "-", "", "left: " + row.reason))
@@ -58,11 +59,14 @@ def table(report: list[Replaced | Left], device: str = "cpu") -> str:
 
 def run_convert(options) -> int:
     model = onnx.load(options.model)
-    arguments = dict(mask_sizes=read_sizes(options.mask_size))
-    converted, report = convert(model, read_rules(options.rules), reference=options.reference, **arguments)
+    arguments = read_rules(options.rules), dict(mask_sizes=read_sizes(options.mask_size))
+    converted, report = convert(model, arguments[0], reference=options.reference, **arguments[1])
     output = options.output or options.model.with_suffix(".masked.onnx")
     if options.build and not options.reference:
         building.build(report, progress=lambda line: print(line, flush=True), device=options.device)
+    lacking = {} if options.reference else building.missing(report, options.device)
+    if lacking:
+        converted, report = convert(model, arguments[0], dense=lacking, **arguments[1])
     onnx.save(converted, output)
     print(table(report, options.device))
     replaced = sum(isinstance(row, Replaced) for row in report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import onnx
@@ -73,7 +74,7 @@ def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
         marked.append(Marked(unit, rule.mask, rule.keys if unit.op == "MaskedAttention" else None))
         while (unit := steps_behind(graph, unit)) is not None:
             taken.update(id(one) for one in unit.nodes)
-            marked.append(Marked(unit, rule.mask, None))
+            marked.append(dataclasses.replace(marked[-1], unit=unit, keys=None))
     marked.sort(key=lambda one: graph.position[id(one.unit.nodes[0])])
     return _with_steps_taken_in(graph, marked), left
 
@@ -113,6 +114,7 @@ def convert(
     *,
     mask_sizes: dict[str, tuple[int, ...]] | None = None,
     reference: bool = False,
+    dense: Collection[Operator] = (),
 ) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
@@ -120,6 +122,9 @@ def convert(
     is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
     or [N, T], as large as `mask_sizes` says, or as the largest output that they are for. For smaller outputs they are
     pooled: a pixel is active if any pixel of its block is. Raises ValueError for a mask of another type or shape.
+
+    `dense`: operators without a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that
+    ONNX Runtime runs them as fast as in the model itself.
     """
     graph = Graph(model)
     emitted: list[onnx.NodeProto] = []
@@ -137,7 +142,7 @@ def convert(
     if reference:
         _emit_reference(graph, masks, fitting, emitted)
     else:
-        report = _emit_masked(graph, masks, fitting, emitted) + report
+        report = _emit_masked(graph, masks, fitting, emitted, dense) + report
     used = {source for one in fitting for source in (one.mask, one.keys) if source}
     masks.sources = {name: source for name, source in masks.sources.items() if name in used}
     graph.proto.input.extend(masks.new_inputs())
@@ -158,34 +163,43 @@ def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: l
         output, raw = one.unit.output, f"{one.unit.output}/distile_dense"
         if one.keys:
             raise ValueError("a reference has no masks of keys")
-        dense = onnx.NodeProto()
-        dense.CopyFrom(node)
-        dense.output[0] = raw
-        emitted.append(dense)
-        emitted += _where(graph, masks.spread(one.mask, one.unit), raw, one.unit)
+        emitted.append(_renamed(node, raw))
+        emitted += _where(graph, masks.spread(one.mask, one.unit), raw, output, one.unit)
 
 
-def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto]:
-    """Makes a unit's output of its dense one: 0 where the mask is not active."""
-    kind = graph.types[unit.output]
+def _renamed(node: onnx.NodeProto, output: str) -> onnx.NodeProto:
+    """A node with another name for its output."""
+    dense = onnx.NodeProto()
+    dense.CopyFrom(node)
+    dense.output[0] = output
+    return dense
+
+
+def _where(graph: Graph, mask: str, raw: str, output: str, unit: Unit) -> list[onnx.NodeProto]:
+    """Makes the output of a unit, or of what follows it, of the dense one: 0 where the mask is not active."""
+    kind = graph.types[output]
     zero = np.zeros((), helper.tensor_dtype_to_np_dtype(kind)) if unit.zero is None else unit.zero
     if kind != TensorProto.INT8:
-        name = graph.add_constant(f"{unit.output}/distile_zero", zero)
-        return [helper.make_node("Where", [mask, raw, name], [unit.output])]
+        name = graph.add_constant(f"{output}/distile_zero", zero)
+        return [helper.make_node("Where", [mask, raw, name], [output])]
     # ONNX Runtime has no Where for int8.
-    name = graph.add_constant(f"{unit.output}/distile_zero", zero.astype(np.int32))
+    name = graph.add_constant(f"{output}/distile_zero", zero.astype(np.int32))
     return [
         helper.make_node("Cast", [raw], [f"{raw}/int32"], to=TensorProto.INT32),
         helper.make_node("Where", [mask, f"{raw}/int32", name], [f"{raw}/masked"]),
-        helper.make_node("Cast", [f"{raw}/masked"], [unit.output], to=TensorProto.INT8),
+        helper.make_node("Cast", [f"{raw}/masked"], [output], to=TensorProto.INT8),
     ]
 
 
 def _emit_masked(
-    graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
+    graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto],
+    without_polykernel: Collection[Operator],
 ) -> list[Replaced | Left]:
+    dense, on_cpu = {one.on("cpu") for one in without_polykernel}, all(one.device == "cpu" for one in without_polykernel)
     layouts = Layouts(graph, emitted.append)
-    plans, zero_outside = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
+    tensors = {_key(graph, one): one for one in marked}  # Who has a mask.
+    mask_of = {one.unit.output: _key(graph, one) for one in marked}
+    plans, zero_outside = fuse(graph, mask_of, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
@@ -197,32 +211,76 @@ def _emit_masked(
         one = ends.get(id(node))
         if one is not None:
             plan = plans[one.unit.output]
-            masked = _emit_unit(graph, masks, layouts, one, plan)
+            operator = one.unit.operator(plan.activation, plan.residual is not None)
+            stays = operator in dense if operator else bool(dense) and one.unit.images and not _moved(layouts, one.unit)
+            stays = stays and not one.keys
+            if stays:
+                masked = _emit_dense(graph, masks, one, plan, emitted, on_cpu)
+            else:
+                masked = _emit_unit(graph, masks, layouts, one, plan)
             report.append(
                 Replaced(
                     graph.name_of(one.unit.nodes[0]),
-                    one.unit.op,
+                    one.unit.nodes[0].op_type if stays else one.unit.op,
                     one.mask,
                     size_of(graph, one.unit),
                     plan.nodes,
                     plan.output,
                     masked,
-                    masks.at(one.mask, size_of(graph, one.unit)),
-                    one.unit.operator(plan.activation, plan.residual is not None),
+                    _mask(graph, masks, one),
+                    operator,
                     _typical(graph, one.unit),
                 )
             )
         elif id(node) in combined:
-            _emit_combined(graph, masks, layouts, combined[id(node)])
+            found = combined[id(node)]
+            if layouts.has(found.operands[0]):
+                _emit_combined(layouts, found, _mask(graph, masks, tensors[found.mask]))
+            else:
+                emitted += found.nodes
         elif id(node) not in covered and not layouts.keep(node):
             emitted.append(node)
     return report
 
 
-def _emit_combined(graph: Graph, masks: Masks, layouts: Layouts, one: Combined) -> None:
-    mask = masks.at(one.mask, tuple(graph.shapes[one.output][2:]))
+def _key(graph: Graph, one: Marked) -> tuple:
+    """What is equal for equal masks."""
+    return one.mask, size_of(graph, one.unit)
+
+
+def _mask(graph: Graph, masks: Masks, one: Marked) -> str:
+    return masks.at(one.mask, size_of(graph, one.unit))
+
+
+def _moved(layouts: Layouts, unit: Unit) -> bool:
+    """Whether a unit's images are in NHWC, because a masked operator made them."""
+    return layouts.has(unit.inputs[0])
+
+
+def _emit_dense(
+    graph: Graph, masks: Masks, one: Marked, plan: Fused, emitted: list[onnx.NodeProto], on_cpu: bool
+) -> onnx.NodeProto:
+    """The nodes of a unit and what it takes in, with the mask behind them; before a residual that is kept."""
+    output = plan.output if plan.kept is None else one.unit.output
+    raw = f"{output}/distile_dense"
+    for node in plan.nodes:
+        if node.output[0] != output:
+            emitted.append(node)
+        elif on_cpu and graph.types[output] in TYPES:
+            emitted.append(_renamed(node, raw))
+            inputs, name = [raw, _mask(graph, masks, one)], f"{graph.name_of(node)}/masked"
+            emitted.append(helper.make_node("MaskedActivation", inputs, [output], name, domain="distile"))
+            masked = emitted[-1]
+        else:
+            emitted.append(_renamed(node, raw))
+            emitted += _where(graph, masks.spread(one.mask, one.unit), raw, output, one.unit)
+            masked = emitted[-1]
+    return masked
+
+
+def _emit_combined(layouts: Layouts, one: Combined, mask: str) -> None:
     inputs = [*map(layouts.read, one.operands), mask]
-    name, output = f"{graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
+    name, output = f"{layouts.graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
     extra = dict(activation=one.activation, layout="NHWC")
     layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
     layouts.written(one.output)
@@ -255,7 +313,7 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         return layouts.read(value) if unit.images else value
 
     inputs = [tensor(value, index) for index, value in enumerate(unit.inputs)]
-    mask = masks.at(one.mask, size_of(graph, unit))
+    mask = _mask(graph, masks, one)
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
         keys = first_of(graph, one.keys, unit.attended, layouts.emit) if one.keys else ""

@@ -20,7 +20,7 @@ class Combined:
     """A sum or a product of images with the activation behind it, as a masked operator of a mask."""
 
     op: str
-    mask: str
+    mask: tuple  # What is equal for equal masks.
     nodes: list[onnx.NodeProto]
     operands: list[str]
     activation: str = "none"
@@ -30,7 +30,7 @@ class Combined:
         return self.nodes[-1].output[0]
 
 
-def combine(graph: Graph, zero_outside: dict[str, str], covered: set[int]) -> list[Combined]:
+def combine(graph: Graph, zero_outside: dict[str, tuple], covered: set[int]) -> list[Combined]:
     """The elementwise nodes that become masked. `zero_outside`: the tensors that are 0 where a mask is not active, to
     which the results of such nodes are added; `covered`: the nodes that others took in."""
     found = []
@@ -56,7 +56,7 @@ def combine(graph: Graph, zero_outside: dict[str, str], covered: set[int]) -> li
     return found
 
 
-def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -> str | None:
+def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple]) -> tuple | None:
     """The mask outside of which a node's result is 0."""
     shape = graph.shapes.get(node.output[0])
     masks = [zero_outside.get(name) if graph.shapes.get(name) == shape else None for name in node.input]
@@ -71,7 +71,7 @@ def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -
     return masks[0] if unary or single(graph, node) else None
 
 
-def _operands(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -> list[str]:
+def _operands(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple]) -> list[str]:
     """The operands of a sum or a product of images, the second of which may have one pixel, in the order of a masked
     operator; none if it is something else."""
     shape = graph.shapes[node.output[0]]

@@ -30,7 +30,7 @@ class Fused:
     activation: str = "none"
 
 
-def fuse(graph: Graph, mask_of: dict[str, str], units: list[Unit]) -> tuple[dict[str, Fused], dict[str, str]]:
+def fuse(graph: Graph, mask_of: dict[str, tuple], units: list[Unit]) -> tuple[dict[str, Fused], dict[str, tuple]]:
     """For each unit, by its output, what it takes in, and the masks of tensors that are 0 where those are not active.
     `mask_of`: the masks of units' outputs."""
     plans: dict[str, Fused] = {}

@@ -243,6 +243,19 @@ def test_combinations(layout, with_kept):
     np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b], 1), mask, kept))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_masks_behind_dense_operators(kind):
+    """Images in NCHW as they are, whatever is in inactive pixels."""
+    x, mask = draw(2, 5, 4, 7).astype(kind), draw_mask(2, 4, 7)
+    x[:, 1] = np.where(mask, x[:, 1], np.nan)
+    x[:, 2] = np.where(mask, x[:, 2], np.inf)
+    for given in (mask, mask[:, None]):
+        result = run_node("MaskedActivation", [x, given], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
+        np.testing.assert_array_equal(result, np.where(mask[:, None], x, kind(0)))
+    with pytest.raises(Exception, match="one element for each pixel"):
+        run_node("MaskedActivation", [x, mask[:1]], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
+
+
 def test_combinations_of_tokens():
     a, b, mask = draw(2, 7, 5), draw(2, 7, 5, seed=1), draw_mask(2, 7)
     result = run_node("MaskedAdd", [a, b, mask])
