@@ -22,6 +22,9 @@ from .unit import TYPES, Tokens, Unit, Unsupported
 from .units import MAKERS, TAKEN_IN, is_part, unit_of
 
 
+REFERENCE_OPSET = 9  # The first that has Where.
+
+
 @dataclasses.dataclass
 class Replaced:
     """A node that became a masked operator, with those that it took in."""
@@ -123,10 +126,12 @@ def convert(
     or [N, T], as large as `mask_sizes` says, or as the largest output that they are for. For smaller outputs they are
     pooled: a pixel is active if any pixel of its block is. Raises ValueError for a mask of another type or shape.
 
-    `dense`: operators without a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that
-    ONNX Runtime runs them as fast as in the model itself.
+    `dense`: operators without a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so
+    that ONNX Runtime runs them as fast as in the model itself.
     """
     graph = Graph(model)
+    if reference and 0 < graph.opset < REFERENCE_OPSET:
+        raise ValueError(f"the model's opset is {graph.opset}, but a reference needs {REFERENCE_OPSET} or later")
     emitted: list[onnx.NodeProto] = []
     masks = Masks(graph, emitted.append, reference)
     marked, report = _marked(graph, rules)
@@ -195,7 +200,8 @@ def _emit_masked(
     graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto],
     without_polykernel: Collection[Operator],
 ) -> list[Replaced | Left]:
-    dense, on_cpu = {one.on("cpu") for one in without_polykernel}, all(one.device == "cpu" for one in without_polykernel)
+    dense = {one.on("cpu") for one in without_polykernel}
+    on_cpu = all(one.device == "cpu" for one in without_polykernel)
     layouts = Layouts(graph, emitted.append)
     tensors = {_key(graph, one): one for one in marked}  # Who has a mask.
     mask_of = {one.unit.output: _key(graph, one) for one in marked}
