@@ -112,6 +112,12 @@ public:
     Tensor input(size_t input) const;
     /** A new tensor for an output. */
     Tensor output(const Shape &shape, ElementType type, size_t index = 0) const;
+    /** Calls body(i) for each i below a count, in ONNX Runtime's threads. */
+    template<typename Body> void parallel_for(int64_t count, const Body &body) const {
+        const auto run = [](void *user, size_t i) { (*static_cast<const Body *>(user))(static_cast<int64_t>(i)); };
+        check(api_, api_->KernelContext_ParallelFor(context_, run, static_cast<size_t>(count), 0,
+                                                    const_cast<void *>(static_cast<const void *>(&body))));
+    }
     /** The CUstream of the call. Null on a CPU. */
     void *stream() const;
     /** The number of the GPU that holds an input. */

@@ -50,9 +50,10 @@ def table(report: list[Replaced | Left], device: str = "cpu") -> str:
     lines = [("node", "operator", "mask", "size", "place", "")]
     for row in report:
         if isinstance(row, Replaced):
-            more = "with " + ", ".join(node.op_type for node in row.nodes[1:]) if len(row.nodes) > 1 else ""
+            taken = [node.op_type for node in row.nodes if (node.name or node.output[0]) != row.name]
+            more = "with " + ", ".join(taken) if taken else ""
             if row.operator and row.operator.on(device) in lacking:
-                more += ("; " if more else "") + "no PolyKernel"
+                more += ("; " if more else "") + "no PolyKernel: dense, and then the mask"
             lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), str(row.mapping), more))
         else:
             lines.append((row.name, row.op, "-", "", "left: " + row.reason))
@@ -61,18 +62,15 @@ def table(report: list[Replaced | Left], device: str = "cpu") -> str:
 
 
 def run_convert(options) -> int:
-    folder = options.model.parent
-    converted, report = convert(
-        weights.load(options.model),
-        read_rules(options.rules),
-        mask_sizes=read_sizes(options.mask_size),
-        images=options.image,
-        reference=options.reference,
-        folder=folder,
-    )
+    folder, model, rules = options.model.parent, weights.load(options.model), read_rules(options.rules)
+    more = dict(mask_sizes=read_sizes(options.mask_size), images=options.image, folder=folder)
+    converted, report = convert(model, rules, reference=options.reference, **more)
     output = options.output or options.model.with_suffix(".masked.onnx")
     if options.build and not options.reference:
         building.build(report, progress=lambda line: print(line, flush=True), device=options.device)
+    lacking = {} if options.reference else building.missing(report, options.device)
+    if lacking:
+        converted, report = convert(model, rules, dense=lacking, **more)
     weights.save(converted, output, folder)
     print(table(report, options.device))
     replaced = sum(isinstance(row, Replaced) for row in report)

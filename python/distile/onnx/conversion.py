@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Collection
 
 import numpy as np
 import onnx
@@ -23,6 +24,8 @@ from .tokens import as_tokens, first_of
 from .unit import TYPES, Tokens, Unit, Unsupported
 from .units import MAKERS, TAKEN_IN, is_part, unit_of
 from .weights import check
+
+REFERENCE_OPSET = 9  # The first that has Where.
 
 
 @dataclasses.dataclass
@@ -76,14 +79,15 @@ def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Mar
             continue
         try:
             unit = unit_of(graph, node)
-            taken.update(id(one) for one in [*unit.before, *unit.nodes])
+            taken.update(id(one) for one in unit.nodes)
             marked.append(_placed(graph, example, unit, rule))
         except (Unsupported, NoPositions) as reason:
             left.append(Left(graph.name_of(node), node.op_type, str(reason)))
             continue
+        taken.update(id(one) for one in unit.before)
         while (unit := steps_behind(graph, unit)) is not None:
             taken.update(id(one) for one in unit.nodes)
-            marked.append(Marked(unit, rule.mask, marked[-1].mapping))
+            marked.append(dataclasses.replace(marked[-1], unit=unit, keys=None, of_keys=None))
     marked.sort(key=lambda one: graph.position[id(one.unit.nodes[0])])
     return _with_steps_taken_in(graph, marked), left
 
@@ -143,6 +147,7 @@ def convert(
     images: list[str] | None = None,
     reference: bool = False,
     folder: str | pathlib.Path = "",
+    dense: Collection[Operator] = (),
 ) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
@@ -155,10 +160,15 @@ def convert(
     [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output is active
     if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
 
-    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). Raises ValueError for a mask
-    of another type or shape, and for an image that is no input.
+    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without a
+    PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them as
+    fast as in the model itself.
+
+    Raises ValueError for a mask of another type or shape, for an image that is no input, and for an opset that is too old.
     """
     graph = Graph(model, folder)
+    if reference and 0 < graph.opset < REFERENCE_OPSET:
+        raise ValueError(f"the model's opset is {graph.opset}, but a reference needs {REFERENCE_OPSET} or later")
     example = Example(graph, images)
     emitted: list[onnx.NodeProto] = []
     masks = Masks(graph, example, Nodes(graph, emitted.append), reference)
@@ -176,7 +186,7 @@ def convert(
     if reference:
         _emit_reference(graph, masks, fitting, emitted)
     else:
-        report = _emit_masked(graph, example, masks, fitting, emitted) + report
+        report = _emit_masked(graph, example, masks, fitting, emitted, dense) + report
     used = {source for one in fitting for source in (one.mask, one.keys) if source}
     masks.sources = {name: source for name, source in masks.sources.items() if name in used}
     graph.proto.input.extend(masks.new_inputs())
@@ -197,36 +207,44 @@ def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: l
         raw = graph.fresh(f"{one.unit.output}/distile_dense")
         if one.keys:
             raise ValueError("a reference has no masks of keys")
-        dense = onnx.NodeProto()
-        dense.CopyFrom(node)
-        dense.output[0] = raw
-        emitted.append(dense)
-        emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, one.unit)
+        emitted.append(_renamed(node, raw))
+        emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, one.unit.output, one.unit)
 
 
-def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto]:
-    """Makes a unit's output of its dense one: 0 where the mask is not active."""
-    kind = graph.types[unit.output]
+def _renamed(node: onnx.NodeProto, output: str) -> onnx.NodeProto:
+    """A node with another name for its output."""
+    dense = onnx.NodeProto()
+    dense.CopyFrom(node)
+    dense.output[0] = output
+    return dense
+
+
+def _where(graph: Graph, mask: str, raw: str, output: str, unit: Unit) -> list[onnx.NodeProto]:
+    """Makes the output of a unit, or of what follows it, of the dense one: 0 where the mask is not active."""
+    kind = graph.types[output]
     zero = np.zeros((), helper.tensor_dtype_to_np_dtype(kind)) if unit.zero is None else unit.zero
     if kind != TensorProto.INT8:
-        name = graph.add_constant(f"{unit.output}/distile_zero", zero)
-        return [helper.make_node("Where", [mask, raw, name], [unit.output])]
+        name = graph.add_constant(f"{output}/distile_zero", zero)
+        return [helper.make_node("Where", [mask, raw, name], [output])]
     # ONNX Runtime has no Where for int8.
-    name = graph.add_constant(f"{unit.output}/distile_zero", zero.astype(np.int32))
+    name = graph.add_constant(f"{output}/distile_zero", zero.astype(np.int32))
     return [
         helper.make_node("Cast", [raw], [f"{raw}/int32"], to=TensorProto.INT32),
         helper.make_node("Where", [mask, f"{raw}/int32", name], [f"{raw}/masked"]),
-        helper.make_node("Cast", [f"{raw}/masked"], [unit.output], to=TensorProto.INT8),
+        helper.make_node("Cast", [f"{raw}/masked"], [output], to=TensorProto.INT8),
     ]
 
 
 def _emit_masked(
-    graph: Graph, example: Example, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
+    graph: Graph, example: Example, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto],
+    without_polykernel: Collection[Operator],
 ) -> list[Replaced | Left]:
+    dense = {one.on("cpu") for one in without_polykernel}
+    on_cpu = all(one.device == "cpu" for one in without_polykernel)
     layouts = Layouts(graph, emitted.append)
-    wanted = {masks.key(one.mask, one.mapping): (one.mask, one.mapping) for one in marked}
-    keys = {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}
-    plans, zero_outside = fuse(graph, keys, [one.unit for one in marked])
+    layers = {masks.key(one.mask, one.mapping): one for one in marked}  # Who has a mask.
+    mask_of = {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}
+    plans, zero_outside = fuse(graph, mask_of, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
@@ -239,32 +257,69 @@ def _emit_masked(
         one = ends.get(id(node))
         if one is not None:
             plan = plans[one.unit.output]
-            masked = _emit_unit(graph, masks, layouts, one, plan)
+            operator = one.unit.operator(plan.activation, plan.residual is not None)
+            stays = operator in dense if operator else bool(dense) and one.unit.images and not _moved(layouts, one.unit)
+            stays = stays and not one.keys
+            if stays:
+                masked = _emit_dense(graph, masks, one, plan, emitted, on_cpu)
+            else:
+                masked = _emit_unit(graph, masks, layouts, one, plan)
             report.append(
                 Replaced(
                     graph.name_of(one.unit.nodes[0]),
-                    one.unit.op,
+                    one.unit.nodes[0].op_type if stays else one.unit.op,
                     one.mask,
                     _size(example, one.unit),
                     plan.nodes,
                     plan.output,
                     masked,
                     masks.at(one.mask, one.mapping),
-                    one.unit.operator(plan.activation, plan.residual is not None),
+                    operator,
                     _typical(graph, example, one.unit),
                     one.mapping,
                 )
             )
         elif id(node) in combined:
-            _emit_combined(graph, masks.at(*wanted[combined[id(node)].mask]), layouts, combined[id(node)])
+            found = combined[id(node)]
+            if layouts.has(found.operands[0]):
+                layer = layers[found.mask]
+                _emit_combined(layouts, found, masks.at(layer.mask, layer.mapping))
+            else:
+                emitted += found.nodes
         elif id(node) not in covered and not layouts.keep(node):
             emitted.append(node)
     return report
 
 
-def _emit_combined(graph: Graph, mask: str, layouts: Layouts, one: Combined) -> None:
+def _moved(layouts: Layouts, unit: Unit) -> bool:
+    """Whether a unit's images are in NHWC, because a masked operator made them."""
+    return layouts.has(unit.inputs[0])
+
+
+def _emit_dense(
+    graph: Graph, masks: Masks, one: Marked, plan: Fused, emitted: list[onnx.NodeProto], on_cpu: bool
+) -> onnx.NodeProto:
+    """The nodes of a unit and what it takes in, with the mask behind them; before a residual that is kept."""
+    output = plan.output if plan.kept is None else one.unit.output
+    raw = graph.fresh(f"{output}/distile_dense")
+    for node in plan.nodes:
+        if node.output[0] != output:
+            emitted.append(node)
+        elif on_cpu and graph.types[output] in TYPES:
+            emitted.append(_renamed(node, raw))
+            inputs, name = [raw, masks.at(one.mask, one.mapping)], f"{graph.name_of(node)}/masked"
+            emitted.append(helper.make_node("MaskedActivation", inputs, [output], name, domain="distile"))
+            masked = emitted[-1]
+        else:
+            emitted.append(_renamed(node, raw))
+            emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, output, one.unit)
+            masked = emitted[-1]
+    return masked
+
+
+def _emit_combined(layouts: Layouts, one: Combined, mask: str) -> None:
     inputs = [*map(layouts.read, one.operands), mask]
-    name, output = f"{graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
+    name, output = f"{layouts.graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
     extra = dict(activation=one.activation, layout="NHWC")
     layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
     layouts.written(one.output)

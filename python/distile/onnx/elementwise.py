@@ -20,7 +20,7 @@ class Combined:
     """A sum or a product of images with the activation behind it, as a masked operator of a mask."""
 
     op: str
-    mask: tuple
+    mask: tuple  # What is equal for equal masks.
     nodes: list[onnx.NodeProto]
     operands: list[str]
     activation: str = "none"
@@ -60,7 +60,7 @@ def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple])
     """The mask outside of which a node's result is 0."""
     shape = graph.size(node.output[0])
     masks = [zero_outside.get(name) if graph.size(name) == shape else None for name in node.input]
-    if not masks or shape is None:
+    if not masks or shape is None or None in shape:
         return None
     if node.op_type == "Mul":
         return next((mask for mask in masks if mask), None)

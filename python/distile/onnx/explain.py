@@ -206,7 +206,9 @@ def explain(
         times = dense_us, masked_us, dense_us * density
         rows.append(Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking))
     plain = {name: value for name, value in feeds.items() if name in known}
-    whole = _time(model, plain, seconds), _time(converted, feeds, seconds)
+    # As the command converts it: what has no PolyKernel stays.
+    masked = convert(model, rules, mask_sizes=mask_sizes, images=images, dense=lacking)[0] if lacking else converted
+    whole = _time(model, plain, seconds), _time(masked, feeds, seconds)
     return rows, [row for row in report if isinstance(row, Left)], whole
 
 

@@ -25,6 +25,10 @@ class Layouts:
         self.graph, self.emit = graph, emit
         self._nhwc: dict[str, str] = {}
 
+    def has(self, name: str) -> bool:
+        """Whether a tensor has an NHWC form already."""
+        return name in self._nhwc
+
     def read(self, name: str) -> str:
         """A tensor's NHWC form."""
         if name not in self._nhwc:

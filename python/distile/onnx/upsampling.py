@@ -65,9 +65,9 @@ def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
 
 def nearest(graph: Graph, images: str, scales: list[int], output: str, name: str) -> onnx.NodeProto:
     """A node that repeats the rows and the columns of images in NHWC, in the form of the model's opset."""
-    extents = [1, *scales, 1]
+    extents = [1.0, *map(float, scales), 1.0]
     if graph.opset < 9:
-        return helper.make_node("Upsample", [images], [output], name, mode="nearest", scales=[float(one) for one in extents])
+        return helper.make_node("Upsample", [images], [output], name, mode="nearest", scales=extents)
     factors = graph.add_constant(f"distile/upsample_{scales[0]}x{scales[1]}", np.array(extents, np.float32))
     if graph.opset < 11:
         op = "Resize" if graph.opset == 10 else "Upsample"

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from test_conversion import compare, ops, residual_network
 
 import distile.onnx.weights as files
-from distile.onnx import Left, Replaced, Rule, convert, load, session_options
+from distile.onnx import Left, Replaced, Rule, building, convert, load, session_options
 from distile.onnx import __main__ as command
 from distile.onnx.graph import nodes_in
 
@@ -93,9 +93,13 @@ def in_files(tmp_path):
     return model, path
 
 
-def test_weights_in_files(in_files, monkeypatch, capsys):
-    """As for models above 2 GB: the weights are read as they are needed, and written into one file."""
+@pytest.mark.parametrize("masked", [False, True])
+def test_weights_in_files(masked, in_files, monkeypatch, capsys):
+    """As for models above 2 GB: the weights are read as they are needed, and written into one file, whether nodes stay
+    because PolyKernels are missing or not."""
     model, path = in_files
+    lacking = {} if masked else building.missing(convert(model, [Rule("b*", "mask")])[1])
+    monkeypatch.setattr(building, "missing", lambda *_: lacking)
     # No small tensor is excepted, and whole weights are never in memory at once.
     monkeypatch.setattr(files, "PIECE", 100)
     assert command.main(["convert", str(path), "--rules", "b*=mask"]) == 0
@@ -105,7 +109,8 @@ def test_weights_in_files(in_files, monkeypatch, capsys):
     large = [tensor for tensor in stored.graph.initializer if files.bytes_of(tensor) > files.SMALL]
     assert large and all(files.is_external(tensor) for tensor in large)
     (path.parent / "model.onnx.weights").unlink()  # The result needs none of the model's files.
-    expected, _ = convert(model, [Rule("b*", "mask")])
+    expected, _ = convert(model, [Rule("b*", "mask")], dense=lacking)
+    assert ("MaskedConv" in ops(stored)) == masked
     feeds = feeds_of(expected, 0.4)
     session = onnxruntime.InferenceSession(str(result), session_options(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(session.run(None, feeds)[0], run(expected, feeds)[0])

@@ -243,6 +243,19 @@ def test_combinations(layout, with_kept):
     np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b], 1), mask, kept))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_masks_behind_dense_operators(kind):
+    """Images in NCHW as they are, whatever is in inactive pixels."""
+    x, mask = draw(2, 5, 4, 7).astype(kind), draw_mask(2, 4, 7)
+    x[:, 1] = np.where(mask, x[:, 1], np.nan)
+    x[:, 2] = np.where(mask, x[:, 2], np.inf)
+    for given in (mask, mask[:, None], mask[:1]):  # One mask serves all images.
+        result = run_node("MaskedActivation", [x, given], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
+        np.testing.assert_array_equal(result, np.where(given.reshape(-1, 1, 4, 7), x, kind(0)))
+    with pytest.raises(Exception, match="one element for each pixel"):
+        run_node("MaskedActivation", [x, mask.transpose(0, 2, 1)], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
+
+
 def test_combinations_of_tokens():
     a, b, mask = draw(2, 7, 5), draw(2, 7, 5, seed=1), draw_mask(2, 7)
     result = run_node("MaskedAdd", [a, b, mask])
@@ -402,7 +415,7 @@ IMAGE, MASK33 = draw(1, 4, 5, 5), draw_mask(1, 3, 3)
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"kernel_shape": [2, 2]}, "not that of its weights, 3"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 0}, "is 0, but must divide its 4 output"),
         ("MaskedConv", [IMAGE, draw(4, 2, 3, 3), MASK33], (1,), {"group": 3}, "is 3, but must divide its 4 output"),
-        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 1.0}, "group of node 'node' is not an integer"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 1.0}, "group of node .* is not an integer"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": 2}, "is not a list of integers"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": [1.5, 1.5]}, "is not a list of integers"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"activation": 1}, "is not a string"),
@@ -415,7 +428,7 @@ IMAGE, MASK33 = draw(1, 4, 5, 5), draw_mask(1, 3, 3)
         ("MaskedActivation", [IMAGE, draw_mask(1, 5, 5)], (), {"other_activation": "relu"}, "other_activation"),
         ("MaskedLinear", [draw(1, 4, 5), draw(5, 3), draw_mask(1, 4)], (1,), {"alpha": 2.0}, "the attribute alpha"),
         ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"axis": 1}, "the attribute axis"),
-        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"epsilon": 1}, "epsilon of node 'node' is not a float"),
+        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"epsilon": 1}, "epsilon of node .* is not a float"),
     ],
 )
 def test_attributes_that_do_not_fit(op, inputs, constants, attributes, message):
