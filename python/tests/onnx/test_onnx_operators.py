@@ -176,6 +176,46 @@ def test_masks():
     assert (result == expected).all()
 
 
+@pytest.mark.parametrize("size, factor, offset", [((3, 4), (3, 2), (1, 1)), ((9, 10), (1, 1), (0, 0)),
+                                                  ((2, 2), (2, 3), (4, 2)), ((5, 6), (2, 2), (-1, -1))])  # fmt: skip
+def test_cells_of_masks(size, factor, offset):
+    mask = draw_mask(2, 9, 10, density=0.1)
+    expected = np.zeros((2, *size), bool)
+    for place in np.ndindex(*size):
+        spans = []
+        for at, cells, step, begin, pixels in zip(place, size, factor, offset, mask.shape[1:]):
+            low = 0 if at == 0 else begin + at * step
+            high = pixels if at == cells - 1 else begin + (at + 1) * step
+            spans.append(slice(min(max(low, 0), pixels - 1), max(high, min(max(low, 0), pixels - 1) + 1)))
+        expected[(slice(None), *place)] = mask[(slice(None), *spans)].any((1, 2))
+    inputs = [mask, np.array(size, np.int64)]
+    result = run_node("MaskCells", inputs, types=(BOOL,), factor=factor, offset=offset)
+    assert (result == expected).all()
+    with pytest.raises(Exception, match="the size of cells is not that of an image"):
+        run_node("MaskCells", [mask, np.array([0, 3], np.int64)], types=(BOOL,))
+    with pytest.raises(Exception, match="a factor below 1"):
+        run_node("MaskCells", inputs, types=(BOOL,), factor=[0, 1])
+
+
+def test_one_mask_for_a_batch():
+    mask, tokens = draw_mask(1, 5, 6), draw_mask(1, 7)
+    x, rows = draw(3, 8, 5, 6), draw(3, 7, 8, seed=1)
+    filter, weights = draw(4, 8, 3, 3, seed=2), draw(8, 4, seed=3)
+    calls = [
+        ("MaskedConv", [x, filter, mask], (1,), dict(pads=[1, 1, 1, 1])),
+        ("MaskedLinear", [rows, weights, tokens], (1,), {}),
+        ("MaskedLayerNorm", [rows, tokens], (), {}),
+        ("MaskedGroupNorm", [x, mask], (), dict(num_groups=2)),
+        ("MaskedMaxPool", [x, mask], (), dict(kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
+        ("MaskedGlobalAveragePool", [x, mask], (), {}),
+        ("MaskedAdd", [x, x, mask], (), {}),
+    ]
+    for op, inputs, constants, attributes in calls:
+        each = [*inputs[:-1], inputs[-1].repeat(3, 0)]
+        results = [run_node(op, given, constants, **attributes) for given in (inputs, each)]
+        np.testing.assert_array_equal(*results, err_msg=op)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_batch_norm_and_group_statistics(layout):
     x, mask = draw(2, 12, 5, 6), draw_mask(2, 5, 6)
