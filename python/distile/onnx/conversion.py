@@ -153,18 +153,18 @@ def convert(
 
     The result equals the model with a marked node's output set to 0 where its mask is not active. With `reference`, it
     is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
-    or [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they are
-    for, or where the image has any size, as the image.
+    or [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they
+    are for, or where the image has any size, as the image.
 
-    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3, tokens
-    [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output is active
-    if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
+    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3,
+    tokens [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output
+    is active if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
 
-    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without a
-    PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them as
+    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without
+    a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them as
     fast as in the model itself.
 
-    Raises ValueError for a mask of another type or shape, for an image that is no input, and for an opset that is too old.
+    Raises ValueError for a mask of another type or shape, an image that is no input, or an opset that is too old.
     """
     graph = Graph(model, folder)
     if reference and 0 < graph.opset < REFERENCE_OPSET:
