@@ -161,8 +161,8 @@ def convert(
     is active if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
 
     `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without
-    a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them as
-    fast as in the model itself.
+    a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them
+    as fast as in the model itself.
 
     Raises ValueError for a mask of another type or shape, an image that is no input, or an opset that is too old.
     """

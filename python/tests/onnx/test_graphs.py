@@ -116,6 +116,21 @@ def test_weights_in_files(masked, in_files, monkeypatch, capsys):
     np.testing.assert_array_equal(session.run(None, feeds)[0], run(expected, feeds)[0])
 
 
+def test_constants_from_weights_in_files(tmp_path):
+    b = Builder()
+    b.weights("stored", 3, 3, 4, 8)
+    b.add("Transpose", ["stored"], "weights", perm=[3, 2, 0, 1])
+    b.add("Conv", ["x", "weights"], "c", "conv", pads=[1] * 4)
+    b.add("Mul", ["c", b.weights("scales", 8, 1, 1)], "y", "scale")
+    model = b.model({"x": [2, 4, 6, 5]}, {"y": [2, 8, 6, 5]})
+    expected, _ = compare(model, [Rule("*", "mask")])
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, size_threshold=0)
+    converted, report = convert(load(tmp_path / "model.onnx"), [Rule("*", "mask")], folder=tmp_path)
+    assert ops(converted) == ops(expected) and [node.op_type for node in report[0].nodes] == ["Conv", "Mul"]
+    feeds = feeds_of(expected, 0.4)
+    np.testing.assert_array_equal(run(converted, feeds)[0], run(expected, feeds)[0])
+
+
 def test_files_are_not_written_over(in_files, tmp_path):
     model, path = in_files
     converted, _ = convert(load(path), [Rule("b*", "mask")], folder=tmp_path)
