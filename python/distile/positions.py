@@ -71,7 +71,7 @@ class Positions:
         return number << 2 * _BITS + 8 | images | y | x
 
     def _number(self, grid: Grid, extents: tuple[int, int]) -> int:
-        key = grid.place, extents
+        key = self._key(grid, extents)
         if key not in self._known:
             self._known[key] = len(self._grids)
             self._grids.append(grid)
@@ -79,6 +79,10 @@ class Positions:
         number = self._known[key]
         self._grids[number] = Grid(*(have.with_windows_of(axis) for have, axis in zip(self._grids[number], grid)))
         return number
+
+    def _key(self, grid: Grid, extents: tuple[int, int]) -> tuple:
+        """What is the same for grids whose cells are one."""
+        return grid.place, extents
 
     def like(self, extents: tuple[int, int], stride: float) -> Grid | None:
         """The only grid with these extents and about this stride of rows."""
