@@ -120,7 +120,7 @@ class Positions:
             return int(labels.min()) if labels.size else CONSTANT
         (top, bottom), (left, right) = (_ends(inside.any(axis)) for axis in ((0, 2), (0, 1)))
         within = labels[:, top:bottom, left:right]
-        if len(labels) != self.batch or (within < 0).any():
+        if len(labels) != self.batch or (within < 0).any() or (labels[~inside] != CONSTANT).any():
             return ALL
         number, image, y, x = _parts(within)
         rows, columns = y[0, :, 0], x[0, 0]
@@ -152,9 +152,10 @@ class Positions:
         none = high < 0
         same = (low == high) | none
         result = np.where(none, labels.min(axis), np.where(same, low, ALL))
-        if (same & ~none).any() or same.all():
+        if same.all():
             return result
-        return self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
+        blocks = self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
+        return blocks if (blocks >= 0).any() else result
 
     def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray:
         parts = [(part.min(axis), part.max(axis)) for part in _parts(labels)]
@@ -166,13 +167,14 @@ class Positions:
         grid, extents = self._grids[number.flat[0]], self._extents[number.flat[0]]
         axes, blocks, shifted = [], [], []
         for along, extent, (low, high) in zip(grid, extents, places):
-            sizes = np.unique(high - low + 1)
-            size, first = int(sizes[0]), int(low.min())
-            if len(sizes) > 1 or ((low - first) % size).any() or size == extent > 1:
+            size, first = int((high - low).max()) + 1, int(low.min())
+            whole = high == low + size - 1  # The last block may have fewer cells, beside padding.
+            if ((low - first) % size).any() or (high[~whole] != extent - 1).any() or size == extent > 1:
                 return all_cells
-            axes.append(along.windowed(size, size, before=-(first % size), after=0) if size > 1 else along)
-            blocks.append((extent - first % size) // size)
-            shifted.append((low - first % size) // size)
+            ceil, before = not whole.all(), -(first % size)
+            axes.append(along.windowed(size, size, before=before, ceil=ceil) if size > 1 else along)
+            blocks.append((extent + before + (size - 1 if ceil else 0)) // size)
+            shifted.append((low + before) // size)
         if np.prod([int(high.flat[0] - low.flat[0]) + 1 for low, high in places]) > labels.shape[axis]:
             return all_cells
         number = self._number(Grid(*axes), tuple(blocks))
