@@ -57,7 +57,8 @@ function(distile_c_compiler variable)
     _distile_quote(command "${CMAKE_C_COMPILER}")
     # CMake keeps what follows a launcher in CC, as in "ccache gcc", in the words of a shell.
     if (CMAKE_C_COMPILER_ARG1)
-        string(APPEND command " ${CMAKE_C_COMPILER_ARG1}")
+        string(STRIP "${CMAKE_C_COMPILER_ARG1}" arguments)
+        string(APPEND command " ${arguments}")
     endif ()
     # A compiler for many machines, as clang is, is told which.
     set(options "")

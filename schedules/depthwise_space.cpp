@@ -45,15 +45,12 @@ const Space &cpu_depthwise_space() {
                  return round_up(problem.out_channels, problem.channel_block) % theta.at("channels") == 0;
              },
              {"channels"}},
-            // A multiply-add takes its input from memory, so registers hold only the sums and the weights of a tap; with
-            // diagonals also what serves several sums, the inputs or the weights. The fewest sums that there can be are
-            // always legal.
+            // The fewest sums that groups side by side can have are always legal.
             {"pixels times channels, times the channels of a group, that fit the vector registers, or one pixel",
              [](const Theta &theta, const Problem &problem) {
                  const int pixels = theta.at("pixels"), diagonals = num_diagonals(problem);
                  const int vectors = theta.at("channels") / problem.vector_lanes;
-                 const int kept = diagonals > 1 ? std::min(pixels, diagonals) : 0;
-                 return (pixels * diagonals + kept + 1) * vectors <= problem.vector_registers ||
+                 return vectors_held(pixels, diagonals) * vectors <= problem.vector_registers ||
                         (diagonals > 1 && pixels == 1 &&
                          theta.at("channels") == std::max(problem.vector_lanes, diagonals));
              },

@@ -10,6 +10,7 @@
 #define DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 
 #include "space.h"
+#include <algorithm>
 #include <cstdint>
 
 namespace distile {
@@ -22,6 +23,13 @@ std::string unrolled_part(const Theta &theta);
 
 /** The number of unrolled kernel taps. */
 int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op);
+
+/** The vectors in registers for each vector of channels of a register tile: the sums, the weights of a tap, and with
+ * diagonals what serves several sums, the inputs or the weights. A multiply-add of a depthwise convolution takes its
+ * input from memory. */
+inline int vectors_held(int pixels, int diagonals) {
+    return pixels * diagonals + (diagonals > 1 ? std::min(pixels, diagonals) : 0) + 1;
+}
 
 const Space &cpu_depthwise_space();
 

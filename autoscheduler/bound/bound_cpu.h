@@ -53,6 +53,13 @@ inline double loaded_pointers(double broadcasts, double pointers) {
     return broadcasts * std::max(0.0, 1 - pointer_registers / pointers);
 }
 
+/** What finds no register in a step of the reduction, and is stored and loaded again, as seen in the compiler's code:
+ * the more steps are unrolled, the more weights and inputs are loaded ahead. */
+inline double spilled_vectors(double unrolled, double free_registers) {
+    const double loaded_ahead = 1 + 1.5 * std::log2(unrolled);
+    return 3 * std::max(0.0, loaded_ahead - free_registers);
+}
+
 /** How a call is cut into tasks, and what a task computes. */
 struct TaskCounts {
     double tasks, rounds, register_tiles, operations, loads, iterations, sums;
@@ -117,11 +124,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
 
     // What the compiler makes of a step, as seen in its code. It loads the weights and broadcasts the inputs.
     const double pointer_loads = loaded_pointers(pixels, pixels * taps);
-    // The more steps are unrolled, the more weights and inputs are loaded ahead. What finds no register is stored and
-    // loaded again.
-    const double loaded_ahead = 1 + 1.5 * std::log2(unroll * taps);
-    const double free_registers = problem.vector_registers - pixels * vectors - vectors;
-    const double spills = 3 * std::max(0.0, loaded_ahead - free_registers);
+    const double spills = spilled_vectors(unroll * taps, problem.vector_registers - pixels * vectors - vectors);
     const double loads = steps * (vectors + pixels + pointer_loads + spills);
     // A small loop runs from the cache of decoded instructions.
     constexpr double decoded_instructions = 512, decoded_per_cycle = 6, decodes_per_cycle = 3;

@@ -50,10 +50,14 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double steps = register_tiles * out_channels / channels * taps;
     const double diagonals = num_diagonals(problem);
     const double operations = steps * pixels * vectors * diagonals;
-    const double loads = steps * (pixels + diagonals) * vectors;
+    const double unrolled = unroll == UnrollNothing ? 1 : unroll == UnrollRow ? problem.kernel_w : taps;
+    const double spills =
+        diagonals > 1 ? spilled_vectors(unrolled, problem.vector_registers -
+                                                      vectors_held(pixels, static_cast<int>(diagonals)) * vectors)
+                      : 0;
+    const double loads = steps * ((pixels + diagonals) * vectors + spills);
     // A sum's diagonals are shuffled and added up.
     const double ends = register_tiles * out_channels / channels * pixels * vectors * 2 * (diagonals - 1);
-    const double unrolled = unroll == UnrollNothing ? 1 : unroll == UnrollRow ? problem.kernel_w : taps;
     const double iterations = steps / unrolled;
 
     sink.time("fma", rounds * (device.alpha_us * (operations + ends) + device.gamma_us));
@@ -63,6 +67,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     // twice as much.
     const double address_cycles = unroll == UnrollRow ? 2 : 1;
     sink.time("load", rounds * (loads / device.load_per_cycle + steps * pixels * address_cycles) * cycle_us);
+    sink.time("store", rounds * steps * spills * cycle_us);
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes: the input and the output stream through, and the weights, which every register tile reads, stay.

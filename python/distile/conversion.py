@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import inspect
 from collections.abc import Callable, Iterable
 
 import torch
@@ -296,4 +297,9 @@ def _attention(layer: nn.Module) -> nn.Module:
     own = [name for name, _ in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))]
     if others or own:
         raise ValueError(f"it has {', '.join(others + own)}, which MaskedAttention lacks")
+    known = inspect.signature(masked.MaskedAttention.forward).parameters
+    _, *more = inspect.signature(layer.forward).parameters.values()
+    more = [one.name for one in more if one.name not in known and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if more:
+        raise ValueError(f"its forward takes {', '.join(more)}, which MaskedAttention lacks")
     return checked(layer, masked.MaskedAttention.from_dense, (2, 5, layer.qkv.in_features))

@@ -59,7 +59,7 @@ class Axis:
         return self.step // divisor, self.unit // divisor, self.offset // divisor
 
     def extent(self, pixels: int) -> int:
-        """The number of cells over an image with so many pixels."""
+        """The number of cells over an image of this extent in pixels."""
         for step in self.extents:
             pixels = step(pixels)
         return pixels
@@ -68,7 +68,7 @@ class Axis:
         return _lowest(dataclasses.replace(self, extents=(*self.extents, count), border=(0, 0), **fields))
 
     def windowed(self, kernel: int, stride=1, dilation=1, before=0, after=0, ceil=False) -> Axis:
-        """The outputs of a convolution or a pool over these cells, with so much padding.
+        """The outputs of a convolution or a pool over these cells, with `before` and `after` of padding.
 
         Blocks of `stride` cells become one. They begin at cell 0 where the padding makes the outputs as many as such
         blocks, and otherwise in the middle of the windows.
@@ -98,7 +98,7 @@ class Axis:
         return self.windowed(1) if any(self.border) else self
 
     def transposed(self, kernel: int, stride=1, dilation=1, before=0, after=0, more=0) -> Axis:
-        """The outputs of a transposed convolution, with so much of its padding, and `more` outputs at the end."""
+        """The outputs of a transposed convolution with this padding, and `more` outputs at the end."""
         window = dilation * (kernel - 1) + 1
         extra = window + more - before - after - stride
         twice = 0 if -stride < extra <= 0 else window - stride - 2 * before
@@ -113,13 +113,13 @@ class Axis:
         )
 
     def upsampled(self, factor: int) -> Axis:
-        """Each cell as so many."""
+        """Each cell as `factor` cells."""
         settled = self._settled()
         finer = settled._finer(factor)
         return settled if factor == 1 else finer._changed(Step(factor), step=finer.step // factor)
 
     def _finer(self, factor: int) -> Axis:
-        """The same in smaller units."""
+        """This axis in smaller units."""
         fields = {name: getattr(self, name) * factor for name in ("step", "unit", "offset", "first", "last")}
         return dataclasses.replace(self, **fields)
 
@@ -141,8 +141,8 @@ class Axis:
         return finer._changed(Step(0, after), step=finer.step // after * before)
 
     def spans(self, cells: int, mask: Axis, of: int, windows: bool = False) -> list[tuple[int, int]]:
-        """For each of so many cells, the first and the last of the `of` cells of a mask that are its own: those whose
-        middle is in it, or if they are larger, the one that its middle is in. With `windows`, those of which the windows
+        """For each cell, the first and the last of the `of` cells of a mask that are its own: those whose middle is in it,
+        or if they are larger, the one that its middle is in. With `windows`, those of which the windows
         of strided layers read any pixel for it."""
         found, size, origin = [], 2 * mask.step * self.unit, 2 * mask.offset * self.unit
         for i in range(cells):
@@ -168,7 +168,7 @@ class Axis:
 
 
 def _lowest(axis: Axis) -> Axis:
-    """The same in the largest units."""
+    """An axis in the largest units."""
     divisor = math.gcd(axis.step, axis.unit, axis.offset, axis.first, axis.last)
     if divisor == 1:
         return axis
@@ -210,7 +210,7 @@ class Grid:
 
     @staticmethod
     def of(stride, offset=0) -> Grid:
-        """Cells of so many pixels, a number or those of rows and columns, from pixel `offset` on."""
+        """Cells of `stride` pixels from pixel `offset` on, each a number, or a pair for rows and columns."""
         pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)
         axes = []
         for length, start in zip(pair(stride), pair(offset)):

@@ -190,5 +190,5 @@ def tokens(
     mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0
 ) -> Said:
     """For a rule of distile.convert: the layer's output is tokens, a grid of rows and columns over the mask's image, row
-    by row, with so many tokens before and after it, which are always active. `stride` and `offset` are as in image."""
+    by row, with `before` and `after` tokens at its ends, which are always active. `stride` and `offset` are as in image."""
     return Said(mask, tuple(grid), stride, offset, (before, after))

@@ -46,7 +46,7 @@ class SharedMask:
         self._version, self._made = self.mask._version if self._has_version else 0, {}
 
     def to(self, device) -> SharedMask:
-        """The same on a device."""
+        """This mask on a device."""
         strides, offsets = self.grid.stride, self.grid.offset
         return SharedMask(self.mask.to(device), stride=strides, offset=offsets, windows=self.windows)
 

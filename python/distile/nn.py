@@ -52,19 +52,22 @@ class _Convolution(Weighted):
 
     def _prepare(self, activation="none"):
         super()._prepare(activation)
-        self._check_padding_mode()
+        self._check_own()
 
-    def _check_padding_mode(self):
+    def _check_own(self):
+        """Raises ValueError for what masked convolutions do not do, which may be set after they were made."""
         if self.padding_mode != "zeros":
             raise ValueError(f"padding_mode is {self.padding_mode!r}, but masked convolutions pad with zeros only")
+        if "_conv_forward" in self.__dict__:
+            raise ValueError("its _conv_forward was replaced on the instance, which a masked convolution does not call")
 
     def _mask(self, mask, batch, *size):
         """None for an output without pixels too: of it, PyTorch says what is wrong."""
         if min(size) < 1:
             return None
         mask = super()._mask(mask, batch, *size)
-        if mask is not None and self.padding_mode != "zeros":  # Set after the layer was made.
-            self._check_padding_mode()
+        if mask is not None:
+            self._check_own()
         return mask
 
     def _window(self, **keywords) -> dict:

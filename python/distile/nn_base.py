@@ -39,7 +39,7 @@ class Masked:
         """Checks and completes what comes from a dense layer."""
 
     def _mask(self, mask, batch: int, *size: int) -> torch.Tensor | None:
-        """The mask for so many outputs of this size; None to run dense. Without a size, they have no positions."""
+        """The mask for a batch of outputs of this size; None to run dense. Without a size, they have no positions."""
         try:
             return masks.resolve(mask, batch, *size, name=self.mask_name, mapping=self.mapping)
         except ValueError as error:

@@ -11,6 +11,7 @@ from ._library import ops
 from .forms import form, into
 from .nn_base import Activated, Masked
 from .shapes import convolved
+from .vectors import float32_of
 
 
 def _pair(value) -> tuple[int, int]:
@@ -204,7 +205,7 @@ class MaskedGroupNorm(Activated, nn.GroupNorm):
         mask = self._mask(mask, input.shape[0], *input.shape[2:])
         if mask is None:
             return _finish(dense.ACTIVATIONS[self.activation](self._dense(input)), out)
-        parameters = (self.weight, self.bias, *(self.statistics or ()))
+        parameters = (*float32_of(self, "weight", "bias"), *(self.statistics or ()))
         keywords = dict(groups=self.num_groups, epsilon=self.eps, activation=self.activation)
         into = None if out is None else _channels_last(out)
         return _channels_last(_run("group_norm", (_channels_last(input), mask, *parameters), keywords, into, zero))
@@ -243,7 +244,8 @@ class MaskedBatchNorm2d(Activated, nn.BatchNorm2d):
             return _finish(dense.ACTIVATIONS[self.activation](super().forward(input)), out)
         if self.training or self.running_mean is None:
             raise RuntimeError("a masked batch norm has no training mode: call eval(), or give it running statistics")
-        tensors = (input, mask, self.weight, self.bias, self.running_mean.float(), self.running_var.float())
+        weight, bias, mean, variance = float32_of(self, "weight", "bias", "running_mean", "running_var")
+        tensors = (input, mask, weight, bias, mean.float(), variance.float())
         keywords = dict(groups=self.num_features, epsilon=self.eps, activation=self.activation)
         return _run("group_norm", tensors, keywords, out, zero)
 
@@ -305,4 +307,4 @@ class MaskUnit(nn.Module):
 
     def forward(self, input):
         input = input.detach()[..., :: self.stride, :: self.stride]
-        return masks.make(ops.mask_scores, input, self.weight, bias=self.bias, threshold=self.threshold)
+        return masks.make(ops.mask_scores, input, *float32_of(self, "weight"), bias=self.bias, threshold=self.threshold)

@@ -12,6 +12,7 @@ from . import masks
 from .forms import form, into
 from .nn_base import Masked, Place, Weighted, finish_dense
 from .operators import why_heads_not_built
+from .vectors import float32_of
 
 
 def _token_mask(layer, mask, shape):
@@ -82,7 +83,7 @@ class MaskedLayerNorm(_Norm, nn.LayerNorm):
         mask = _token_mask(self, mask, input.shape)
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
-        return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
+        return _normalized(self, "layer_norm", input, mask, float32_of(self, "weight", "bias"), self.eps, out, zero)
 
 
 class _ImageNorm(_Norm):
@@ -104,7 +105,7 @@ class MaskedLayerNorm2d(_ImageNorm, nn.LayerNorm):
     """nn.LayerNorm over the channels of the active pixels, [N, C, H, W]."""
 
     def forward(self, input, mask=None, *, out=None, zero=False):
-        return self._image("layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
+        return self._image("layer_norm", input, mask, float32_of(self, "weight", "bias"), self.eps, out, zero)
 
 
 class MaskedRMSNorm(_Norm, nn.RMSNorm):
@@ -115,7 +116,7 @@ class MaskedRMSNorm(_Norm, nn.RMSNorm):
         if mask is None:
             return finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
+        return _normalized(self, "rms_norm", input, mask, float32_of(self, "weight"), epsilon, out, zero)
 
 
 class MaskedRMSNorm2d(_ImageNorm, nn.RMSNorm):
@@ -123,7 +124,7 @@ class MaskedRMSNorm2d(_ImageNorm, nn.RMSNorm):
 
     def forward(self, input, mask=None, *, out=None, zero=False):
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return self._image("rms_norm", input, mask, (self.weight,), epsilon, out, zero)
+        return self._image("rms_norm", input, mask, float32_of(self, "weight"), epsilon, out, zero)
 
 
 def _attend(layer, qkv, mask, keys, causal):

@@ -151,34 +151,50 @@ class Positions:
         low = np.where(cells, labels, np.iinfo(np.int64).max).min(axis)
         none = high < 0
         same = (low == high) | none
-        result = np.where(none, labels.min(axis), np.where(same, low, ALL))
-        if same.all():
-            return result
-        blocks = self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
-        return blocks if (blocks >= 0).any() else result
+        blocks = None if same.all() else self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
+        return np.where(none, labels.min(axis), np.where(same, low, ALL)) if blocks is None else blocks
 
-    def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray:
+    def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray | None:
+        """The labels of results that are each from a block of cells, the last of a row or a column perhaps from fewer;
+        None if they are not."""
         parts = [(part.min(axis), part.max(axis)) for part in _parts(labels)]
-        all_cells = np.full(none.shape, ALL, np.int64)
         (number, last_number), (image, last_image), *places = parts
         one_grid = (number == number.flat[0]).all() and (last_number == number).all()
         if none.any() or not one_grid or (image != last_image).any():
-            return all_cells
+            return None
         grid, extents = self._grids[number.flat[0]], self._extents[number.flat[0]]
         axes, blocks, shifted = [], [], []
         for along, extent, (low, high) in zip(grid, extents, places):
-            size, first = int((high - low).max()) + 1, int(low.min())
-            whole = high == low + size - 1  # The last block may have fewer cells, beside padding.
-            if ((low - first) % size).any() or (high[~whole] != extent - 1).any() or size == extent > 1:
-                return all_cells
-            ceil, before = not whole.all(), -(first % size)
-            axes.append(along.windowed(size, size, before=before, ceil=ceil) if size > 1 else along)
-            blocks.append((extent + before + (size - 1 if ceil else 0)) // size)
-            shifted.append((low + before) // size)
-        if np.prod([int(high.flat[0] - low.flat[0]) + 1 for low, high in places]) > labels.shape[axis]:
-            return all_cells
+            sizes = high - low + 1
+            size = int(sizes.max())
+            first = int(low.min()) % size
+            whole = (sizes == size) | (high == extent - 1)
+            if not whole.all() or ((low - first) % size).any() or size == extent > 1:
+                return None
+            missing = (first - extent) % size if (sizes < size).any() else 0
+            axes.append(along.windowed(size, size, before=-first, after=missing) if size > 1 else along)
+            blocks.append((extent - first + missing) // size)
+            shifted.append((low - first) // size)
+        if np.prod([int((high - low).max()) + 1 for low, high in places]) > labels.shape[axis]:
+            return None
         number = self._number(Grid(*axes), tuple(blocks))
         return number << 2 * _BITS + 8 | image << 2 * _BITS | shifted[0] << _BITS | shifted[1]
+
+    def _thinned(self, labels: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """The labels of every so many cells of a grid, as tokens may be, as those of larger cells."""
+        number, image, y, x = _parts(labels[cells])
+        if (number != number[0]).any():
+            return labels
+        grid, extents = self._grids[number[0]], self._extents[number[0]]
+        steps = [_step(places, extent) for places, extent in zip((y, x), extents)]
+        if all(step == 1 for _, step in steps):
+            return labels
+        axes = [axis.windowed(1, step, before=-first) if step > 1 else axis for axis, (first, step) in zip(grid, steps)]
+        counts = tuple(-(-(extent - first) // step) for extent, (first, step) in zip(extents, steps))
+        y, x = ((places - first) // step for places, (first, step) in zip((y, x), steps))
+        result = labels.copy()
+        result[cells] = self._number(Grid(*axes), counts) << 2 * _BITS + 8 | image << 2 * _BITS | y << _BITS | x
+        return result
 
     def mapping(self, labels: np.ndarray) -> Mapping:
         """How the mask of outputs with these labels, [N, ...] without channels, follows from that of the image. Raises
@@ -188,6 +204,7 @@ class Positions:
             raise NoPositions(WHY[int(labels.min())] if labels.size else "its output is empty")
         if len(labels) % self.batch:
             raise NoPositions("its output does not have the batch of the image")
+        labels = self._thinned(labels, cells)
         number, image, y, x = _parts(np.where(cells, labels, 0))
         each = labels.reshape(self.batch, -1)
         if (cells & (image != np.arange(self.batch).repeat(labels[0].size * (len(labels) // self.batch)).reshape(
@@ -236,6 +253,14 @@ def _parts(labels: np.ndarray) -> tuple[np.ndarray, ...]:
 def _ends(inside: np.ndarray) -> tuple[int, int]:
     """The first place that is inside, and the one after the last."""
     return int(inside.argmax()), len(inside) - int(inside[::-1].argmax())
+
+
+def _step(places: np.ndarray, extent: int) -> tuple[int, int]:
+    """The first of some places along an axis, and the step between them, if they are all from it on; or 0 and 1."""
+    unique = np.unique(places)
+    first, step = int(unique[0]), int(unique[1] - unique[0]) if len(unique) > 1 else 1
+    every = first < step and np.array_equal(unique, np.arange(first, extent, step))
+    return (first, step) if every else (0, 1)
 
 
 def _taken(axis, places: np.ndarray, extent: int):

@@ -6,6 +6,7 @@ import torch
 
 from ._library import ops
 
+CONVERTED = "_float32"  # Where vectors.py keeps its copies in a module.
 CHECKS = ("contents", "version")
 
 _check = CHECKS[0]
@@ -26,8 +27,14 @@ def set_weights_check(check: str) -> str:
     return before
 
 
+def counts_writes(parameter: torch.Tensor) -> bool:
+    """Whether PyTorch's count alone says that a parameter was written."""
+    return _check == "version" or parameter.is_cuda
+
+
 def forget(model: torch.nn.Module) -> None:
-    """Frees the packed weights of a model's modules. Their next calls pack them again."""
+    """Frees the packed weights of a model's modules, and what was converted of others. Their next calls do that again."""
     for module in model.modules():
+        module.__dict__.pop(CONVERTED, None)
         if hasattr(module, "_place"):
             ops._free_weights(module._place.number)

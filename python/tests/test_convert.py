@@ -452,3 +452,17 @@ def test_converted_layers_have_their_polykernels(no_dense):
     distile.convert(model, [("0", "near"), ("*", True)])
     with distile.mask({"near": near, "mask": mask}):
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+
+
+class RotatedAttention(models.Attention):
+    """As timm's for rotary embeddings."""
+
+    def forward(self, x, rope=None):
+        return super().forward(x if rope is None else x * rope)
+
+
+def test_attention_of_other_arguments_stays():
+    model = nn.Sequential(RotatedAttention(16, 2))
+    reason = report_of(model)["0"].reason
+    assert reason == "its forward takes rope, which MaskedAttention lacks"
+    assert type(model[0].qkv) is masked.MaskedLinear

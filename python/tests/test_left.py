@@ -232,6 +232,18 @@ def test_methods_replaced_on_an_instance(change):
 
 
 @torch.no_grad()
+def test_convolutions_replaced_later_are_errors():
+    """As tiling does with the layers of a converted model."""
+    model, _ = converted(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()))
+    replace_conv_forward(model[0])
+    x = torch.randn(2, 3, 6, 5)
+    circular = F.conv2d(F.pad(x, (1,) * 4, "circular"), model[0].weight, model[0].bias).relu()
+    close(model(x), circular)
+    with pytest.raises(ValueError, match="_conv_forward was replaced"):
+        model[0](x, MASK)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("follower", (0, 1))
 def test_followers_with_methods_of_their_own_stay(follower):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), settled(nn.BatchNorm2d(4)), nn.ReLU())

@@ -283,6 +283,32 @@ def test_windows_get_their_part_of_the_mask():
         model(images[:, :, :8, :16])
 
 
+class Merging(nn.Module):
+    """Tokens of four neighbours as one, as Swin has it, with zeros beside an odd grid; and every second of those."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.merge, self.thin = nn.Conv2d(3, 8, 4, 4), nn.Linear(32, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.embed(x).permute(0, 2, 3, 1)
+        x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
+        x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).permute(0, 1, 3, 4, 2, 5).flatten(3)
+        x = self.merge(x)
+        return self.thin(x[:, ::2, ::2].flatten(1, 2))
+
+
+@pytest.mark.parametrize("size", [(28, 28), (32, 64), (20, 48)])
+def test_merged_and_thinned_tokens_are_larger_cells(size):
+    x = torch.randn(1, 3, *size)
+    model, rows = converted(Merging(), x)
+    assert rows["merge"].mapping.calls[0].grids[0].stride == (8, 8)
+    assert rows["thin"].mapping.calls[0].grids[0].stride == (16, 16)
+    mask = torch.rand(1, *size, generator=torch.Generator().manual_seed(4)) < 0.02
+    assert torch.equal(active_outputs(model, "merge", x, mask=mask), blocks(mask, 8))
+    assert torch.equal(active_outputs(model, "thin", x, mask=mask), blocks(mask, 16).flatten(1))
+
+
 @torch.no_grad()
 def test_other_sizes_and_batches_than_the_example():
     net = models.settled(models.ResNet())

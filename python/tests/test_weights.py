@@ -166,7 +166,17 @@ def test_parameters_of_16_bits():
     mask = torch.ones(1, 4, dtype=torch.bool)
     norm(x, mask)
     norm.weight.data.mul_(3)
+    if x.is_cuda:
+        distile.forget(norm)
     close(norm(x, mask), norm(x), 2e-2)
+    before = distile.set_weights_check("version")
+    try:
+        for change in (lambda: norm.weight.mul_(2), lambda: norm.bias.add_(1)):
+            norm(x, mask)
+            change()
+            close(norm(x, mask), norm(x), 2e-2)
+    finally:
+        distile.set_weights_check(before)
 
 
 # ---- State dictionaries -----------------------------------------------------------------------

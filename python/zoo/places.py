@@ -60,7 +60,10 @@ def places_of(planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def is_constant(x: torch.Tensor) -> bool:
     """Whether a tensor is the same for all planes, as what is not made from the image."""
-    return len(x) % PLANES != 0 or bool((x.unflatten(0, (PLANES, -1)) == x[: len(x) // PLANES]).all())
+    if not x.dim() or len(x) % PLANES:
+        return True
+    planes = x.nan_to_num().unflatten(0, (PLANES, -1))
+    return bool((planes == planes[:1]).all())
 
 
 def joined(planes: torch.Tensor, channels: int, image: tuple[int, int] | None = None) -> torch.Tensor:
@@ -95,7 +98,7 @@ def reduced(function, input, *arguments, **keywords):
 
 
 def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, int]]]:
-    """Planes [5, H, W] without rows and columns of constants around them, and how many there were at both ends."""
+    """Planes [N, H, W] without rows and columns of constants around them, and how many there were at both ends."""
     inside, borders = planes[-1] != 0, []
     for axis in (0, 1):
         places = inside.any(1 - axis).nonzero().flatten()
@@ -106,7 +109,7 @@ def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, 
 
 
 def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
-    """Images [5, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
+    """Images [N, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
     where block 0 begins, how long blocks are, and how many there are; with so many constants before and after."""
     folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
     if folded:
@@ -115,9 +118,9 @@ def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
     for axis in (0, 1):
         begin, length, count = geometry(axis, planes.shape[1 + axis], *borders[axis])
         planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
-        scale = torch.ones(len(planes), 1, 1, dtype=planes.dtype)
-        scale[2 + axis] = length
-        planes = planes * scale
+        sizes = torch.ones(PLANES, dtype=planes.dtype)
+        sizes[2 + axis] = length
+        planes = planes * sizes.repeat_interleave(len(planes) // PLANES)[:, None, None]
     result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
     return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
 
@@ -283,6 +286,8 @@ class Places(TorchFunctionMode):
             return attention(*arguments, **{key: keywords[key] for key in ("query", "key", "value") if key in keywords})
         if name == "multi_head_attention_forward":
             return arguments[0], None
+        if name == "addcmul":  # A constant plus a tensor by another.
+            return scaled(*arguments[1:3])
         if name == "glu":
             return arguments[0].chunk(2, *arguments[1:], **keywords)[0]
         if name in ("max", "maximum", "min", "minimum") and len(numbers) == 2:
@@ -364,7 +369,18 @@ def elements_of(layer: nn.Module, output) -> Elements:
     found = joined(planes, channels).squeeze(channels).unflatten(0, (PLANES, -1))
     weight = found[-1]
     y, x, height, width, _ = ((one * 1024).round() / 1024 for one in found / torch.where(weight == 0, 1, weight))
+    y, height = _spread(y, height, weight != 0)
+    x, width = _spread(x, width, weight != 0)
     return Elements(channels, y, x, height, width, weight == 0)
+
+
+def _spread(centre: torch.Tensor, size: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks that reach to the next, where every so many are left of a grid."""
+    places, sizes = centre[seen].unique(), size[seen].unique()
+    steps = places.diff().unique()
+    if len(steps) != 1 or len(sizes) != 1 or not steps[0] > sizes[0]:
+        return centre, size
+    return torch.where(seen, centre + (steps[0] - sizes[0]) / 2, centre), torch.where(seen, steps[0], size)
 
 
 def images(height: int, width: int) -> torch.Tensor:

@@ -26,5 +26,6 @@ build() {
 build "$scratch/launcher $(type -P "${cc[0]}")"
 build "$place/cc"
 build "" "-DCMAKE_C_COMPILER=$place/cc"
-build "" "-DCMAKE_C_COMPILER=$scratch/launcher;$place/cc"
+# CMake itself quotes no space in what follows a launcher.
+build "" "-DCMAKE_C_COMPILER=$scratch/launcher;$(type -P "${cc[0]}")"
 echo "all right"

@@ -245,7 +245,9 @@ private:
         if (status == DISTILE_OK) {
             return;
         }
-        INFO(name << ": " << (context_ ? distile_context_message(context_.get()) : ""));
+        const std::string message = distile_context_message(context_.get());
+        INFO(name << ": " << message);
+        REQUIRE(message.rfind("distile_", 0) == 0);
         REQUIRE(std::string(distile_status_name(status)) == "DISTILE_ERROR_OUT_OF_MEMORY");
         REQUIRE(allocations.failures > failures);
         REQUIRE(std::string(distile_status_name(call())) == "DISTILE_OK");

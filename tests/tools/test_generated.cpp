@@ -105,6 +105,26 @@ Theta conv_theta(const char *target, int tile) {
             {"order", 0},     {"unroll", 1}};
 }
 
+/** Counts the loads from the input, and those of vectors whose lanes are neither beside each other nor one. */
+class CountLoads : public Halide::Internal::IRMutator {
+public:
+    CountLoads(int &gathers, int &loads) : gathers_(gathers), loads_(loads) {
+    }
+
+private:
+    using IRMutator::visit;
+    Halide::Expr visit(const Halide::Internal::Load *op) override {
+        if (op->name == "input") {
+            const auto *ramp = op->index.as<Halide::Internal::Ramp>();
+            const bool beside = ramp && Halide::Internal::is_const_one(ramp->stride);
+            loads_++;
+            gathers_ += op->type.is_scalar() || beside ? 0 : 1;
+        }
+        return IRMutator::visit(op);
+    }
+    int &gathers_, &loads_;
+};
+
 Theta depthwise_theta(const char *target, int tile) {
     return {{"tile_h", tile}, {"tile_w", tile}, {"pixels", target == portable ? 2 : 5},
             {"channels", 16}, {"tasks", 2},     {"unroll", 2}};
@@ -332,33 +352,66 @@ TEST_CASE("Every kind computes its definition in every type", "[generated]") {
     }
 }
 
+TEST_CASE("Groups of any width load their inputs as vectors or broadcast them", "[generated]") {
+    // ResNeXt's and RegNet's widths, and unequal ones; register tiles as wide as the spaces allow.
+    for (const auto &[inputs, outputs, groups, channels] : {std::tuple(4, 4, 32, 16),
+                                                            {8, 8, 16, 16},
+                                                            {24, 24, 2, 32},
+                                                            {40, 40, 2, 48},
+                                                            {56, 56, 2, 64},
+                                                            {100, 100, 2, 112},
+                                                            {3, 5, 4, 16},
+                                                            {1, 3, 8, 16}}) {
+        const GroupBlocks blocks{groups, inputs, outputs, 16};
+        Theta theta = blocks.form() == GroupForm::Diagonals ? depthwise_theta(avx512, 1) : conv_theta(avx512, 1);
+        theta["channels"] = channels;
+        theta["pixels"] = 2;
+        theta["unroll"] = 1;
+        const GeneratedPipeline made = scheduled_pipeline({"masked_conv2d",
+                                                           {{"in_channels", std::to_string(groups * inputs)},
+                                                            {"out_channels", std::to_string(groups * outputs)},
+                                                            {"groups", std::to_string(groups)}},
+                                                           avx512,
+                                                           theta});
+        int gathers = 0, loads = 0;
+        Halide::Pipeline pipeline = made.pipeline;
+        // The pipeline takes ownership of its passes.
+        // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+        pipeline.add_custom_lowering_pass(new CountLoads(gathers, loads));
+        pipeline.compile_to_module(pipeline.infer_arguments(), "code", Halide::Target(avx512));
+        CAPTURE(inputs, outputs, groups);
+        CHECK(loads > 0);
+        CHECK(gathers == 0);
+    }
+}
+
 TEST_CASE("Groups of any width compute their definition", "[generated]") {
     // Input and output channels of a group, groups, and channels of a register tile: groups side by side in a block, of
     // which the last is not full; groups that begin a block, in one register tile or several; unequal widths.
-    constexpr int shapes[][4] = {{1, 1, 5, 8},  {2, 2, 3, 8},   {4, 4, 5, 8},   {8, 8, 3, 8},
-                                 {3, 3, 4, 8},  {3, 5, 2, 8},   {8, 4, 2, 8},   {24, 24, 2, 24},
-                                 {6, 40, 2, 8}, {17, 20, 2, 8}, {56, 56, 2, 16}};
+    constexpr int shapes[][4] = {{1, 1, 5, 8},   {2, 2, 3, 8},  {4, 4, 5, 8},   {8, 8, 3, 8}, {8, 8, 2, 16}, {3, 5, 2, 8},
+                                 {24, 24, 2, 24}, {6, 40, 2, 8}, {17, 20, 2, 8}};
+    const std::vector<const char *> known = targets();
     int number = 0;
     for (const auto &[inputs, outputs, groups, channels] : shapes) {
-        for (const char *target : targets()) {
-            const GroupBlocks blocks{groups, inputs, outputs, 16};
-            const bool diagonals = blocks.form() == GroupForm::Diagonals;
-            const int tile = 1 + number++ % 2;
-            Theta theta = diagonals ? depthwise_theta(target, tile) : conv_theta(target, tile);
-            theta["channels"] = channels;
-            theta["pixels"] = channels > 16 || (diagonals && inputs >= 4) ? 1 : 2;
-            theta["unroll"] = 1;
-            check_values({"masked_conv2d",
-                          {{"in_channels", std::to_string(groups * inputs)},
-                           {"out_channels", std::to_string(groups * outputs)},
-                           {"groups", std::to_string(groups)},
-                           {"stride_w", std::to_string(tile)},
-                           {"epilogue", "relu6"},
-                           {"residual", tile == 1 ? "true" : "false"}},
-                          target,
-                          theta},
-                         float32, 6, 7, {NAN});
-        }
+        // The targets and the tiles in turn.
+        const char *const target = known[number / 2 % known.size()];
+        const int tile = 1 + number++ % 2;
+        const bool diagonals = GroupBlocks{groups, inputs, outputs, 16}.form() == GroupForm::Diagonals;
+        Theta theta = diagonals ? depthwise_theta(target, tile) : conv_theta(target, tile);
+        const int lanes = Halide::Target(target).natural_vector_size<float>();
+        theta["channels"] = target == portable && inputs == 8 ? 8 : round_up(channels, lanes);
+        theta["pixels"] = channels > 16 || (diagonals && inputs >= 4) ? 1 : 2;
+        theta["unroll"] = 1;
+        check_values({"masked_conv2d",
+                      {{"in_channels", std::to_string(groups * inputs)},
+                       {"out_channels", std::to_string(groups * outputs)},
+                       {"groups", std::to_string(groups)},
+                       {"stride_w", std::to_string(tile)},
+                       {"epilogue", "relu6"},
+                       {"residual", tile == 1 ? "true" : "false"}},
+                      target,
+                      theta},
+                     float32, 6, 7, {NAN});
     }
 }
 
