@@ -14,6 +14,7 @@ from .building import build, missing
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
+from .positions import with_fixed_image
 
 # Elements as ONNX Runtime takes them.
 ARRAYS = {
@@ -181,6 +182,7 @@ def explain(
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
     each layer alone, with what its masked operator takes in. Predicted is the dense time times the density.
     """
+    model = with_fixed_image(model, images)
     converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)
     replaced = [row for row in report if isinstance(row, Replaced)]
     if compile_missing:

@@ -121,6 +121,24 @@ def _takes_channels_last(node: onnx.NodeProto, name: str) -> bool:
     return node.op_type in _CHANNELS_LAST and node.input[0] == name
 
 
+def with_fixed_image(model: onnx.ModelProto, images: list[str] | None = None) -> onnx.ModelProto:
+    """The model, with an example's size for images whose size it leaves open; their batch stays."""
+    example = Example(Graph(model), images)
+    if example.fixed:
+        return model
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in fixed.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim, extent in list(zip(dims, example.shape(value.name) or []))[1:]:
+            dim.dim_value = extent
+    for value in [*fixed.graph.value_info, *fixed.graph.output]:  # What inference then finds.
+        for dim in value.type.tensor_type.shape.dim[1:]:
+            if not dim.HasField("dim_value"):
+                dim.Clear()
+    return fixed
+
+
 class Example:
     """A run of a graph on an image, in which labels stand for numbers.
 

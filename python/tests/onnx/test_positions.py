@@ -6,7 +6,9 @@ from networks import Builder, feeds_of, run
 from onnx import TensorProto, helper
 from test_conversion import compare, ops
 
+import distile.grids
 from distile.onnx import Left, Replaced, Rule, convert
+from distile.positions import ALL, CONSTANT, Positions
 from distile.rules import Grid
 
 IMAGE, TOKENS = [None] * 4, [None] * 3  # Shapes that inference finds.
@@ -289,3 +291,25 @@ def test_a_mask_that_is_computed_later():
     _, report = compare(b.model({"x": [2, 4, 7, 5]}, {"d.out": IMAGE}), [Rule("*", "own")], given=False)
     assert reasons(report) == {"c": "the mask 'own' is computed after it"}
     assert mappings(report) == {"d": "stride 2x2, offset 0x0, grid 4x3"}
+
+
+def test_blocks_at_the_end_of_an_odd_image():
+    """Patches that are merged after padding, as in Swin."""
+    b = Builder()
+    b.add("Transpose", [b.conv("c", "x", 4, 3)], "nhwc", perm=[0, 2, 3, 1])
+    b.add("Pad", ["nhwc", b.constant("p", np.array([0, 0, 0, 0, 0, 1, 1, 0]))], "padded")
+    b.add("Reshape", ["padded", b.constant("six", np.array([2, 4, 2, 3, 2, 4], np.int64))], "split")
+    b.add("Transpose", ["split"], "turned", perm=[0, 1, 3, 4, 2, 5])
+    b.add("Reshape", ["turned", b.constant("join", np.array([2, 4, 3, 16], np.int64))], "merged")
+    b.add("MatMul", ["merged", b.weights("w", 16, 8)], "y", "fc")
+    _, report = compare(b.model({"x": [2, 3, 7, 5]}, {"y": IMAGE}), [Rule("*", "mask")])
+    assert mappings(report)["fc"] == "stride 2x2, offset 0x0, grid 4x3"
+
+
+def test_borders_of_a_grid_are_constants():
+    positions = Positions(1, 4, 4)
+    labels = np.full((1, 4, 4), ALL)
+    labels[0, 3, 3] = positions.whole()[0, 3, 3]
+    assert positions.grid_of(labels) == ALL
+    labels[labels == ALL] = CONSTANT
+    assert isinstance(positions.grid_of(labels), distile.grids.Grid)
