@@ -147,16 +147,16 @@ def convert(
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
     The result equals the model with a marked node's output set to 0 where its mask is not active. With `reference`, it
-    is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
-    or [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they are
+    is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W] or
+    [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they are
     for, or where the image has any size, as the image.
 
-    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3, tokens
-    [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output is active
-    if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
+    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3,
+    tokens [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output
+    is active if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
 
-    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). Raises ValueError for a mask
-    of another type or shape, and for an image that is no input.
+    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). Raises ValueError for a
+    mask of another type or shape, and for an image that is no input.
     """
     graph = Graph(model, folder)
     example = Example(graph, images)
