@@ -60,8 +60,8 @@ def make_mask(text: str, extents: list[int]) -> np.ndarray:
         found = found.reshape(-1, *found.shape[-len(size) :])
         if any(have % want for have, want in zip(found.shape[1:], size)):
             raise ValueError(
-                f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide that: "
-                "give the mask another size by --mask-size"
+                f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide "
+                "that: give the mask another size by --mask-size"
             ) from None
         for axis, (have, want) in enumerate(zip(found.shape[1:], size), 1):
             found = np.logical_or.reduceat(found, np.arange(0, have, have // want), axis)

@@ -119,7 +119,10 @@ def test_images_of_any_size():
     reference, _ = convert(squeeze_excite(), [Rule("*", "mask")], reference=True)
     random = np.random.default_rng(0)
     for size in ((2, 16, 24), (1, 17, 23), (2, 5, 40)):
-        feeds = {"x": random.standard_normal((size[0], 4, *size[1:])).astype(np.float32), "mask": random.random(size) < 0.3}
+        feeds = {
+            "x": random.standard_normal((size[0], 4, *size[1:])).astype(np.float32),
+            "mask": random.random(size) < 0.3,
+        }
         np.testing.assert_allclose(*(run(model, feeds)[0] for model in (converted, reference)), rtol=1e-4, atol=1e-5)
 
 
@@ -145,7 +148,11 @@ def tokens_of(b, x, channels, rows, columns, batch=2):
 def test_tokens_beside_those_of_the_image(before, after):
     b = Builder()
     tokens = tokens_of(b, b.conv("patches", "x", 16, 3, 4, 4, pads=[0] * 4), 16, 5, 6)
-    parts = [b.weights("before", 2, before, 16)] * (before > 0) + [tokens] + [b.weights("after", 2, after, 16)] * (after > 0)
+    parts = (
+        [b.weights("before", 2, before, 16)] * (before > 0)
+        + [tokens]
+        + [b.weights("after", 2, after, 16)] * (after > 0)
+    )
     x = b.add("Concat", parts, "all", axis=1) if len(parts) > 1 else tokens
     b.add("MatMul", [x, b.weights("w", 16, 16)], "y", "fc")
     model = b.model({"x": [2, 3, 20, 24]}, {"y": TOKENS})
@@ -167,7 +174,9 @@ def test_text_is_no_image():
     b.add("MatMul", ["text", b.weights("w", 8, 8)], "t", "text/fc")
     model = b.model({"x": [1, 4, 16, 16], "text": [1, 256, 8]}, {"c.out": IMAGE, "t": TOKENS})
     converted, report = convert(model, [Rule("*", "mask")])
-    assert reasons(report) == {"text/fc": "it sees another input than the image"} and ops(converted).count("MatMul") == 1
+    assert (
+        reasons(report) == {"text/fc": "it sees another input than the image"} and ops(converted).count("MatMul") == 1
+    )
     # The user may say that they are, or name a grid.
     compare(model, [Rule("text/*", "tokens")], images=["text"])
     compare(model, [Rule("text/*", "tokens", grid=Grid(16, 16))])
@@ -199,7 +208,9 @@ def windowed(b, x, rows, columns, window, channels, batch):
     split = [batch, rows // window, window, columns // window, window, channels]
     b.add("Reshape", [f"{x}.rolled", b.constant(f"{x}.split", np.array(split, np.int64))], f"{x}.six")
     b.add("Transpose", [f"{x}.six"], f"{x}.turned", perm=[0, 1, 3, 2, 4, 5])
-    return b.add("Reshape", [f"{x}.turned", b.constant(f"{x}.join", np.array([-1, window**2, channels], np.int64))], "win")
+    return b.add(
+        "Reshape", [f"{x}.turned", b.constant(f"{x}.join", np.array([-1, window**2, channels], np.int64))], "win"
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 2])
