@@ -120,7 +120,7 @@ class Positions:
             return int(labels.min()) if labels.size else CONSTANT
         (top, bottom), (left, right) = (_ends(inside.any(axis)) for axis in ((0, 2), (0, 1)))
         within = labels[:, top:bottom, left:right]
-        if len(labels) != self.batch or (within < 0).any():
+        if len(labels) != self.batch or (within < 0).any() or (labels[~inside] != CONSTANT).any():
             return ALL
         number, image, y, x = _parts(within)
         rows, columns = y[0, :, 0], x[0, 0]

@@ -19,8 +19,8 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         default=["*=mask"],
         metavar="PATTERN=MASK",
         help="the mask of nodes whose names match a pattern with *, ? and []; the first rule that matches decides. "
-        "PATTERN= leaves them as they are, and PATTERN=MASK,KEYS gives attention a mask of its keys. Where the model does "
-        "not show where outputs are over the image, @GRID behind says it: ROWSxCOLUMNS, or for tokens "
+        "PATTERN= leaves them as they are, and PATTERN=MASK,KEYS gives attention a mask of its keys. Where the model "
+        "does not show where outputs are over the image, @GRID behind says it: ROWSxCOLUMNS, or for tokens "
         "BEFORE+ROWSxCOLUMNS+AFTER. Or JSON files with a list of such rules (default: %(default)s)",
     )
     parser.add_argument(

@@ -102,7 +102,7 @@ class Cells:
         return add("Div", scaled, number(unit))
 
     def _inside(self, pixels: str, low: str, high: str, last: str) -> str:
-        """1 for the pixels from the low ones to the high ones, inside of the mask, and 0 for others: [cells, pixels]."""
+        """1 for pixels from the low ones to the high ones and inside of the mask, and 0 for others: [cells, pixels]."""
         add = self._nodes.add
         real = lambda tensor: add("Cast", tensor, to=TensorProto.FLOAT)
         least, most = self._nodes.constant(np.zeros(1, np.float32)), real(last)

@@ -14,6 +14,7 @@ from .building import build, missing
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
+from .positions import with_fixed_image
 
 # Elements as ONNX Runtime takes them.
 ARRAYS = {
@@ -59,8 +60,8 @@ def make_mask(text: str, extents: list[int]) -> np.ndarray:
         found = found.reshape(-1, *found.shape[-len(size) :])
         if any(have % want for have, want in zip(found.shape[1:], size)):
             raise ValueError(
-                f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide that: "
-                "give the mask another size by --mask-size"
+                f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide "
+                "that: give the mask another size by --mask-size"
             ) from None
         for axis, (have, want) in enumerate(zip(found.shape[1:], size), 1):
             found = np.logical_or.reduceat(found, np.arange(0, have, have // want), axis)
@@ -181,6 +182,7 @@ def explain(
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
     each layer alone, with what its masked operator takes in. Predicted is the dense time times the density.
     """
+    model = with_fixed_image(model, images)
     converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)
     replaced = [row for row in report if isinstance(row, Replaced)]
     if compile_missing:

@@ -434,8 +434,8 @@ def _arg(call: Call) -> list[np.ndarray]:
 
 
 def _product(positions: Positions, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The labels of a matrix product: those of the rows of the left operand, or if they stand for no cells, of the columns of
-    the right one."""
+    """The labels of a matrix product: those of the rows of the left operand, or if they stand for no cells, of the
+    columns of the right one."""
     vectors = a.ndim == 1, b.ndim == 1
     a, b = a[None] if vectors[0] else a, b[:, None] if vectors[1] else b
     rows, columns = over(positions, a, -1)[..., None], over(positions, b, -2)[..., None, :]
@@ -501,19 +501,20 @@ def _quantized_dynamically(call: Call) -> list[np.ndarray]:
 
 
 ELEMENTWISE = {
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BiasGelu", "CastLike", "Clip",
-    "Div", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
-    "Mod", "Mul", "Or", "PRelu", "Pow", "QLinearAdd", "QLinearMul", "Sub", "Sum", "Where", "Xor",
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BiasGelu", "CastLike", "Clip", "Div", "Equal",
+    "FastGelu", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu",
+    "Pow", "QLinearAdd", "QLinearMul", "Sub", "Sum", "Where", "Xor",
 }  # fmt: skip
 # Those whose results stand where their first input stands: functions of one element, and norms.
 SAME = {
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitwiseNot", "Cast", "Ceil", "Celu", "Cos",
-    "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNorm", "GroupNormalization", "HardSigmoid",
-    "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu",
-    "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "QLinearLeakyRelu",
-    "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "QuickGelu", "RMSNormalization", "Reciprocal", "Relu", "Round",
-    "Selu", "Shrink", "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Sinh", "Softmax", "Softplus", "Softsign",
-    "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu",
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitwiseNot", "Cast", "Ceil",
+    "Celu", "Cos", "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNorm",
+    "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN",
+    "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization",
+    "Mish", "Neg", "Not", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "QuickGelu",
+    "RMSNormalization", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign",
+    "SimplifiedLayerNormalization", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Trilu",
 }  # fmt: skip
 REDUCE = {
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",

@@ -41,8 +41,8 @@ class Masks:
         self._made: dict[tuple, str] = {}
 
     def declare(self, name: str, wanted: list[Mapping], size: tuple[int, ...] | None) -> None:
-        """A mask, existing or new, for what is wanted of it. A new one has the size given, or that of all tokens, or of the
-        largest image."""
+        """A mask, existing or new, for what is wanted of it. A new one has the size given, or that of all tokens, or of
+        the largest image."""
         if name in self._graph.types:
             self.sources[name] = self._existing(name, wanted)
             return
@@ -94,8 +94,8 @@ class Masks:
         return source
 
     def _sized(self, source: Source, size: tuple[int, ...], wanted: list[Mapping]) -> Source:
-        """A mask of this size: that of a grid with such extents, or that has whole pixels of the image in a pixel, or the
-        other way round."""
+        """A mask of this size: that of a grid with such extents, or that has whole pixels of the image in a pixel, or
+        the other way round."""
         if not self._is_fixed(source):
             problem = f"the mask '{source.name}' has a fixed size, and the image has none"
             return dataclasses.replace(source, problem=problem)
@@ -116,7 +116,9 @@ class Masks:
             return dataclasses.replace(source, grid=Grid(*axes), extents=size, tokens=None)
         outputs = sorted({_extents(one) for one in wanted})
         names = ", ".join(str(list(one)) for one in outputs)
-        problem = f"the mask '{source.name}' is for {list(size)}, which neither divides the image's {list(source.image)} "
+        problem = (
+            f"the mask '{source.name}' is for {list(size)}, which neither divides the image's {list(source.image)} "
+        )
         return dataclasses.replace(source, problem=problem + f"nor is the size of an output of {names}")
 
     def _is_fixed(self, source: Source) -> bool:
@@ -156,7 +158,9 @@ class Masks:
             made = self._made[key] = self._mapped(source, wanted)
             if made not in self._graph.types:
                 extents = _extents(wanted) if self._is_fixed(source) else [None] * len(_extents(wanted))
-                self._graph.add_shape(made, TensorProto.BOOL, [self._batch() if wanted.index is None else None, *extents])
+                self._graph.add_shape(
+                    made, TensorProto.BOOL, [self._batch() if wanted.index is None else None, *extents]
+                )
         return self._made[key]
 
     def _mapped(self, source: Source, wanted: Mapping) -> str:

@@ -17,7 +17,8 @@ from .labels import CARRIERS, Call, Unknown, broadcast, over
 from .unit import Unit
 
 IMAGE_TYPES = {
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.UINT8, TensorProto.INT8,
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.UINT8,
+    TensorProto.INT8,
 }  # fmt: skip
 # Extents for those that a model leaves open. Those of images are divisible by all strides, and unlikely in a model.
 BATCH, ROWS, COLUMNS = 2, 64 * 5, 64 * 7
@@ -121,6 +122,24 @@ def _takes_channels_last(node: onnx.NodeProto, name: str) -> bool:
     return node.op_type in _CHANNELS_LAST and node.input[0] == name
 
 
+def with_fixed_image(model: onnx.ModelProto, images: list[str] | None = None) -> onnx.ModelProto:
+    """The model, with an example's size for images whose size it leaves open; their batch stays."""
+    example = Example(Graph(model), images)
+    if example.fixed:
+        return model
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in fixed.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim, extent in list(zip(dims, example.shape(value.name) or []))[1:]:
+            dim.dim_value = extent
+    for value in [*fixed.graph.value_info, *fixed.graph.output]:  # What inference then finds.
+        for dim in value.type.tensor_type.shape.dim[1:]:
+            if not dim.HasField("dim_value"):
+                dim.Clear()
+    return fixed
+
+
 class Example:
     """A run of a graph on an image, in which labels stand for numbers.
 
@@ -186,8 +205,9 @@ class Example:
         if grid.stride is not None:
             return Mapping((Grid.of(grid.stride),), (cells,), image, tokens)
         if any(max(pair) % min(pair) for pair in zip(image, cells)):
-            raise NoPositions(f"a rule says that its grid is {grid}, which does not divide the image, {list(image)}: say its "
-                              "stride too")  # fmt: skip
+            raise NoPositions(
+                f"a rule says that its grid is {grid}, which does not divide the image, {list(image)}: say its stride too"
+            )
         axes = (axis.resized(*pair) for axis, *pair in zip(Grid(), image, cells))
         return Mapping((Grid(*axes),), (cells,), image, tokens)
 
@@ -277,7 +297,11 @@ class Example:
         if carrier:
             try:
                 results = carrier(self._call(node))
-            except (Unknown, ValueError, IndexError):  # The last two, where shapes do not fit, as they do at other sizes.
+            except (
+                Unknown,
+                ValueError,
+                IndexError,
+            ):  # The last two, where shapes do not fit, as they do at other sizes.
                 results = []
         kind = self._kind(node)
         for place, name in enumerate(node.output):

@@ -12,7 +12,14 @@ SMALL = 1 << 10  # Bytes up to which a tensor stays in the model.
 LARGEST_MODEL = 1 << 30  # Bytes of a model that is one file.
 PIECE = 1 << 24  # Bytes of weights that are in memory while they are copied.
 PAGE = 4096  # Weights begin at pages, which ONNX Runtime maps.
-_MAPPED = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64}
+_MAPPED = {
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.INT8,
+    TensorProto.UINT8,
+    TensorProto.INT32,
+    TensorProto.INT64,
+}
 
 
 def bytes_of(tensor: TensorProto) -> int:
@@ -92,7 +99,9 @@ def load(path: str | pathlib.Path) -> onnx.ModelProto:
     return model
 
 
-def save(model: onnx.ModelProto, path: str | pathlib.Path, folder: str | pathlib.Path = "", largest=LARGEST_MODEL) -> None:
+def save(
+    model: onnx.ModelProto, path: str | pathlib.Path, folder: str | pathlib.Path = "", largest=LARGEST_MODEL
+) -> None:
     """Writes a model, and if it is larger than so many bytes or has weights in files in `folder`, the weights into
     `path`.data, one after the other. Then the model has none but names those in this file."""
     path, tensors = pathlib.Path(path), model.graph.initializer

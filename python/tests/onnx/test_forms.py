@@ -351,16 +351,16 @@ def attention_model(queries, keys, op="Attention", heads=3, key_heads=3, rank=3,
 def test_attention(case):
     """Causal queries see the keys up to their own place, and heads share keys, as ONNX defines it."""
     model = attention_model(**case)
-    converted, report = convert(model, MASK)
+    converted, report = convert(model, MASK, images=["q"])
     assert not reasons(report) and "MaskedAttention" in ops(converted)
     build(report)
-    compare(model, MASK, tolerance=1e-4)
+    compare(model, MASK, tolerance=1e-4, images=["q"])
 
 
 @with_compiler
 def test_key_masks_of_causal_attention():
     model = attention_model(queries=4, keys=6, is_causal=1)
-    converted, report = convert(model, [Rule("*", "mask", "mask_keys")])
+    converted, report = convert(model, [Rule("*", "mask", "mask_keys")], images=["q"])
     build(report)
     feeds = feeds_of(converted, 1.0)
     assert feeds["mask_keys"].shape == (2, 6)

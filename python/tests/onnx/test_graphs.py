@@ -34,7 +34,9 @@ def test_control_flow():
     converted, report = convert(check(model), [Rule("*", "mask")])
     rows = {row.name: row for row in report}
     assert isinstance(rows["c"], Replaced)
-    assert rows["choice"] == Left("choice", "If", "its bodies are not searched: 1 nodes in them could have masked forms")
+    assert rows["choice"] == Left(
+        "choice", "If", "its bodies are not searched: 1 nodes in them could have masked forms"
+    )
     assert rows["d"].reason == "each of its outputs sees all pixels"
     reference, _ = convert(model, [Rule("*", "mask")], reference=True)
     for deep in (False, True):

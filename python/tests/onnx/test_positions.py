@@ -6,7 +6,9 @@ from networks import Builder, feeds_of, run
 from onnx import TensorProto, helper
 from test_conversion import compare, ops
 
+import distile.grids
 from distile.onnx import Left, Replaced, Rule, convert
+from distile.positions import ALL, CONSTANT, Positions
 from distile.rules import Grid
 
 IMAGE, TOKENS = [None] * 4, [None] * 3  # Shapes that inference finds.
@@ -117,7 +119,10 @@ def test_images_of_any_size():
     reference, _ = convert(squeeze_excite(), [Rule("*", "mask")], reference=True)
     random = np.random.default_rng(0)
     for size in ((2, 16, 24), (1, 17, 23), (2, 5, 40)):
-        feeds = {"x": random.standard_normal((size[0], 4, *size[1:])).astype(np.float32), "mask": random.random(size) < 0.3}
+        feeds = {
+            "x": random.standard_normal((size[0], 4, *size[1:])).astype(np.float32),
+            "mask": random.random(size) < 0.3,
+        }
         np.testing.assert_allclose(*(run(model, feeds)[0] for model in (converted, reference)), rtol=1e-4, atol=1e-5)
 
 
@@ -143,7 +148,11 @@ def tokens_of(b, x, channels, rows, columns, batch=2):
 def test_tokens_beside_those_of_the_image(before, after):
     b = Builder()
     tokens = tokens_of(b, b.conv("patches", "x", 16, 3, 4, 4, pads=[0] * 4), 16, 5, 6)
-    parts = [b.weights("before", 2, before, 16)] * (before > 0) + [tokens] + [b.weights("after", 2, after, 16)] * (after > 0)
+    parts = (
+        [b.weights("before", 2, before, 16)] * (before > 0)
+        + [tokens]
+        + [b.weights("after", 2, after, 16)] * (after > 0)
+    )
     x = b.add("Concat", parts, "all", axis=1) if len(parts) > 1 else tokens
     b.add("MatMul", [x, b.weights("w", 16, 16)], "y", "fc")
     model = b.model({"x": [2, 3, 20, 24]}, {"y": TOKENS})
@@ -165,7 +174,9 @@ def test_text_is_no_image():
     b.add("MatMul", ["text", b.weights("w", 8, 8)], "t", "text/fc")
     model = b.model({"x": [1, 4, 16, 16], "text": [1, 256, 8]}, {"c.out": IMAGE, "t": TOKENS})
     converted, report = convert(model, [Rule("*", "mask")])
-    assert reasons(report) == {"text/fc": "it sees another input than the image"} and ops(converted).count("MatMul") == 1
+    assert (
+        reasons(report) == {"text/fc": "it sees another input than the image"} and ops(converted).count("MatMul") == 1
+    )
     # The user may say that they are, or name a grid.
     compare(model, [Rule("text/*", "tokens")], images=["text"])
     compare(model, [Rule("text/*", "tokens", grid=Grid(16, 16))])
@@ -197,7 +208,9 @@ def windowed(b, x, rows, columns, window, channels, batch):
     split = [batch, rows // window, window, columns // window, window, channels]
     b.add("Reshape", [f"{x}.rolled", b.constant(f"{x}.split", np.array(split, np.int64))], f"{x}.six")
     b.add("Transpose", [f"{x}.six"], f"{x}.turned", perm=[0, 1, 3, 2, 4, 5])
-    return b.add("Reshape", [f"{x}.turned", b.constant(f"{x}.join", np.array([-1, window**2, channels], np.int64))], "win")
+    return b.add(
+        "Reshape", [f"{x}.turned", b.constant(f"{x}.join", np.array([-1, window**2, channels], np.int64))], "win"
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -289,3 +302,25 @@ def test_a_mask_that_is_computed_later():
     _, report = compare(b.model({"x": [2, 4, 7, 5]}, {"d.out": IMAGE}), [Rule("*", "own")], given=False)
     assert reasons(report) == {"c": "the mask 'own' is computed after it"}
     assert mappings(report) == {"d": "stride 2x2, offset 0x0, grid 4x3"}
+
+
+def test_blocks_at_the_end_of_an_odd_image():
+    """Patches that are merged after padding, as in Swin."""
+    b = Builder()
+    b.add("Transpose", [b.conv("c", "x", 4, 3)], "nhwc", perm=[0, 2, 3, 1])
+    b.add("Pad", ["nhwc", b.constant("p", np.array([0, 0, 0, 0, 0, 1, 1, 0]))], "padded")
+    b.add("Reshape", ["padded", b.constant("six", np.array([2, 4, 2, 3, 2, 4], np.int64))], "split")
+    b.add("Transpose", ["split"], "turned", perm=[0, 1, 3, 4, 2, 5])
+    b.add("Reshape", ["turned", b.constant("join", np.array([2, 4, 3, 16], np.int64))], "merged")
+    b.add("MatMul", ["merged", b.weights("w", 16, 8)], "y", "fc")
+    _, report = compare(b.model({"x": [2, 3, 7, 5]}, {"y": IMAGE}), [Rule("*", "mask")])
+    assert mappings(report)["fc"] == "stride 2x2, offset 0x0, grid 4x3"
+
+
+def test_borders_of_a_grid_are_constants():
+    positions = Positions(1, 4, 4)
+    labels = np.full((1, 4, 4), ALL)
+    labels[0, 3, 3] = positions.whole()[0, 3, 3]
+    assert positions.grid_of(labels) == ALL
+    labels[labels == ALL] = CONSTANT
+    assert isinstance(positions.grid_of(labels), distile.grids.Grid)

@@ -93,6 +93,15 @@ def test_explain_upsampling(tmp_path, capsys):
     assert re.search(r"/up/sampler/conv/Conv +upsample x2 3x3 32-32 ", capsys.readouterr().out)
 
 
+def test_explain_images_of_any_size(tmp_path, capsys):
+    b = Builder()
+    b.conv("c", "x", 4, 3, stride=4)
+    onnx.save(b.model({"x": ["n", 3, "h", "w"]}, {"c.out": ["n", 4, "u", "v"]}), tmp_path / "model.onnx")
+    assert command.main(["explain", str(tmp_path / "model.onnx"), "--masks", ".5", "--seconds", ".001"]) == 0
+    row = capsys.readouterr().out.splitlines()[2].split()
+    assert row[:4] == ["c", "conv", "3x3/4", "3-4"] and float(row[5]) == round(80 * 112 * 27 * 4 / 1e6, 1)
+
+
 def test_masks_for_explain(tmp_path):
     np.save(tmp_path / "masks.npy", np.eye(6, dtype=np.uint8))
     mask = make_mask(str(tmp_path / "masks.npy"), [2, 3, 2])
