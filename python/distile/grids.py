@@ -78,8 +78,8 @@ class Axis:
         more = window - stride
         count = Step(1, before + after - window + stride, stride, ceil, before)
         twice = 0 if 0 <= before + after - more < stride else more - 2 * before
-        if stride == 1 and not twice:
-            return self
+        if stride == 1 and not twice and before + after == more:
+            return dataclasses.replace(self, border=(0, 0)) if any(self.border) else self
         cell = self._finer(2) if twice % 2 else self
         moved = twice * cell.step // 2
         first, last = moved, moved

@@ -225,6 +225,10 @@ class Positions:
             places = np.where(cells & (number == one), first + y * columns + x, places)
             first += rows * columns
         index = places.reshape(self.batch, len(labels) // self.batch, *labels.shape[1:])[0]
+        for row in own[0].reshape(len(index), -1):
+            low, high = _ends(row >= 0) if (row >= 0).any() else (0, 0)
+            if (row[low:high] == ALL).any():  # But a class token at an end.
+                raise NoPositions("some of its outputs see all pixels")
         taken, counts = np.unique(index[index >= 0], return_counts=True)
         if (counts > 1).any():
             raise NoPositions("a pixel stands in several of its outputs")

@@ -524,8 +524,11 @@ def test_extents_are_those_of_pytorch():
         x = torch.zeros(1, 1, size, size)
         pooled = F.max_pool2d(x, kernel, stride, padding, dilation, ceil)
         assert Axis().windowed(kernel, stride, dilation, padding, padding, ceil).extent(size) == pooled.shape[2]
-        more = draw(0, max(stride, dilation))
+        before, after = draw(0, 4), draw(0, 4)
         weight = torch.zeros(1, 1, kernel, kernel)
+        ends = F.conv2d(F.pad(x, (before, after) * 2), weight, None, stride, 0, dilation)
+        assert Axis().windowed(kernel, stride, dilation, before, after).extent(size) == ends.shape[2]
+        more = draw(0, max(stride, dilation))
         full = F.conv_transpose2d(x, weight, None, stride, padding, more, 1, dilation)
         assert Axis().transposed(kernel, stride, dilation, padding, padding, more).extent(size) == full.shape[2]
 

@@ -271,9 +271,14 @@ class Places(TorchFunctionMode):
         if name == "linear":
             return linear(self.image, *arguments, **keywords)
         if name in ("mean", "sum", "adaptive_avg_pool2d", "adaptive_max_pool2d", "amax") and len(numbers) == 1:
+            keywords.pop("return_indices", None)
             stand_in = {"amax": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
+            dimension = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
+            if isinstance(dimension, int) and dimension and not len(arguments[0]) % PLANES:
+                found = joined(arguments[0], dimension, self.image).to(arguments[0].dtype)
+                return found if keywords.get("keepdim") or True in arguments[2:] else found.squeeze(dimension)
             return reduced(stand_in.get(name, function), *arguments, **keywords)
-        if name == "fold":
+        if name in ("fold", "grid_sample"):
             return torch.zeros_like(call())
         if name == "conv1d":
             x, weight = arguments[:2]

@@ -15,6 +15,7 @@ class Masking:
     def __init__(self, model: nn.Module, rows, found: dict[str, list[places.Elements]], mask: torch.Tensor):
         self.found, self.mask = found, mask
         self.calls: dict[tuple[str, str], int] = {}
+        self.waiting: dict[nn.Module, list[str]] = {}
         forms = {"MaskedGroupNorm": self._group_norm, "MaskedAttention": self._attention,
                  "MaskedMultiheadAttention": self._multihead}  # fmt: skip
         for row in rows:
@@ -22,7 +23,7 @@ class Masking:
             if row.masked in forms:
                 layer.forward = forms[row.masked](row.name, layer, layer.forward)
             if row.masked not in forms or row.taken:
-                model.get_submodule([row.name, *row.taken][-1]).register_forward_hook(self._hook(row.name))
+                self._mask_after(layer, model.get_submodule([row.name, *row.taken][-1]), row.name)
 
     def _next(self, name: str, what: str = "layer") -> tuple[torch.Tensor, int]:
         """Which elements of a layer's next call are active, and the dimension of its channels."""
@@ -30,12 +31,18 @@ class Masking:
         elements = self.found[name][count]
         return elements.active(self.mask), elements.channels
 
-    def _hook(self, name: str):
-        def hook(_, __, output):
-            active, channels = self._next(name, "taken")
-            return torch.where(active.unsqueeze(channels), output, 0)
+    def _mask_after(self, layer: nn.Module, last: nn.Module, name: str) -> None:
+        """Masks what a layer gives after the last that it took in, which may serve others too."""
+        if last not in self.waiting:
+            self.waiting[last] = []
+            last.register_forward_hook(self._masked)
+        layer.register_forward_hook(lambda *_: self.waiting[last].append(name), prepend=True)
 
-        return hook
+    def _masked(self, last: nn.Module, _, output):
+        if not self.waiting[last]:
+            return output
+        active, channels = self._next(self.waiting[last].pop(), "taken")
+        return torch.where(active.unsqueeze(channels), output, 0)
 
     def _group_norm(self, name: str, norm: nn.GroupNorm, _):
         def forward(x):
