@@ -39,7 +39,7 @@ distile_mask *Session::mask(const MaskBytes &bytes, int32_t role) {
     wanted.mask = take_mask(wanted);
     check(distile_mask_set_bytes(wanted.mask.get(), bytes.bytes, static_cast<int32_t>(bytes.batch),
                                  static_cast<int32_t>(bytes.height), static_cast<int32_t>(bytes.width),
-                                 bytes.height * bytes.width, bytes.width),
+                                 bytes.of_one_image ? 0 : bytes.height * bytes.width, bytes.width),
           context());
     return device() == DISTILE_CPU ? equal_mask(std::move(wanted)) : keep(std::move(wanted));
 }

@@ -10,10 +10,12 @@
 
 namespace distile::bindings {
 
-/** A mask in the framework's memory: contiguous bytes [batch, height, width], not 0 where it is active. */
+/** A mask in the framework's memory: contiguous bytes [batch, height, width], not 0 where it is active; or [height,
+ * width] for all images. */
 struct MaskBytes {
     const uint8_t *bytes;
     int64_t batch, height, width;
+    bool of_one_image = false;
 };
 
 class Session {

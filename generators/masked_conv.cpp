@@ -101,8 +101,7 @@ Expr MaskedConv::sum_of_diagonals(const Conv &conv, const Func &accumulator, con
     Expr sum = bias(co);
     for (int d = 0; d < channels; d++) {
         // Bounds inference does not see that it stays in the group.
-        const Expr first = co / channels * channels,
-                   before = co + ((co + (channels - d)) % channels - co % channels);
+        const Expr first = co / channels * channels, before = co + ((co + (channels - d)) % channels - co % channels);
         sum += accumulator(unsafe_promise_clamped(before, first, first + (channels - 1)), place[1], d);
     }
     return sum;

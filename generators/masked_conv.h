@@ -6,8 +6,8 @@
  * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
  * output channel's group. On a CPU, border tiles stage their input, so phantom reads become zeros once for all output
  * channels; and groups have one of the forms of GroupBlocks. With diagonals, an accumulator has a sum for each input
- * channel and diagonal, and the output adds those of its channel. Each input value then serves few sums, so border tiles
- * read it as those of a depthwise convolution do.
+ * channel and diagonal, and the output adds those of its channel. Each input value then serves few sums, so border
+ * tiles read it as those of a depthwise convolution do.
  *
  * A GPU stages every input in shared memory. Staging reads through a Func over the tiles' *windows*: all input that a
  * tile's pixels read, shared by pixels and taps. A schedule keeps either the windows or the pixels of one tap in shared

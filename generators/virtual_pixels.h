@@ -153,8 +153,8 @@ private:
     void add_stage(const Stage &stage, const Sums &sums, const SumAt &sum_at);
 
     /** The coordinates of the channel `co` of a pixel in the output and the residual. */
-    template<typename Coordinate> std::vector<Coordinate> at_channel(const Coordinate &column, const Coordinate &row,
-                                                                     const Coordinate &image) const {
+    template<typename Coordinate>
+    std::vector<Coordinate> at_channel(const Coordinate &column, const Coordinate &row, const Coordinate &image) const {
         std::vector<Coordinate> at = {co, column, row, image};
         if (groups_apart > 0) {
             at.push_back(group);

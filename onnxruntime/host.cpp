@@ -172,7 +172,8 @@ std::string NodeView::text(const char *name, const char *otherwise) const {
 
 Shape NodeView::integers(const char *name, Shape otherwise) const {
     size_t size = 0;
-    const bool found = succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
+    const bool found =
+        succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a list of integers");
     if (!found) {
         return otherwise;

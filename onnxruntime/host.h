@@ -26,6 +26,7 @@ constexpr ElementType bfloat16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
 constexpr ElementType uint8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 constexpr ElementType int8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ElementType int32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+constexpr ElementType int64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr ElementType boolean = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
 
 using bindings::check;
@@ -111,6 +112,12 @@ public:
     Tensor input(size_t input) const;
     /** A new tensor for an output. */
     Tensor output(const Shape &shape, ElementType type, size_t index = 0) const;
+    /** Calls body(i) for each i below a count, in ONNX Runtime's threads. */
+    template<typename Body> void parallel_for(int64_t count, const Body &body) const {
+        const auto run = [](void *user, size_t i) { (*static_cast<const Body *>(user))(static_cast<int64_t>(i)); };
+        check(api_, api_->KernelContext_ParallelFor(context_, run, static_cast<size_t>(count), 0,
+                                                    const_cast<void *>(static_cast<const void *>(&body))));
+    }
     /** The CUstream of the call. Null on a CPU. */
     void *stream() const;
     /** The number of the GPU that holds an input. */

@@ -60,6 +60,15 @@ Shape output_shape(const Tensor &like, Layout layout, int64_t height, int64_t wi
     return shape;
 }
 
+/** The mask of each image of a batch. */
+bindings::MaskBytes for_each(int64_t batch, bindings::MaskBytes mask) {
+    if (mask.batch == 1 && batch > 1) {
+        mask.batch = batch;
+        mask.of_one_image = true;
+    }
+    return mask;
+}
+
 }  // namespace
 
 int32_t number(int64_t value, const char *name) {
@@ -91,12 +100,12 @@ distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, siz
     return view;
 }
 
-distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int32_t role) {
+bindings::MaskBytes mask_bytes(const Tensor &mask, Layout layout, int64_t batch) {
     Shape shape = mask.shape;
     const auto *bytes = static_cast<const uint8_t *>(mask.data);
     if (layout == Layout::tokens) {
-        const int64_t batch = shape.size() < 2 ? 1 : shape[0];
-        return lease->mask({bytes, batch, 1, batch == 0 ? 0 : mask.elements() / batch}, role);
+        const int64_t images = shape.size() < 2 ? 1 : shape[0];
+        return for_each(batch, {bytes, images, 1, images == 0 ? 0 : mask.elements() / images});
     }
     if (shape.size() == 4 && (shape[1] == 1 || shape[3] == 1)) {
         shape.erase(shape.begin() + (shape[1] == 1 ? 1 : 3));
@@ -104,7 +113,11 @@ distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int
     if (shape.size() != 3) {
         fail("the mask of an image is [N, H, W], [N, 1, H, W] or [N, H, W, 1]");
     }
-    return lease->mask({bytes, shape[0], shape[1], shape[2]}, role);
+    return for_each(batch, {bytes, shape[0], shape[1], shape[2]});
+}
+
+distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int64_t batch, int32_t role) {
+    return lease->mask(mask_bytes(mask, layout, batch), role);
 }
 
 Output::Output(const Call &call, const Lease &lease, const Tensor &like, Layout layout, int32_t height, int32_t width,

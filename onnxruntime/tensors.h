@@ -27,8 +27,12 @@ constexpr size_t output_scratch = 0, kept_scratch = 1, x_scratch = 2, other_scra
 /** The operand of distile with a number of scratch memory, which holds a transposed image. Fails for NCHW on a GPU. */
 distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch);
 
-/** The mask of an output: [N, H, W], [N, 1, H, W], [N, H, W, 1], or for tokens [N, T] or [T]. */
-distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int32_t role = 0);
+/** The bytes of the mask of an output with a batch of images: [N, H, W], [N, 1, H, W], [N, H, W, 1], or for tokens [N,
+ * T] or [T]. That of one image serves all. */
+bindings::MaskBytes mask_bytes(const Tensor &mask, Layout layout, int64_t batch);
+
+/** Such a mask. */
+distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int64_t batch, int32_t role = 0);
 
 /** A value that distile has as int32_t. */
 int32_t number(int64_t value, const char *name);

@@ -112,7 +112,7 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
     args.input = &input;
     args.output = &output.view();
     args.weights = weights(lease);
-    args.mask = mask_of(lease, call.input(input_mask), layout_);
+    args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
     args.inactive = output.inactive();
     check(distile_run(kernel, &args), lease->context());
     output.finish(args.mask);
@@ -157,7 +157,7 @@ void WeightedKernel::run_dense(const Call &call, const Lease &lease) const {
     }
     args.input = &result;
     args.output = &target;
-    args.mask = mask_of(lease, call.input(input_mask), layout_);
+    args.mask = mask_of(lease, call.input(input_mask), layout_, result.batch);
     args.activation = static_cast<distile_activation>(epilogue_);
     args.inactive = output.inactive();
     check(distile_combine(lease->context(), &args), lease->context());

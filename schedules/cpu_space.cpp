@@ -52,7 +52,8 @@ const Space &cpu_space() {
                  return theta.at("channels") % problem.vector_lanes == 0;
              },
              {"channels"}},
-            {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the weights; "
+            {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the "
+             "weights; "
              "where each group begins with a block, channels that do not reach beyond the group's last block, and "
              "channel_splits that divide the groups",
              [](const Theta &theta, const Problem &problem) {

@@ -2,9 +2,9 @@
  * The space of CPU schedules for depthwise convolutions, and for groups whose weights lie in diagonals (GroupForm).
  * Independent of Halide, so a search can walk it anywhere.
  *
- * Every lane of a vector reads the input channel with its own index, so channels share nothing. A register tile has `pixels` virtual pixels
- * x `channels` channels, and all channels of some pixels come before the next pixels. Addresses are then computed once,
- * and pixels are read in memory order; the few weights stay in L1.
+ * Every lane of a vector reads the input channel with its own index, so channels share nothing. A register tile has
+ * `pixels` virtual pixels x `channels` channels, and all channels of some pixels come before the next pixels. Addresses
+ * are then computed once, and pixels are read in memory order; the few weights stay in L1.
  */
 #ifndef DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 #define DISTILE_SCHEDULES_DEPTHWISE_SPACE_H

@@ -18,9 +18,10 @@
  * the dilation. The factor of the pixel's position, the term read from memory, is the stride. Without such a term they
  * count as 1.
  *
- * With the groups of a convolution apart (GroupForm::Padded), the output, the accumulator and its channels are those of a
- * group, and the first two have the group as an extra last dimension. With diagonals, the accumulator has the diagonal as
- * an extra last dimension and the reduction of a depthwise convolution, and a stage reads it once for each diagonal.
+ * With the groups of a convolution apart (GroupForm::Padded), the output, the accumulator and its channels are those of
+ * a group, and the first two have the group as an extra last dimension. With diagonals, the accumulator has the
+ * diagonal as an extra last dimension and the reduction of a depthwise convolution, and a stage reads it once for each
+ * diagonal.
  *
  * If the output has scale_h * scale_w *phases*, an update stage runs over a second RVar, the phase, outside the virtual
  * pixels. The accumulator and the staging Func then have the phase as an extra last dimension, and the reduction is
@@ -45,12 +46,12 @@ struct MaskedStage {
     int update;                                 /**< Index of the output's update definition. */
     Halide::Internal::ReductionVariable pixels; /**< Its virtual pixel domain. */
     Halide::Func accumulator;
-    Halide::RVar phase;                          /**< Defined only if there are phases. */
+    Halide::RVar phase; /**< Defined only if there are phases. */
     /** The accumulator's reduction; depthwise, and with diagonals: no in_channel. */
     Halide::RVar in_channel, kernel_x, kernel_y;
-    Halide::Func weights;                        /**< The Func that reads the weights. */
-    Halide::Func staging;                        /**< Defined only if the stage copies its input first. */
-    Halide::Func window, lookup;                 /**< Defined only if the staging Func reads through them. */
+    Halide::Func weights;        /**< The Func that reads the weights. */
+    Halide::Func staging;        /**< Defined only if the stage copies its input first. */
+    Halide::Func window, lookup; /**< Defined only if the staging Func reads through them. */
 };
 
 struct MaskedOperator : OperatorFacts {

@@ -1,5 +1,6 @@
 /** \file
- * The terms of the bound on a CPU for a depthwise convolution, and for groups whose weights lie in diagonals. A sink gets them as from add_cpu_terms().
+ * The terms of the bound on a CPU for a depthwise convolution, and for groups whose weights lie in diagonals. A sink
+ * gets them as from add_cpu_terms().
  *
  * The loop nest, outermost first: tasks of the pixels (parallel), register tiles, groups of channels, the kernel, and
  * in a register tile the pixels and the vectors of channels (schedules/cpu_depthwise.cpp). The input has a zero border,
@@ -89,8 +90,8 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
 
-    add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors * diagonals},
-                    sink);
+    add_task_counts(workload,
+                    {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors * diagonals}, sink);
     sink.count("unrolled", unrolled * pixels * vectors * diagonals);
     sink.count("task_input_bytes", task_input);
     sink.count("weight_bytes", weights);

@@ -121,11 +121,11 @@ std::string describe_groups(const Plan &plan) {
 
 std::string describe_plan(const Plan &plan) {
     const std::string needs = get_backend(plan.backend).needs(plan.features());
-    std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
-                                   "Needs      {}\n{}{}\nVariants\n",
-                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
-                                   plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "",
-                                   describe_groups(plan));
+    std::string text =
+        fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
+                    "Needs      {}\n{}{}\nVariants\n",
+                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
+                    plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "", describe_groups(plan));
     for (const PlanVariant &variant : plan.variants) {
         text += fmt::format("  {:<14}{}{}\n", variant.name, space_of(plan, variant).describe(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");

@@ -38,8 +38,8 @@ public:
         args.key = &key_rows;
         args.value = &value_rows;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(row_mask), Layout::tokens);
-        args.key_mask = key_bytes ? mask_of(lease, *key_bytes, Layout::tokens, 1) : nullptr;
+        args.mask = mask_of(lease, call.input(row_mask), Layout::tokens, rows.batch);
+        args.key_mask = key_bytes ? mask_of(lease, *key_bytes, Layout::tokens, key_rows.batch, 1) : nullptr;
         args.scale = scale_;
         args.inactive = output.inactive();
         check(distile_run(lease->kernel(*polykernel_), &args), lease->context());

@@ -10,6 +10,39 @@ distile_activation activation_of(const NodeView &node, const char *attribute) {
     return static_cast<distile_activation>(bindings::epilogue_of(node.text(attribute, "none")));
 }
 
+/** Bits of the elements of NCHW images where a mask is active, and 0 elsewhere, without transposing them. */
+template<typename Bits>
+void select(const Call &call, const Tensor &x, const bindings::MaskBytes &mask, const Tensor &output) {
+    const int64_t channels = x.shape[1], pixels = mask.height * mask.width;
+    const auto *const from = x.as<Bits>();
+    auto *const to = static_cast<Bits *>(output.data);
+    call.parallel_for(x.shape[0] * channels, [&](int64_t plane) {
+        const uint8_t *const own = mask.bytes + (mask.of_one_image ? 0 : plane / channels * pixels);
+        const Bits *const source = from + plane * pixels;
+        Bits *const target = to + plane * pixels;
+        for (int64_t p = 0; p < pixels; p++) {
+            // Without a branch, for vectors.
+            target[p] = static_cast<Bits>(source[p] & -static_cast<Bits>(own[p] != 0));
+        }
+    });
+}
+
+void select_pixels(const Call &call, const Tensor &x, const Tensor &mask) {
+    if (x.shape.size() != 4) {
+        fail("images have " + std::to_string(x.shape.size()) + " dimensions instead of 4");
+    }
+    const bindings::MaskBytes bytes = mask_bytes(mask, Layout::nchw, x.shape[0]);
+    if (Shape{bytes.batch, bytes.height, bytes.width} != Shape{x.shape[0], x.shape[2], x.shape[3]}) {
+        fail("the mask does not have one element for each pixel of its images");
+    }
+    const Tensor output = call.output(x.shape, x.type);
+    if (distile_dtype_size(x.dtype()) == sizeof(uint32_t)) {
+        select<uint32_t>(call, x, bytes, output);
+    } else {
+        select<uint16_t>(call, x, bytes, output);
+    }
+}
+
 /** Two tensors pixel by pixel, or the activation of one. */
 template<distile_combination combination> class Combine : public LeasingKernel {
 public:
@@ -26,6 +59,11 @@ public:
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
         const Layout layout = layout_of(x, layout_);
+        const bool copies = combination == DISTILE_COPY && activation_ == DISTILE_ACTIVATION_NONE;
+        if (copies && layout == Layout::nchw && lease->device() == DISTILE_CPU && !call.optional(input_kept)) {
+            select_pixels(call, x, call.input(input_mask));
+            return;
+        }
         const distile_tensor input = read(lease, x, layout, x_scratch);
         const Output output(call, lease, x, layout, input.height, input.width, input.channels,
                             call.optional(input_kept));
@@ -38,7 +76,7 @@ public:
         }
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.mask = mask_of(lease, call.input(input_mask), layout, output.view().batch);
         args.combination = combination;
         args.activation = activation_;
         args.inactive = output.inactive();
@@ -70,7 +108,7 @@ public:
         distile_tensor place = output.view();
         distile_combine_args args{};
         args.output = &place;
-        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.mask = mask_of(lease, call.input(input_mask), layout, output.view().batch);
         args.inactive = output.inactive();
         for (const distile_tensor &part : parts) {
             place.channels = part.channels;

@@ -112,7 +112,7 @@ public:
         const Tensor source = call.input(0);
         check_image(source);
         const Shape shape = shape_from(source.shape);
-        distile_mask *const mask = mask_of(lease, source, Layout::nhwc);
+        distile_mask *const mask = mask_of(lease, source, Layout::nhwc, source.shape[0]);
         const OutputMask result(call, lease, shape);
         check(change(result.get(), mask, shape), lease->context());
     }
@@ -157,6 +157,67 @@ private:
     }
 
     Shape factor_;
+};
+
+/** The first and the last pixel of cell i along an axis: each is `factor` pixels long, and cell 0 begins at pixel
+ * `offset`. The first and the last cell reach to the ends. */
+std::pair<int64_t, int64_t> span_of(int64_t i, int64_t cells, int64_t factor, int64_t offset, int64_t pixels) {
+    const int64_t begin = offset + i * factor;
+    const int64_t low = std::clamp<int64_t>(i == 0 ? 0 : begin, 0, pixels - 1);
+    return {low, i == cells - 1 ? pixels - 1 : std::clamp<int64_t>(begin + factor - 1, low, pixels - 1)};
+}
+
+/** The cells of a grid that begins anywhere in the image, and has so many rows and columns: [N, rows, columns]. */
+class CellsOfMask : public Kernel {
+public:
+    explicit CellsOfMask(const Setup &setup)
+        : factor_(setup.node.integers("factor", {1, 1})), offset_(setup.node.integers("offset", {0, 0})) {
+        if (std::min(factor_[0], factor_[1]) < 1) {
+            fail("node '" + setup.node.name() + "' has a factor below 1");
+        }
+    }
+
+    void compute(const Call &call) override {
+        const Tensor source = call.input(0), size = call.input(1);
+        check_image(source);
+        const auto *const wanted = static_cast<const int64_t *>(size.data);
+        if (size.elements() != 2 || std::min(wanted[0], wanted[1]) < 1 || source.elements() == 0) {
+            fail("the size of cells is not that of an image: 2 numbers from 1 on");
+        }
+        const Shape shape{source.shape[0], wanted[0], wanted[1]};
+        const auto *from = static_cast<const uint8_t *>(source.data);
+        auto *to = static_cast<uint8_t *>(call.output(shape, boolean).data);
+        std::vector<uint8_t> any(source.shape[2]);
+        for (int64_t n = 0; n < shape[0]; n++, from += source.shape[1] * source.shape[2]) {
+            for (int64_t i = 0; i < shape[1]; i++, to += shape[2]) {
+                const auto [low, high] = span_of(i, shape[1], factor_[0], offset_[0], source.shape[1]);
+                join_rows(from, low, high, any);
+                join_columns(any, shape[2], to);
+            }
+        }
+    }
+
+private:
+    /** For each column, whether it is active in any of the rows. */
+    static void join_rows(const uint8_t *image, int64_t low, int64_t high, std::vector<uint8_t> &any) {
+        const auto width = static_cast<int64_t>(any.size());
+        std::copy_n(image + low * width, width, any.begin());
+        for (int64_t y = low + 1; y <= high; y++) {
+            const uint8_t *const row = image + y * width;
+            for (int64_t x = 0; x < width; x++) {
+                any[x] |= row[x];
+            }
+        }
+    }
+
+    void join_columns(const std::vector<uint8_t> &any, int64_t cells, uint8_t *to) const {
+        for (int64_t j = 0; j < cells; j++) {
+            const auto [low, high] = span_of(j, cells, factor_[1], offset_[1], static_cast<int64_t>(any.size()));
+            to[j] = std::any_of(any.begin() + low, any.begin() + high + 1, [](uint8_t byte) { return byte != 0; });
+        }
+    }
+
+    Shape factor_, offset_;
 };
 
 distile_window_kind window_kind(const NodeView &node) {
@@ -257,7 +318,7 @@ public:
         const Lease lease = lease_for(call);
         const Tensor source = call.input(0);
         check_image(source);
-        distile_mask *const mask = mask_of(lease, source, Layout::nhwc);
+        distile_mask *const mask = mask_of(lease, source, Layout::nhwc, source.shape[0]);
         const uint32_t *words = nullptr;
         int32_t words_per_row = 0;
         check(distile_mask_bits(mask, &words, &words_per_row), lease->context());
@@ -277,6 +338,7 @@ std::vector<OperatorType> mask_types() {
             {"MaskDifference", {{}, {}}, {boolean}, make_kernel<Difference>},
             {"MaskDilate", {{boolean}}, {boolean}, make_kernel<Dilate>},
             {"MaskPool", {{boolean}}, {boolean}, make_kernel<PoolMask>},
+            {"MaskCells", {{boolean}, {int64}}, {boolean}, make_kernel<CellsOfMask>, true},
             {"MaskNeededInput", {{boolean}}, {boolean}, make_kernel<ThroughWindow<distile_mask_needed_input>>},
             {"MaskAffectedOutput", {{boolean}}, {boolean}, make_kernel<ThroughWindow<distile_mask_affected_output>>},
             {"MaskFromIndices", {{int32}, {int32, optional}}, {boolean}, make_kernel<FromIndices>},

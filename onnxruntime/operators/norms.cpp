@@ -33,7 +33,7 @@ public:
         distile_normalize_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), Layout::tokens);
+        args.mask = mask_of(lease, call.input(input_mask), Layout::tokens, input.batch);
         args.gamma = vector(call, input_scale, input.channels);
         args.beta = vector(call, input_bias, input.channels);
         args.norm = norm;
@@ -71,7 +71,7 @@ public:
         distile_group_norm_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.mask = mask_of(lease, call.input(input_mask), layout, input.batch);
         args.groups = groups;
         args.mean = vector(call, input_mean, statistics);
         args.variance = vector(call, input_variance, statistics);
@@ -108,7 +108,7 @@ public:
         const Shape shape{input.batch, groups_};
         distile_group_statistics_args args{};
         args.input = &input;
-        args.mask = mask ? mask_of(lease, *mask, layout) : nullptr;
+        args.mask = mask ? mask_of(lease, *mask, layout, input.batch) : nullptr;
         args.groups = groups_;
         args.mean = static_cast<float *>(call.output(shape, float32, 0).data);
         args.variance = static_cast<float *>(call.output(shape, float32, 1).data);

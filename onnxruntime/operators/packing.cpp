@@ -26,7 +26,7 @@ public:
         const Tensor x = call.input(0);
         const Layout layout = layout_of(x, layout_);
         const distile_tensor input = read(lease, x, layout, x_scratch);
-        distile_mask *const mask = mask_of(lease, call.input(1), layout);
+        distile_mask *const mask = mask_of(lease, call.input(1), layout, input.batch);
         int64_t active = 0;
         check(distile_mask_active_pixels(mask, &active), lease->context());
         const Tensor packed = call.output({active, input.channels}, x.type);
@@ -54,7 +54,7 @@ public:
             fail("packed tokens have " + std::to_string(packed.shape.size()) + " dimensions instead of 2");
         }
         const Layout layout = bytes.shape.size() < 3 ? Layout::tokens : layout_;
-        distile_mask *const mask = mask_of(lease, bytes, layout);
+        distile_mask *const mask = mask_of(lease, bytes, layout, bytes.shape[0]);
         Tensor like{nullptr, packed.type, bytes.shape};
         int64_t height = 1, width = 1;
         if (layout == Layout::tokens) {
@@ -101,7 +101,8 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor bytes = call.input(0);
-        distile_mask *const mask = mask_of(lease, bytes, bytes.shape.size() < 3 ? Layout::tokens : Layout::nhwc);
+        distile_mask *const mask =
+            mask_of(lease, bytes, bytes.shape.size() < 3 ? Layout::tokens : Layout::nhwc, bytes.shape[0]);
         const int32_t *lengths = nullptr;
         check(distile_mask_cumulative_lengths(mask, &lengths), lease->context());
         const int64_t count = (bytes.shape.size() < 2 ? 1 : bytes.shape[0]) + 1;

@@ -28,7 +28,7 @@ public:
         distile_pool_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout_);
+        args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
         args.window = window;
         args.pooling = pooling;
         args.count_padding = count_padding_ ? 1 : 0;
@@ -72,7 +72,7 @@ public:
         distile_global_pool_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask ? mask_of(lease, *mask, layout_) : nullptr;
+        args.mask = mask ? mask_of(lease, *mask, layout_, input.batch) : nullptr;
         args.pooling = pooling;
         check(distile_global_pool(lease->context(), &args), lease->context());
         output.finish(args.mask);

@@ -23,7 +23,7 @@ public:
         distile_upsample_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout_);
+        args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
         args.scale_h = number(scales_[0], "a scale");
         args.scale_w = number(scales_[1], "a scale");
         args.inactive = output.inactive();

@@ -6,8 +6,6 @@
 
 namespace distile::python {
 
-uint64_t hash_block(const std::byte *bytes, const uint64_t *keys);
-
 namespace {
 
 constexpr size_t words_per_block = 128, block_bytes = words_per_block * sizeof(uint64_t);
@@ -34,8 +32,6 @@ std::array<uint64_t, words_per_block> make_keys() {
 #define DISTILE_FOR_WIDE_VECTORS
 #endif
 
-}  // namespace
-
 /** The products of the halves of each word and its key, as in XXH3, and the words, so that none is lost where the other
  * half is 0. Compilers make vectors of this loop. */
 DISTILE_FOR_WIDE_VECTORS
@@ -49,8 +45,6 @@ uint64_t hash_block(const std::byte *bytes, const uint64_t *keys) {
     }
     return sum;
 }
-
-namespace {
 
 uint64_t hash_bytes(const std::byte *bytes, size_t count) {
     static const std::array<uint64_t, words_per_block> keys = make_keys();

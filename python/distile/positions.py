@@ -71,7 +71,7 @@ class Positions:
         return number << 2 * _BITS + 8 | images | y | x
 
     def _number(self, grid: Grid, extents: tuple[int, int]) -> int:
-        key = grid.place, extents
+        key = self._key(grid, extents)
         if key not in self._known:
             self._known[key] = len(self._grids)
             self._grids.append(grid)
@@ -79,6 +79,10 @@ class Positions:
         number = self._known[key]
         self._grids[number] = Grid(*(have.with_windows_of(axis) for have, axis in zip(self._grids[number], grid)))
         return number
+
+    def _key(self, grid: Grid, extents: tuple[int, int]) -> tuple:
+        """What is the same for grids whose cells are one."""
+        return grid.place, extents
 
     def like(self, extents: tuple[int, int], stride: float) -> Grid | None:
         """The only grid with these extents and about this stride of rows."""
@@ -116,7 +120,7 @@ class Positions:
             return int(labels.min()) if labels.size else CONSTANT
         (top, bottom), (left, right) = (_ends(inside.any(axis)) for axis in ((0, 2), (0, 1)))
         within = labels[:, top:bottom, left:right]
-        if len(labels) != self.batch or (within < 0).any():
+        if len(labels) != self.batch or (within < 0).any() or (labels[~inside] != CONSTANT).any():
             return ALL
         number, image, y, x = _parts(within)
         rows, columns = y[0, :, 0], x[0, 0]

@@ -41,7 +41,7 @@ def check(name: str) -> dict:
         model, inputs = one.load(), one.inputs()
         stage = "dense"
         dense = run(model, inputs)
-        stage, more = "convert", {"mask_sizes": {"mask": one.size}} if one.size else {}
+        stage, more = "convert", {"mask_sizes": {"mask": one.size}} if one.size and one.fixed else {}
         converted, report = distile.onnx.convert(model, [Rule("*", "mask")], **more)
         left = collections.Counter(row.reason for row in report if isinstance(row, Left))
         result |= {"replaced": sum(isinstance(row, Replaced) for row in report), "left": dict(left.most_common())}

@@ -191,6 +191,19 @@ TEST_CASE("A mirror has the bytes of every mask that is set, and nothing between
     }
 }
 
+TEST_CASE("The bytes of one image serve a batch", "[mask_sources]") {
+    std::mt19937 random(41);
+    const Masks masks;
+    const std::vector<uint8_t> one = draw_bytes({1, 5, 70}, random);
+    std::vector<uint8_t> all;
+    for (int n = 0; n < 3; n++) {
+        all.insert(all.end(), one.begin(), one.end());
+    }
+    REQUIRE(distile_mask_set_bytes(masks.mask.get(), one.data(), 3, 5, 70, 0, 70) == DISTILE_OK);
+    CHECK(masks.of(masks.mask, {3, 5, 70}) == masks.of_bytes(all, {3, 5, 70}));
+    CHECK(distile_mask_set_bytes(masks.mask.get(), one.data(), 3, 5, 70, 0, 69) == DISTILE_ERROR_BAD_STRIDE);
+}
+
 TEST_CASE("A mask keeps its contents if its mirror is too small for others", "[mask_sources]") {
     std::mt19937 random(36);
     const Masks masks;

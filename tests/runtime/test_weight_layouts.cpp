@@ -236,11 +236,12 @@ TEST_CASE("No block of a CPU's weights spans groups that it does not have side b
     struct Case {
         int32_t inputs, outputs, groups, blocks, channel, row;
     };
-    for (const Case &test : {Case{8, 24, 3, 6, 2 * 32 + 23, 7}, // Two blocks a group, of which the second is half full.
-                             Case{3, 5, 4, 4, 3 * 16 + 4, 2},   // A block a group.
-                             Case{5, 16, 2, 2, 31, 4},          // In order: groups are whole blocks.
-                             Case{4, 4, 5, 2, 19, 0},           // By diagonals: of the last channels of both, the first.
-                             Case{1, 1, 17, 2, 16, 0}}) {
+    for (const Case &test :
+         {Case{8, 24, 3, 6, 2 * 32 + 23, 7},  // Two blocks a group, of which the second is half full.
+          Case{3, 5, 4, 4, 3 * 16 + 4, 2},    // A block a group.
+          Case{5, 16, 2, 2, 31, 4},           // In order: groups are whole blocks.
+          Case{4, 4, 5, 2, 19, 0},            // By diagonals: of the last channels of both, the first.
+          Case{1, 1, 17, 2, 16, 0}}) {
         distile_conv2d conv = conv_of_size(test.inputs * test.groups, test.outputs * test.groups, 1, 2);
         conv.groups = test.groups;
         CAPTURE(test.inputs, test.outputs, test.groups);

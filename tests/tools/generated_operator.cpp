@@ -25,8 +25,8 @@ struct Geometry {
     }
     /** How its packed weights have its groups. */
     GroupBlocks blocks(const GeneratedCase &generated) const {
-        const bool in_order = Halide::Target(generated.target).has_gpu_feature() ||
-                              generated.generator == "masked_depthwise_conv2d";
+        const bool in_order =
+            Halide::Target(generated.target).has_gpu_feature() || generated.generator == "masked_depthwise_conv2d";
         const int apart = in_order ? 1 : groups;
         return {apart, group_channels(), out_channels / apart, generated.param("channel_block", 16)};
     }
@@ -140,26 +140,26 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
     }
     const auto found = generated.params.find("weights_dtype");
     const Halide::Type type = found == generated.params.end() ? Halide::Float(32) : generated.dtype();
-    return make_buffer(
-        type,
-        {blocks.block, g.group_channels(), static_cast<int>(columns.size()), static_cast<int>(rows.size()),
-         blocks.count()},
-        [&](const int *at) {
-            const auto placed = channels.find({at[4] * blocks.block + at[0], at[1]});
-            if (placed == channels.end()) {
-                return 0.0f;
-            }
-            const auto [co, ci] = placed->second;
-            double sum = 0;
-            for (int ky = rows[at[3]].begin; ky < rows[at[3]].end; ky++) {
-                for (int kx = columns[at[2]].begin; kx < columns[at[2]].end; kx++) {
-                    sum += filter[((static_cast<size_t>(ky) * g.kernel_w + kx) * g.group_channels() + ci) *
-                                      g.out_channels +
-                                  co];
-                }
-            }
-            return static_cast<float>(sum);
-        });
+    return make_buffer(type,
+                       {blocks.block, g.group_channels(), static_cast<int>(columns.size()),
+                        static_cast<int>(rows.size()), blocks.count()},
+                       [&](const int *at) {
+                           const auto placed = channels.find({at[4] * blocks.block + at[0], at[1]});
+                           if (placed == channels.end()) {
+                               return 0.0f;
+                           }
+                           const auto [co, ci] = placed->second;
+                           double sum = 0;
+                           for (int ky = rows[at[3]].begin; ky < rows[at[3]].end; ky++) {
+                               for (int kx = columns[at[2]].begin; kx < columns[at[2]].end; kx++) {
+                                   sum +=
+                                       filter[((static_cast<size_t>(ky) * g.kernel_w + kx) * g.group_channels() + ci) *
+                                                  g.out_channels +
+                                              co];
+                               }
+                           }
+                           return static_cast<float>(sum);
+                       });
 }
 
 /** The same memory, with groups of channels in a last dimension of their own if there are any apart. */
@@ -350,10 +350,10 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
     const auto image = [=](const Buffer<> &buffer) { return set_apart(buffer, apart); };
     // Without what a GPU's code takes no notice of.
     const auto call = [=, code = code_, output = run.output](auto... optional) {
-        const int result =
-            gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count, image(optional)..., image(output))
-                : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias,
-                       image(optional)..., image(output));
+        const int result = gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count,
+                                      image(optional)..., image(output))
+                               : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias,
+                                      image(optional)..., image(output));
         Buffer<>(output).copy_to_host();
         return result;
     };

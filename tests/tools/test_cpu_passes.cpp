@@ -130,7 +130,8 @@ TEST_CASE("Lanes at constant places of the pipeline's own memory are shuffled", 
                           const_true(4), ModulusRemainder());
     };
     const auto shuffled = [&](const Expr &index, bool is_input = false) {
-        const Stmt stmt = LetStmt::make("first", pixel * 4 - pixel * 4 + 8, Evaluate::make(load_lanes(index, is_input)));
+        const Stmt stmt =
+            LetStmt::make("first", pixel * 4 - pixel * 4 + 8, Evaluate::make(load_lanes(index, is_input)));
         return distile::ShuffleLoads(4).mutate(stmt).as<LetStmt>()->body.as<Evaluate>()->value;
     };
     const Expr first = Broadcast::make(Variable::make(Int(32), "first"), 4), ramp = Ramp::make(0, 1, 4);

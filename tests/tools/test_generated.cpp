@@ -388,8 +388,8 @@ TEST_CASE("Groups of any width load their inputs as vectors or broadcast them", 
 TEST_CASE("Groups of any width compute their definition", "[generated]") {
     // Input and output channels of a group, groups, and channels of a register tile: groups side by side in a block, of
     // which the last is not full; groups that begin a block, in one register tile or several; unequal widths.
-    constexpr int shapes[][4] = {{1, 1, 5, 8},   {2, 2, 3, 8},  {4, 4, 5, 8},   {8, 8, 3, 8}, {8, 8, 2, 16}, {3, 5, 2, 8},
-                                 {24, 24, 2, 24}, {6, 40, 2, 8}, {17, 20, 2, 8}};
+    constexpr int shapes[][4] = {{1, 1, 5, 8}, {2, 2, 3, 8},    {4, 4, 5, 8},  {8, 8, 3, 8},  {8, 8, 2, 16},
+                                 {3, 5, 2, 8}, {24, 24, 2, 24}, {6, 40, 2, 8}, {17, 20, 2, 8}};
     const std::vector<const char *> known = targets();
     int number = 0;
     for (const auto &[inputs, outputs, groups, channels] : shapes) {

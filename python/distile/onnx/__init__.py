@@ -9,5 +9,6 @@ docs/onnx.md in the repository explains them. Needs no PyTorch.
 from ..rules import Rule
 from .conversion import Left, Replaced, convert
 from .library import cache_folder, library_path, session_options
+from .weights import load, save
 
-__all__ = ["Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "session_options"]
+__all__ = ["Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "load", "save", "session_options"]

@@ -6,10 +6,8 @@ import argparse
 import pathlib
 import sys
 
-import onnx
-
 from ..rules import read_rules
-from . import building, explain
+from . import building, explain, weights
 from .conversion import Left, Replaced, convert
 
 
@@ -21,8 +19,9 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         default=["*=mask"],
         metavar="PATTERN=MASK",
         help="the mask of nodes whose names match a pattern with *, ? and []; the first rule that matches decides. "
-        "PATTERN= leaves them as they are, and PATTERN=MASK,KEYS gives attention a mask of its keys. Or JSON files "
-        "with a list of such rules (default: %(default)s)",
+        "PATTERN= leaves them as they are, and PATTERN=MASK,KEYS gives attention a mask of its keys. Where the model "
+        "does not show where outputs are over the image, @GRID behind says it: ROWSxCOLUMNS, or for tokens "
+        "BEFORE+ROWSxCOLUMNS+AFTER. Or JSON files with a list of such rules (default: %(default)s)",
     )
     parser.add_argument(
         "--mask-size",
@@ -30,6 +29,13 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="MASK=H,W",
         help="the size of a new mask, or MASK=T for tokens (default: that of the largest output that it is for)",
+    )
+    parser.add_argument(
+        "--image",
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help="the inputs that are the image which masks are for (default: those of rank 4, or else of rank 3)",
     )
 
 
@@ -41,29 +47,31 @@ def read_sizes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 def table(report: list[Replaced | Left], device: str = "cpu") -> str:
     """What was replaced, and what was left and why."""
     lacking = building.missing(report, device)
-    lines = [("node", "operator", "mask", "size", "")]
+    lines = [("node", "operator", "mask", "size", "place", "")]
     for row in report:
         if isinstance(row, Replaced):
-            more = "with " + ", ".join(node.op_type for node in row.nodes[1:]) if len(row.nodes) > 1 else ""
+            taken = [node.op_type for node in row.nodes if (node.name or node.output[0]) != row.name]
+            more = "with " + ", ".join(taken) if taken else ""
             if row.operator and row.operator.on(device) in lacking:
-                more += ("; " if more else "") + "no PolyKernel"
-            lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), more))
+                more += ("; " if more else "") + "no PolyKernel: dense, and then the mask"
+            lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), str(row.mapping), more))
         else:
             lines.append((row.name, row.op, "-", "", "left: " + row.reason))
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "\n".join(
-        "  ".join([text.ljust(width) for text, width in zip(line, widths)] + [line[4]]).rstrip() for line in lines
-    )
+    widths = [max(len(line[column]) for line in lines if len(line) > 5) for column in range(5)]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0])).rstrip() for line in lines)
 
 
 def run_convert(options) -> int:
-    model = onnx.load(options.model)
-    arguments = dict(mask_sizes=read_sizes(options.mask_size))
-    converted, report = convert(model, read_rules(options.rules), reference=options.reference, **arguments)
+    folder, model, rules = options.model.parent, weights.load(options.model), read_rules(options.rules)
+    more = dict(mask_sizes=read_sizes(options.mask_size), images=options.image, folder=folder)
+    converted, report = convert(model, rules, reference=options.reference, **more)
     output = options.output or options.model.with_suffix(".masked.onnx")
     if options.build and not options.reference:
         building.build(report, progress=lambda line: print(line, flush=True), device=options.device)
-    onnx.save(converted, output)
+    lacking = {} if options.reference else building.missing(report, options.device)
+    if lacking:
+        converted, report = convert(model, rules, dense=lacking, **more)
+    weights.save(converted, output, folder)
     print(table(report, options.device))
     replaced = sum(isinstance(row, Replaced) for row in report)
     print(f"\n{output}: {replaced} nodes replaced, {len(report) - replaced} left")

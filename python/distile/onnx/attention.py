@@ -99,7 +99,8 @@ def attention_node(graph: Graph, node: onnx.NodeProto) -> Unit:
 def _joined(graph: Graph, name: str) -> list[onnx.NodeProto]:
     """The nodes that make tokens [N, T, C] of a result [N, heads, T, head_dim]."""
     transpose = graph.only_reader(name)
-    good = transpose is not None and transpose.op_type == "Transpose" and graph.attributes(transpose).get("perm") == QUERY
+    good = transpose is not None and transpose.op_type == "Transpose"
+    good = good and graph.attributes(transpose).get("perm") == QUERY
     reshape = graph.only_reader(transpose.output[0]) if good else None
     good = reshape is not None and reshape.op_type == "Reshape"
     shape, result = graph.shapes.get(name), graph.shapes.get(reshape.output[0]) if good else None
@@ -163,7 +164,8 @@ def attention_of_products(graph: Graph, node: onnx.NodeProto) -> Unit:
     shapes = [graph.shapes[query], graph.shapes[key], graph.shapes.get(product.input[1]) or []]
     heads, head_dim = shapes[0][1], shapes[0][3]
     require(isinstance(heads, int) and isinstance(head_dim, int), "its heads are not known")
-    require(all(len(shape) == 4 and shape[1] == heads for shape in shapes), "its keys have other heads than its queries")
+    alike = all(len(shape) == 4 and shape[1] == heads for shape in shapes)
+    require(alike, "its keys have other heads than its queries")
     require(shapes[1][2] == shapes[2][3] == head_dim, "its values are wider or narrower than its queries")
     tokens = [
         _tokens(graph, query, QUERY),

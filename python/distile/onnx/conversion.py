@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+from collections.abc import Collection
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from ..description import Operator
+from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
 from .chains import reads_pixel_by_pixel, steps_behind, with_steps_before
 from .elementwise import Combined, combine
 from .fusion import Fused, fuse
-from .graph import Graph
+from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
-from .masking import Masks, size_of
-from .tokens import first_of, tokens_of
+from .masking import Masks
+from .positions import Example, tokens_of
+from .tokens import as_tokens, first_of
 from .unit import TYPES, Tokens, Unit, Unsupported
 from .units import MAKERS, TAKEN_IN, is_part, unit_of
+from .weights import check
+
+REFERENCE_OPSET = 9  # The first that has Where.
 
 
 @dataclasses.dataclass
@@ -35,6 +42,7 @@ class Replaced:
     mask_tensor: str  # The mask at the output's size.
     operator: Operator | None  # Whose PolyKernel it needs.
     typical: dict[str, int]  # The size at which it runs.
+    mapping: Mapping  # How its mask follows from that of the image.
 
 
 @dataclasses.dataclass
@@ -48,16 +56,21 @@ class Left:
 
 @dataclasses.dataclass
 class Marked:
-    """A unit with the masks of its rows and keys."""
+    """A unit with the masks of its rows and keys, and how these follow from the image's."""
 
     unit: Unit
     mask: str
-    keys: str | None
+    mapping: Mapping
+    keys: str | None = None
+    of_keys: Mapping | None = None
 
 
-def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
+def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
     marked, left, taken = [], [], set()
     for node in sorted(graph.nodes, key=lambda one: one.op_type in TAKEN_IN):
+        bodies = bodies_of(node)
+        if bodies:
+            left.append(Left(graph.name_of(node), node.op_type, _not_searched(bodies)))
         if node.op_type not in MAKERS or id(node) in taken or is_part(graph, node):
             continue
         rule = first(rules, graph.name_of(node))
@@ -66,14 +79,15 @@ def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
             continue
         try:
             unit = unit_of(graph, node)
-        except Unsupported as reason:
+            taken.update(id(one) for one in unit.nodes)
+            marked.append(_placed(graph, example, unit, rule))
+        except (Unsupported, NoPositions) as reason:
             left.append(Left(graph.name_of(node), node.op_type, str(reason)))
             continue
-        taken.update(id(one) for one in [*unit.before, *unit.nodes])
-        marked.append(Marked(unit, rule.mask, rule.keys if unit.op == "MaskedAttention" else None))
+        taken.update(id(one) for one in unit.before)
         while (unit := steps_behind(graph, unit)) is not None:
             taken.update(id(one) for one in unit.nodes)
-            marked.append(Marked(unit, rule.mask, None))
+            marked.append(dataclasses.replace(marked[-1], unit=unit, keys=None, of_keys=None))
     marked.sort(key=lambda one: graph.position[id(one.unit.nodes[0])])
     return _with_steps_taken_in(graph, marked), left
 
@@ -85,26 +99,44 @@ def _with_steps_taken_in(graph: Graph, marked: list[Marked]) -> list[Marked]:
     dropped = set()
     for one in marked:
         steps = makers.get(one.unit.inputs[0]) if reads_pixel_by_pixel(one.unit) else None
-        alone = steps is not None and graph.only_reader(steps.unit.output) is not None and steps.mask == one.mask
-        unit = with_steps_before(graph, one.unit, steps.unit) if alone else None
+        alone = steps is not None and graph.only_reader(steps.unit.output) is not None
+        same = alone and (steps.mask, steps.mapping) == (one.mask, one.mapping)
+        unit = with_steps_before(graph, one.unit, steps.unit) if same else None
         if unit is not None:
             one.unit = unit
             dropped.add(id(steps))
     return [one for one in marked if id(one) not in dropped]
 
 
-def _declare(graph: Graph, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
-    wanted: dict[str, list[tuple[int, ...]]] = {}
-    batches: dict[str, object] = {}
+def _not_searched(bodies: list[onnx.GraphProto]) -> str:
+    count = sum(node.op_type in MAKERS for body in bodies for node in nodes_in(body))
+    return f"its bodies are not searched: {count} nodes in them could have masked forms"
+
+
+def _placed(graph: Graph, example: Example, unit: Unit, rule: Rule) -> Marked:
+    """A unit with its masks. Raises NoPositions."""
+    for mask in (rule.mask, rule.keys):
+        producer = graph.producer.get(mask)
+        if producer is not None and graph.position[id(producer)] > graph.position[id(unit.nodes[0])]:
+            raise NoPositions(f"the mask '{mask}' is computed after it")
+    mapping = example.said(rule.grid, unit) if rule.grid else example.mapping(unit)
+    if not rule.keys or unit.op != "MaskedAttention":
+        return Marked(unit, rule.mask, mapping)
+    try:
+        keys = example.keys(unit)
+    except NoPositions:  # Of another input, as text: they have a mask of their own.
+        keys = tokens_of(unit.key_tokens)
+    return Marked(unit, rule.mask, mapping, rule.keys, keys)
+
+
+def _declare(example: Example, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
+    wanted: dict[str, list[Mapping]] = {}
     for one in marked:
-        batch = graph.shapes[one.unit.output][0]
-        wanted.setdefault(one.mask, []).append(size_of(graph, one.unit))
-        batches.setdefault(one.mask, batch)
+        wanted.setdefault(one.mask, []).append(one.mapping)
         if one.keys:
-            wanted.setdefault(one.keys, []).append((one.unit.key_tokens,))
-            batches.setdefault(one.keys, batch)
+            wanted.setdefault(one.keys, []).append(one.of_keys)
     for name, of in wanted.items():
-        masks.declare(name, batches[name], of, sizes.get(name))
+        masks.declare(name, of, sizes.get(name))
 
 
 def convert(
@@ -112,23 +144,40 @@ def convert(
     rules: list[Rule],
     *,
     mask_sizes: dict[str, tuple[int, ...]] | None = None,
+    images: list[str] | None = None,
     reference: bool = False,
+    folder: str | pathlib.Path = "",
+    dense: Collection[Operator] = (),
 ) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
     The result equals the model with a marked node's output set to 0 where its mask is not active. With `reference`, it
     is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
-    or [N, T], as large as `mask_sizes` says, or as the largest output that they are for. For smaller outputs they are
-    pooled: a pixel is active if any pixel of its block is. Raises ValueError for a mask of another type or shape.
+    or [N, T], or for one image [1, H, W]. They are as large as `mask_sizes` says, or as the largest output that they
+    are for, or where the image has any size, as the image.
+
+    A mask is over the image: `images` names the inputs that are one, by default those of rank 4, or else of rank 3,
+    tokens [N, T, C]. A run of labels through the graph says where the outputs of each node are over it, and an output
+    is active if any pixel of its block is. Nodes whose outputs stand for no pixels are left, with the reason.
+
+    `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without
+    a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them
+    as fast as in the model itself.
+
+    Raises ValueError for a mask of another type or shape, an image that is no input, or an opset that is too old.
     """
-    graph = Graph(model)
+    graph = Graph(model, folder)
+    if reference and 0 < graph.opset < REFERENCE_OPSET:
+        raise ValueError(f"the model's opset is {graph.opset}, but a reference needs {REFERENCE_OPSET} or later")
+    example = Example(graph, images)
     emitted: list[onnx.NodeProto] = []
-    masks = Masks(graph, emitted.append, reference)
-    marked, report = _marked(graph, rules)
-    _declare(graph, masks, marked, mask_sizes or {})
+    masks = Masks(graph, example, Nodes(graph, emitted.append), reference)
+    marked, report = _marked(graph, example, rules)
+    _declare(example, masks, marked, mask_sizes or {})
     fitting = []
     for one in marked:
-        reason = masks.reason_against(one.mask, size_of(graph, one.unit))
+        reason = masks.reason_against(one.mask, one.mapping)
+        reason = reason or (masks.reason_against(one.keys, one.of_keys) if one.keys else None)
         if reason:
             node = one.unit.nodes[0]
             report.append(Left(graph.name_of(node), node.op_type, reason))
@@ -137,14 +186,14 @@ def convert(
     if reference:
         _emit_reference(graph, masks, fitting, emitted)
     else:
-        report = _emit_masked(graph, masks, fitting, emitted) + report
+        report = _emit_masked(graph, example, masks, fitting, emitted, dense) + report
     used = {source for one in fitting for source in (one.mask, one.keys) if source}
     masks.sources = {name: source for name, source in masks.sources.items() if name in used}
     graph.proto.input.extend(masks.new_inputs())
     converted = graph.finish(emitted)
     if not reference and fitting and not any(opset.domain == "distile" for opset in converted.opset_import):
         converted.opset_import.append(helper.make_opsetid("distile", 1))
-    onnx.checker.check_model(converted)
+    check(converted)
     return converted, report
 
 
@@ -155,83 +204,138 @@ def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: l
         if one is None:
             emitted.append(node)
             continue
-        output, raw = one.unit.output, f"{one.unit.output}/distile_dense"
+        raw = graph.fresh(f"{one.unit.output}/distile_dense")
         if one.keys:
             raise ValueError("a reference has no masks of keys")
-        dense = onnx.NodeProto()
-        dense.CopyFrom(node)
-        dense.output[0] = raw
-        emitted.append(dense)
-        emitted += _where(graph, masks.spread(one.mask, one.unit), raw, one.unit)
+        emitted.append(_renamed(node, raw))
+        emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, one.unit.output, one.unit)
 
 
-def _where(graph: Graph, mask: str, raw: str, unit: Unit) -> list[onnx.NodeProto]:
-    """Makes a unit's output of its dense one: 0 where the mask is not active."""
-    kind = graph.types[unit.output]
+def _renamed(node: onnx.NodeProto, output: str) -> onnx.NodeProto:
+    """A node with another name for its output."""
+    dense = onnx.NodeProto()
+    dense.CopyFrom(node)
+    dense.output[0] = output
+    return dense
+
+
+def _where(graph: Graph, mask: str, raw: str, output: str, unit: Unit) -> list[onnx.NodeProto]:
+    """Makes the output of a unit, or of what follows it, of the dense one: 0 where the mask is not active."""
+    kind = graph.types[output]
     zero = np.zeros((), helper.tensor_dtype_to_np_dtype(kind)) if unit.zero is None else unit.zero
     if kind != TensorProto.INT8:
-        name = graph.add_constant(f"{unit.output}/distile_zero", zero)
-        return [helper.make_node("Where", [mask, raw, name], [unit.output])]
+        name = graph.add_constant(f"{output}/distile_zero", zero)
+        return [helper.make_node("Where", [mask, raw, name], [output])]
     # ONNX Runtime has no Where for int8.
-    name = graph.add_constant(f"{unit.output}/distile_zero", zero.astype(np.int32))
+    name = graph.add_constant(f"{output}/distile_zero", zero.astype(np.int32))
     return [
         helper.make_node("Cast", [raw], [f"{raw}/int32"], to=TensorProto.INT32),
         helper.make_node("Where", [mask, f"{raw}/int32", name], [f"{raw}/masked"]),
-        helper.make_node("Cast", [f"{raw}/masked"], [unit.output], to=TensorProto.INT8),
+        helper.make_node("Cast", [f"{raw}/masked"], [output], to=TensorProto.INT8),
     ]
 
 
 def _emit_masked(
-    graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
+    graph: Graph, example: Example, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto],
+    without_polykernel: Collection[Operator],
 ) -> list[Replaced | Left]:
+    dense = {one.on("cpu") for one in without_polykernel}
+    on_cpu = all(one.device == "cpu" for one in without_polykernel)
     layouts = Layouts(graph, emitted.append)
-    plans, zero_outside = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
+    layers = {masks.key(one.mask, one.mapping): one for one in marked}  # Who has a mask.
+    mask_of = {one.unit.output: masks.key(one.mask, one.mapping) for one in marked}
+    plans, zero_outside = fuse(graph, mask_of, [one.unit for one in marked])
     # A fused operator stands where the last of its nodes stood: there all its inputs exist.
     ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
     covered = {id(node) for plan in plans.values() for node in plan.nodes}
+    images = {name for one in marked if one.unit.images for name in (one.unit.output, plans[one.unit.output].output)}
     # Zero points of quantized tensors are no zeros.
-    real = {name: mask for name, mask in zero_outside.items() if graph.types.get(name) in TYPES}
+    real = {name: zero_outside[name] for name in images & set(zero_outside) if graph.types.get(name) in TYPES}
     combined = {id(one.nodes[-1]): one for one in combine(graph, real, covered)}
     report: list[Replaced | Left] = []
     for node in graph.nodes:
         one = ends.get(id(node))
         if one is not None:
             plan = plans[one.unit.output]
-            masked = _emit_unit(graph, masks, layouts, one, plan)
+            operator = one.unit.operator(plan.activation, plan.residual is not None)
+            stays = operator in dense if operator else bool(dense) and one.unit.images and not _moved(layouts, one.unit)
+            stays = stays and not one.keys
+            if stays:
+                masked = _emit_dense(graph, masks, one, plan, emitted, on_cpu)
+            else:
+                masked = _emit_unit(graph, masks, layouts, one, plan)
             report.append(
                 Replaced(
                     graph.name_of(one.unit.nodes[0]),
-                    one.unit.op,
+                    one.unit.nodes[0].op_type if stays else one.unit.op,
                     one.mask,
-                    size_of(graph, one.unit),
+                    _size(example, one.unit),
                     plan.nodes,
                     plan.output,
                     masked,
-                    masks.at(one.mask, size_of(graph, one.unit)),
-                    one.unit.operator(plan.activation, plan.residual is not None),
-                    _typical(graph, one.unit),
+                    masks.at(one.mask, one.mapping),
+                    operator,
+                    _typical(graph, example, one.unit),
+                    one.mapping,
                 )
             )
         elif id(node) in combined:
-            _emit_combined(graph, masks, layouts, combined[id(node)])
+            found = combined[id(node)]
+            if layouts.has(found.operands[0]):
+                layer = layers[found.mask]
+                _emit_combined(layouts, found, masks.at(layer.mask, layer.mapping))
+            else:
+                emitted += found.nodes
         elif id(node) not in covered and not layouts.keep(node):
             emitted.append(node)
     return report
 
 
-def _emit_combined(graph: Graph, masks: Masks, layouts: Layouts, one: Combined) -> None:
-    mask = masks.at(one.mask, tuple(graph.shapes[one.output][2:]))
+def _moved(layouts: Layouts, unit: Unit) -> bool:
+    """Whether a unit's images are in NHWC, because a masked operator made them."""
+    return layouts.has(unit.inputs[0])
+
+
+def _emit_dense(
+    graph: Graph, masks: Masks, one: Marked, plan: Fused, emitted: list[onnx.NodeProto], on_cpu: bool
+) -> onnx.NodeProto:
+    """The nodes of a unit and what it takes in, with the mask behind them; before a residual that is kept."""
+    output = plan.output if plan.kept is None else one.unit.output
+    raw = graph.fresh(f"{output}/distile_dense")
+    for node in plan.nodes:
+        if node.output[0] != output:
+            emitted.append(node)
+        elif on_cpu and graph.types[output] in TYPES:
+            emitted.append(_renamed(node, raw))
+            inputs, name = [raw, masks.at(one.mask, one.mapping)], f"{graph.name_of(node)}/masked"
+            emitted.append(helper.make_node("MaskedActivation", inputs, [output], name, domain="distile"))
+            masked = emitted[-1]
+        else:
+            emitted.append(_renamed(node, raw))
+            emitted += _where(graph, masks.spread(one.mask, one.mapping, one.unit), raw, output, one.unit)
+            masked = emitted[-1]
+    return masked
+
+
+def _emit_combined(layouts: Layouts, one: Combined, mask: str) -> None:
     inputs = [*map(layouts.read, one.operands), mask]
-    name, output = f"{graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
+    name, output = f"{layouts.graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
     extra = dict(activation=one.activation, layout="NHWC")
     layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
     layouts.written(one.output)
 
 
-def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
+def _size(example: Example, unit: Unit) -> tuple[int, ...]:
+    """The extents of a unit's output, but for the batch and the channels."""
+    shape = example.shape(unit.output)
+    return tuple(shape[2:] if unit.images else shape[1:-1])
+
+
+def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     """The size at which it runs, as an operator file says it."""
-    batch, *shape = graph.shapes[unit.inputs[0] if unit.images else unit.output]
-    batch = batch if isinstance(batch, int) else 1
+    name = unit.inputs[0] if unit.images else unit.output
+    batch, *shape = example.shape(name)
+    batch = batch if len(shape) == 1 or isinstance(graph.shapes[name][0], int) else 1
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
     pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
@@ -247,7 +351,7 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         if value is None:
             return ""
         if isinstance(value, Tokens):
-            return tokens_of(graph, value, layouts.emit)
+            return as_tokens(graph, value, layouts.emit)
         if isinstance(value, np.ndarray):
             return graph.add_constant(f"distile/{name}/{index}", value)
         if graph.constant(value) is not None:
@@ -255,11 +359,11 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         return layouts.read(value) if unit.images else value
 
     inputs = [tensor(value, index) for index, value in enumerate(unit.inputs)]
-    mask = masks.at(one.mask, size_of(graph, unit))
+    mask = masks.at(one.mask, one.mapping)
     extra = dict(unit.attributes)
     if unit.op == "MaskedAttention":
-        keys = first_of(graph, one.keys, unit.attended, layouts.emit) if one.keys else ""
-        inputs += [mask, keys]
+        keys = masks.at(one.keys, one.of_keys) if one.keys else ""
+        inputs += [mask, first_of(graph, keys, unit.attended, layouts.emit) if keys else ""]
     elif unit.has_epilogue:
         read = layouts.read if unit.images else str
         inputs, numbers = [*inputs[:2], mask, *inputs[2:3]], inputs[3:]
@@ -286,7 +390,7 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
 
 def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[str]:
     """The mean and the variance of all pixels in NHWC, as a dense group norm has them."""
-    outputs = [f"{name}/mean", f"{name}/variance"]
+    outputs = [graph.fresh(f"{name}/mean"), graph.fresh(f"{name}/variance")]
     groups = unit.attributes["num_groups"]
     emit(
         helper.make_node("MaskedGroupStatistics", [images], outputs, f"{name}/statistics", domain="distile",

@@ -20,7 +20,7 @@ class Combined:
     """A sum or a product of images with the activation behind it, as a masked operator of a mask."""
 
     op: str
-    mask: str
+    mask: tuple  # What is equal for equal masks.
     nodes: list[onnx.NodeProto]
     operands: list[str]
     activation: str = "none"
@@ -30,7 +30,7 @@ class Combined:
         return self.nodes[-1].output[0]
 
 
-def combine(graph: Graph, zero_outside: dict[str, str], covered: set[int]) -> list[Combined]:
+def combine(graph: Graph, zero_outside: dict[str, tuple], covered: set[int]) -> list[Combined]:
     """The elementwise nodes that become masked. `zero_outside`: the tensors that are 0 where a mask is not active, to
     which the results of such nodes are added; `covered`: the nodes that others took in."""
     found = []
@@ -56,11 +56,11 @@ def combine(graph: Graph, zero_outside: dict[str, str], covered: set[int]) -> li
     return found
 
 
-def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -> str | None:
+def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple]) -> tuple | None:
     """The mask outside of which a node's result is 0."""
-    shape = graph.shapes.get(node.output[0])
-    masks = [zero_outside.get(name) if graph.shapes.get(name) == shape else None for name in node.input]
-    if not masks or shape is None:
+    shape = graph.size(node.output[0])
+    masks = [zero_outside.get(name) if graph.size(name) == shape else None for name in node.input]
+    if not masks or shape is None or None in shape:
         return None
     if node.op_type == "Mul":
         return next((mask for mask in masks if mask), None)
@@ -71,16 +71,16 @@ def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -
     return masks[0] if unary or single(graph, node) else None
 
 
-def _operands(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, str]) -> list[str]:
+def _operands(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple]) -> list[str]:
     """The operands of a sum or a product of images, the second of which may have one pixel, in the order of a masked
     operator; none if it is something else."""
-    shape = graph.shapes[node.output[0]]
+    shape = graph.size(node.output[0])
     computed = all(graph.constant(name) is None for name in node.input)
     if node.op_type not in OPERATORS or len(shape) != 4 or graph.types.get(node.output[0]) not in TYPES or not computed:
         return []
-    large = [name for name in node.input if graph.shapes.get(name) == shape and name in zero_outside]
+    large = [name for name in node.input if graph.size(name) == shape and name in zero_outside]
     if not large:
         return []
     other = node.input[1] if node.input[0] == large[0] else node.input[0]
     pixel = [*shape[:2], 1, 1]
-    return [large[0], other] if graph.shapes.get(other) in (shape, pixel) else []
+    return [large[0], other] if graph.size(other) in (shape, pixel) else []

@@ -14,6 +14,7 @@ from .building import build, missing
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
+from .positions import with_fixed_image
 
 # Elements as ONNX Runtime takes them.
 ARRAYS = {
@@ -42,19 +43,28 @@ def _example(value: onnx.ValueInfoProto, generator) -> np.ndarray:
     return np.zeros(extents, kind)
 
 
+def _active(values: np.ndarray, name: str) -> np.ndarray:
+    """Where masks from a file are active: greys, from 0 to 1, above the middle."""
+    if np.isnan(values).any():
+        raise ValueError(f"{name} holds values that are no numbers")
+    return values > 0.5 if np.issubdtype(values.dtype, np.floating) else values != 0
+
+
 def make_mask(text: str, extents: list[int]) -> np.ndarray:
     """A mask [N, H, W] or [N, T] from a .npy file or a density: a disc of that density, or random tokens."""
     batch, *size = extents
     try:
         density = float(text)
     except ValueError:
-        found = np.load(text) != 0
+        found = _active(np.load(text), text)
         found = found.reshape(-1, *found.shape[-len(size) :])
-        factors = [-(-found.shape[1 + axis] // size[axis]) for axis in range(len(size))]
-        if [-(-found.shape[1 + axis] // factors[axis]) for axis in range(len(size))] != size:
-            raise ValueError(f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}") from None
-        for axis, factor in enumerate(factors, 1):
-            found = np.logical_or.reduceat(found, np.arange(0, found.shape[axis], factor), axis)
+        if any(have % want for have, want in zip(found.shape[1:], size)):
+            raise ValueError(
+                f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide "
+                "that: give the mask another size by --mask-size"
+            ) from None
+        for axis, (have, want) in enumerate(zip(found.shape[1:], size), 1):
+            found = np.logical_or.reduceat(found, np.arange(0, have, have // want), axis)
         return np.resize(found, extents)
     if len(size) == 1:
         return np.random.default_rng(1).random(extents) < density
@@ -162,6 +172,7 @@ def explain(
     masks,
     *,
     mask_sizes: dict[str, tuple[int, ...]] | None = None,
+    images: list[str] | None = None,
     seconds: float = 0.2,
     compile_missing: bool = False,
 ) -> tuple[list[Row], list[Left], tuple[float, float]]:
@@ -171,7 +182,8 @@ def explain(
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
     each layer alone, with what its masked operator takes in. Predicted is the dense time times the density.
     """
-    converted, report = convert(model, rules, mask_sizes=mask_sizes)
+    model = with_fixed_image(model, images)
+    converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)
     replaced = [row for row in report if isinstance(row, Replaced)]
     if compile_missing:
         build(report, progress=lambda line: print(line, flush=True))
@@ -196,7 +208,9 @@ def explain(
         times = dense_us, masked_us, dense_us * density
         rows.append(Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking))
     plain = {name: value for name, value in feeds.items() if name in known}
-    whole = _time(model, plain, seconds), _time(converted, feeds, seconds)
+    # As the command converts it: what has no PolyKernel stays.
+    masked = convert(model, rules, mask_sizes=mask_sizes, images=images, dense=lacking)[0] if lacking else converted
+    whole = _time(model, plain, seconds), _time(masked, feeds, seconds)
     return rows, [row for row in report if isinstance(row, Left)], whole
 
 
@@ -227,6 +241,7 @@ def run(options) -> int:
         read_rules(options.rules),
         mask,
         mask_sizes=read_sizes(options.mask_size),
+        images=options.image,
         seconds=options.seconds,
         compile_missing=options.build,
     )

@@ -30,9 +30,9 @@ class Fused:
     activation: str = "none"
 
 
-def fuse(graph: Graph, mask_of: dict[str, str], units: list[Unit]) -> tuple[dict[str, Fused], dict[str, str]]:
+def fuse(graph: Graph, mask_of: dict[str, tuple], units: list[Unit]) -> tuple[dict[str, Fused], dict[str, tuple]]:
     """For each unit, by its output, what it takes in, and the masks of tensors that are 0 where those are not active.
-    `mask_of`: the masks of units' outputs."""
+    `mask_of`: what is equal for units whose outputs have one mask."""
     plans: dict[str, Fused] = {}
     claimed: set[int] = set()
     # Tensors that are 0 where a mask is not active, and tensors that are results of an activation everywhere.
@@ -69,8 +69,8 @@ def _residual(graph: Graph, tensor: str, claimed: set[int]) -> tuple[onnx.NodePr
     if adder is None or adder.op_type != "Add" or id(adder) in claimed:
         return None
     other = adder.input[1] if adder.input[0] == tensor else adder.input[0]
-    shape = graph.shapes.get(other)
-    if graph.constant(other) is not None or shape is None or None in shape or shape != graph.shapes.get(tensor):
+    shape = graph.size(other)
+    if graph.constant(other) is not None or shape is None or None in shape or shape != graph.size(tensor):
         return None
     return adder, other
 

@@ -25,6 +25,10 @@ class Layouts:
         self.graph, self.emit = graph, emit
         self._nhwc: dict[str, str] = {}
 
+    def has(self, name: str) -> bool:
+        """Whether a tensor has an NHWC form already."""
+        return name in self._nhwc
+
     def read(self, name: str) -> str:
         """A tensor's NHWC form."""
         if name not in self._nhwc:
@@ -34,7 +38,7 @@ class Layouts:
     def write(self, name: str) -> str:
         """Where a tensor's NHWC form goes."""
         if name not in self._nhwc:
-            self._nhwc[name] = f"{name}/nhwc"
+            self._nhwc[name] = self.graph.fresh(f"{name}/nhwc")
             batch, channels, *size = self.graph.shapes[name]
             self.graph.add_shape(self._nhwc[name], self.graph.types[name], [batch, *size, channels])
         return self._nhwc[name]
@@ -87,7 +91,7 @@ class Layouts:
         large = [name for name in images if concat or self.graph.shapes[name][2:] != [1, 1]]
         if not large or any(name not in self._nhwc for name in large):
             return None
-        if not concat and len({tuple(self.graph.shapes[name]) for name in large}) > 1:
+        if not concat and len({tuple(self.graph.size(name)) for name in large}) > 1:
             return None
         forms = {}
         for name in node.input:

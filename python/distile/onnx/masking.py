@@ -1,114 +1,238 @@
-"""The masks of a converted model: its new inputs, and their versions at lower resolutions."""
+"""The masks of a converted model: its inputs, and what they are for each node."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .graph import Graph
-from .standard import squeeze, unsqueeze
-
-
-def size_of(graph: Graph, unit) -> tuple[int, ...]:
-    """The extents of the mask of a unit's output, but for the batch."""
-    shape = graph.shapes[unit.output]
-    return tuple(shape[2:4] if unit.images else shape[1:-1])
-
-
-def factor_of(whole: tuple[int, ...], size: tuple[int, ...]) -> tuple[int, int] | None:
-    """Blocks of so many pixels are one pixel of `size`; None if there are none."""
-    if len(whole) != 2 or len(size) != 2 or not all(size):
-        return None
-    factors = tuple(-(-whole[axis] // size[axis]) for axis in (0, 1))
-    return factors if all(-(-whole[axis] // factors[axis]) == size[axis] for axis in (0, 1)) else None
+from ..grids import Grid
+from ..positions import Mapping, NoPositions
+from .cells import Cells, place_of
+from .graph import Graph, Nodes
+from .positions import Example
 
 
 @dataclasses.dataclass
 class Source:
-    """A mask by its name, at its full size."""
+    """A mask by its name: of the cells of a grid over an image, or with `tokens`, of those in rows with so many others
+    before and after them. `problem` says why it is none."""
 
     name: str
-    batch: int | str | None
-    size: tuple[int, ...]
+    shape: list
     is_new: bool
+    image: tuple[int, int]
+    grid: Grid
+    extents: tuple[int, int]
+    tokens: tuple[int, int] | None = None
+    problem: str | None = None
 
 
 class Masks:
     """Makes masks where they are needed, with the operators of distile or, for a reference, with standard ones."""
 
-    def __init__(self, graph: Graph, emit, reference: bool):
-        self.graph, self.emit, self.reference = graph, emit, reference
+    def __init__(self, graph: Graph, example: Example, nodes: Nodes, reference: bool):
+        self._graph, self._example, self._nodes = graph, example, nodes
+        self._cells = Cells(graph, nodes, reference, example.fixed)
         self.sources: dict[str, Source] = {}
         self._made: dict[tuple, str] = {}
 
-    def declare(self, name: str, batch, sizes: list[tuple[int, ...]], size: tuple[int, ...] | None) -> None:
-        """A mask, existing or new, for units with outputs of these sizes. A new one has the size given, or the largest
-        of these."""
-        shape = self.graph.shapes.get(name)
-        if name in self.graph.types:
-            if self.graph.types[name] != TensorProto.BOOL or shape is None or len(shape) > 3:
-                raise ValueError(f"the tensor '{name}' is no mask: a mask is of type bool, [N, H, W] or [N, T]")
-            self.sources[name] = Source(name, shape[0], tuple(shape[1:]), False)
-        else:
-            self.sources[name] = Source(name, batch, size or max(sizes, key=lambda one: int(np.prod(one))), True)
+    def declare(self, name: str, wanted: list[Mapping], size: tuple[int, ...] | None) -> None:
+        """A mask, existing or new, for what is wanted of it. A new one has the size given, or that of all tokens, or of
+        the largest image."""
+        if name in self._graph.types:
+            self.sources[name] = self._existing(name, wanted)
+            return
+        source = self._largest(name, wanted)
+        self.sources[name] = self._sized(source, size, wanted) if size else source
+        self.sources[name].shape = [self._batch(), *(size or self._size(source))]
 
-    def reason_against(self, name: str, size: tuple[int, ...]) -> str | None:
-        """Why a mask does not serve outputs of this size."""
-        whole = self.sources[name].size
-        if whole == size or (len(size) == 1 and np.prod(whole, dtype=int) == size[0]) or factor_of(whole, size):
-            return None
-        return f"the mask '{name}' is for {list(whole)}, and its output is {list(size)}"
+    def _largest(self, name: str, wanted: list[Mapping]) -> Source:
+        """A new mask: of the tokens if all that is wanted has these, or else of the largest image."""
+        first = max(wanted, key=lambda one: math.prod(one.extents[0]))
+        source = Source(name, [], True, first.image, first.grids[0], first.extents[0])
+        if not self._is_fixed(source):
+            rows = first.image[0] > 1
+            return dataclasses.replace(source, grid=Grid(), extents=first.image, tokens=None if rows else (0, 0))
+        one_place = {self._place(one) for one in wanted} == {self._place(first)}
+        return dataclasses.replace(source, tokens=first.tokens if one_place else None)
 
-    def at(self, name: str, size: tuple[int, ...]) -> str:
-        """The tensor with a mask for outputs of this size."""
+    def _batch(self) -> int | str | None:
+        image = self._example.image
+        return self._graph.shapes[image.name][0] if image and "batch" in image.axes else 1
+
+    def _size(self, source: Source) -> list:
+        if not self._is_fixed(source):
+            return self._example.open_extents
+        return list(source.extents if source.tokens is None else [sum(source.tokens) + math.prod(source.extents)])
+
+    @property
+    def _image(self) -> tuple[int, int] | None:
+        return self._example.positions.image if self._example.positions else None
+
+    def _existing(self, name: str, wanted: list[Mapping]) -> Source:
+        shape = self._graph.shapes.get(name)
+        if self._graph.types[name] != TensorProto.BOOL or shape is None or len(shape) > 3:
+            raise ValueError(f"the tensor '{name}' is no mask: a mask is of type bool, [N, H, W] or [N, T]")
+        source = Source(name, shape, False, wanted[0].image, Grid(), wanted[0].image)
+        try:
+            found = self._example.of_mask(name)
+            if found.index is None and len(found.grids) == 1:
+                return dataclasses.replace(
+                    source, image=found.image, grid=found.grids[0], extents=found.extents[0], tokens=found.tokens
+                )
+        except NoPositions:
+            pass  # It is over the image, and its size says how.
+        size = tuple(shape[1:]) if len(shape) > 1 else tuple(shape)
+        if all(isinstance(extent, int) for extent in size):
+            return self._sized(source, size, wanted)
+        if list(size) != list(self._example.open_extents):
+            source.problem = f"the size of the mask '{name}' is not known"
+        return source
+
+    def _sized(self, source: Source, size: tuple[int, ...], wanted: list[Mapping]) -> Source:
+        """A mask of this size: that of a grid with such extents, or that has whole pixels of the image in a pixel, or
+        the other way round."""
+        if not self._is_fixed(source):
+            problem = f"the mask '{source.name}' has a fixed size, and the image has none"
+            return dataclasses.replace(source, problem=problem)
+        if len(size) == 1:
+            for one in wanted:
+                for tokens in (one.tokens, (0, 0)):
+                    if tokens is not None and sum(tokens) + math.prod(one.extents[0]) == size[0]:
+                        return dataclasses.replace(
+                            source, image=one.image, grid=one.grids[0], extents=one.extents[0], tokens=tokens
+                        )
+        fitting = [one for one in wanted if one.extents[0] == size]
+        if fitting:
+            return dataclasses.replace(
+                source, image=fitting[0].image, grid=fitting[0].grids[0], extents=size, tokens=None
+            )
+        if len(size) == 2 and not any(max(pair) % min(pair) for pair in zip(source.image, size)):
+            axes = (axis.resized(*pair) for axis, *pair in zip(Grid(), source.image, size))
+            return dataclasses.replace(source, grid=Grid(*axes), extents=size, tokens=None)
+        outputs = sorted({_extents(one) for one in wanted})
+        names = ", ".join(str(list(one)) for one in outputs)
+        problem = (
+            f"the mask '{source.name}' is for {list(size)}, which neither divides the image's {list(source.image)} "
+        )
+        return dataclasses.replace(source, problem=problem + f"nor is the size of an output of {names}")
+
+    def _is_fixed(self, source: Source) -> bool:
+        return self._example.fixed or source.image != self._image
+
+    def reason_against(self, name: str, wanted: Mapping) -> str | None:
+        """Why a mask does not serve outputs with a mapping."""
         source = self.sources[name]
-        if source.size == size or len(size) == 1:
+        if source.problem:
+            return source.problem
+        if source.image != wanted.image:
+            return f"the mask '{name}' is for {list(source.image)}, and its output is for {list(wanted.image)}"
+        if not all(self._cells.follows(source.grid, grid) for grid in wanted.grids):
+            return f"its size does not follow from that of the mask '{name}'"
+        if self._place(wanted) != self._place(source) and source.tokens is not None and not self._is_fixed(source):
+            return f"the mask '{name}' is for tokens of an image whose size is not fixed"
+        return None
+
+    def _place(self, one: Mapping | Source) -> tuple:
+        """What those with one mask have in common."""
+        if isinstance(one, Source):
+            return (place_of(one.grid, one.extents, self._example.fixed),), one.image, one.tokens, b""
+        places = tuple(place_of(*pair, self._example.fixed) for pair in zip(one.grids, one.extents))
+        return places, one.image, one.tokens, one.key
+
+    def key(self, name: str, wanted: Mapping) -> tuple:
+        """What is equal for equal masks."""
+        return name, self._place(wanted)
+
+    def at(self, name: str, wanted: Mapping) -> str:
+        """The tensor with a mask for outputs with a mapping."""
+        source = self.sources[name]
+        if self._place(wanted) == self._place(source):
             return name
-        key = name, size
+        key = self.key(name, wanted)
         if key not in self._made:
-            factor = factor_of(source.size, size)
-            self._made[key] = self._pool_by_max(name, factor) if self.reference else self._pool(name, factor)
-            self.graph.add_shape(self._made[key], TensorProto.BOOL, [source.batch, *size])
+            made = self._made[key] = self._mapped(source, wanted)
+            if made not in self._graph.types:
+                extents = _extents(wanted) if self._is_fixed(source) else [None] * len(_extents(wanted))
+                self._graph.add_shape(
+                    made, TensorProto.BOOL, [self._batch() if wanted.index is None else None, *extents]
+                )
         return self._made[key]
 
-    def _pool(self, name: str, factor) -> str:
-        output = f"distile/{name}/{factor[0]}x{factor[1]}"
-        self.emit(helper.make_node("MaskPool", [name], [output], output, domain="distile", factor=list(factor)))
-        return output
+    def _mapped(self, source: Source, wanted: Mapping) -> str:
+        planes = [self._cells.of(self._as_image(source), source.grid, source.extents, *pair)
+                  for pair in zip(wanted.grids, wanted.extents)]  # fmt: skip
+        if wanted.tokens is None and wanted.index is None:
+            return planes[0]
+        add = self._nodes.add
+        cells = [add("Reshape", plane, self._nodes.constant(np.array([0, -1], np.int64))) for plane in planes]
+        if wanted.index is None:
+            before, after = (self._active(cells[0], count) for count in wanted.tokens)
+            return add("Concat", *before, *cells, *after, axis=1) if before or after else cells[0]
+        count = sum(math.prod(extents) for extents in wanted.extents)
+        index = np.where(wanted.index < 0, count, wanted.index).astype(np.int64)
+        taken = add("Concat", *cells, *self._active(cells[0], 1), axis=1)
+        taken = add("Gather", taken, self._nodes.constant(index.ravel()), axis=1)
+        taken = self._for_each_image(taken, index.size)
+        return add("Reshape", taken, self._nodes.constant(np.array([-1, *index.shape[1:]], np.int64)))
 
-    def _pool_by_max(self, name: str, factor) -> str:
-        base = f"distile/{name}/{factor[0]}x{factor[1]}"
-        # Padding in numbers, because the oldest opsets have no ceil_mode.
-        over = [factor[axis] * -(-whole // factor[axis]) - whole for axis, whole in enumerate(self.sources[name].size)]
-        self.emit(helper.make_node("Cast", [name], [f"{base}/float"], to=TensorProto.FLOAT))
-        self.emit(unsqueeze(self.graph, f"{base}/float", 1, f"{base}/image"))
-        self.emit(
-            helper.make_node("MaxPool", [f"{base}/image"], [f"{base}/pooled"], kernel_shape=list(factor),
-                             strides=list(factor), pads=[0, 0, *over])
-        )  # fmt: skip
-        self.emit(squeeze(self.graph, f"{base}/pooled", 1, f"{base}/plane"))
-        self.emit(helper.make_node("Cast", [f"{base}/plane"], [base], to=TensorProto.BOOL))
-        return base
+    def _as_image(self, source: Source) -> str:
+        """A mask as [N, H, W]."""
+        if source.tokens is None:
+            return source.name
+        key = source.name, "image"
+        if key not in self._made:
+            before, count = source.tokens[0], math.prod(source.extents)
+            kept = source.name
+            if any(source.tokens):
+                places = self._nodes.constant(np.arange(before, before + count))
+                kept = self._nodes.add("Gather", kept, places, axis=1)
+            extents = self._nodes.constant(np.array([-1, *source.extents], np.int64))
+            self._made[key] = self._nodes.add("Reshape", kept, extents)
+        return self._made[key]
 
-    def spread(self, name: str, unit) -> str:
+    def _active(self, cells: str, count: int) -> list[str]:
+        """So many active tokens for each image, [N, count]."""
+        if not count:
+            return []
+        add = self._nodes.add
+        first = add("Gather", cells, self._nodes.constant(np.array([0], np.int64)), axis=1)
+        active = add("Or", first, add("Not", first))
+        return [active if count == 1 else add("Tile", active, self._nodes.constant(np.array([1, count], np.int64)))]
+
+    def _for_each_image(self, mask: str, count: int) -> str:
+        """A mask [N, count] of a batch, where it may be that of one image for all."""
+        image = self._example.image.name
+        if self._graph.shapes[image][0] == 1 or "batch" not in self._example.image.axes:
+            return mask
+        add, constant = self._nodes.add, self._nodes.constant
+        batch = add("Gather", add("Shape", image), constant(np.array([0], np.int64)))
+        return add("Expand", mask, add("Concat", batch, constant(np.array([count], np.int64)), axis=0))
+
+    def spread(self, name: str, wanted: Mapping, unit) -> str:
         """For a reference: the mask with a dimension for the channels of a unit's output."""
-        shape = self.graph.shapes[unit.output]
-        mask = self.at(name, size_of(self.graph, unit))
-        output = f"{unit.output}/distile_mask"
-        if len(self.sources[name].size) == len(shape) - 2:
-            axis = 1 if unit.images else len(shape) - 1
-            self.emit(unsqueeze(self.graph, mask, axis, output))
-        else:  # The pixels of an image as tokens.
-            extents = self.graph.add_constant("distile/as_tokens", np.array([0, -1, 1], np.int64))
-            self.emit(helper.make_node("Reshape", [mask, extents], [output]))
-        return output
+        mask, shape = self.at(name, wanted), self._example.shape(unit.output)
+        rank = len(self.sources[name].shape if mask == name else self._graph.shapes[mask])
+        if rank == len(shape) - 1:
+            return self._nodes.add("Unsqueeze", mask, axes=[1 if unit.images else rank])
+        # One row of tokens, or the pixels of an image as tokens.
+        extents = [-1, 1] if len(shape) == 2 else [0, -1, 1] if len(shape) == 3 else [0, *shape[1:-1], 1]
+        return self._nodes.add("Reshape", mask, self._nodes.constant(np.array(extents, np.int64)))
 
     def new_inputs(self) -> list[onnx.ValueInfoProto]:
         return [
-            helper.make_tensor_value_info(source.name, TensorProto.BOOL, [source.batch, *source.size])
+            helper.make_tensor_value_info(source.name, TensorProto.BOOL, source.shape)
             for source in self.sources.values()
             if source.is_new
         ]
+
+
+def _extents(wanted: Mapping) -> tuple[int, ...]:
+    """The size of a mask for outputs with a mapping, but for the batch."""
+    if wanted.tokens is not None:
+        return (sum(wanted.tokens) + math.prod(wanted.extents[0]),)
+    return tuple(wanted.extents[0] if wanted.index is None else wanted.index.shape[1:])

@@ -9,21 +9,23 @@ from .graph import Graph
 from .unit import Tokens
 
 
-def tokens_of(graph: Graph, tokens: Tokens, emit) -> str:
+def as_tokens(graph: Graph, tokens: Tokens, emit) -> str:
     """A tensor [N, T, C] of such tokens."""
     name = tokens.name if tokens.perm is None else _joined(graph, tokens, emit)
     return _repeated(graph, first_of(graph, name, tokens.first, emit), tokens, emit)
 
 
 def _joined(graph: Graph, tokens: Tokens, emit) -> str:
-    name = f"{tokens.name}/tokens"
-    if name not in graph.types:
+    key = f"{tokens.name}/tokens {tokens.perm}"
+    if key not in graph.made:
+        name, turned = graph.fresh(f"{tokens.name}/tokens"), graph.fresh(f"{tokens.name}/heads")
         batch, rows, count, head_dim = (graph.shapes[tokens.name][place] for place in tokens.perm)
-        emit(helper.make_node("Transpose", [tokens.name], [f"{name}/heads"], perm=tokens.perm))
+        emit(helper.make_node("Transpose", [tokens.name], [turned], perm=tokens.perm))
         extents = graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
-        emit(helper.make_node("Reshape", [f"{name}/heads", extents], [name]))
+        emit(helper.make_node("Reshape", [turned, extents], [name]))
         graph.add_shape(name, graph.types[tokens.name], [batch, rows, count * head_dim])
-    return name
+        graph.made[key] = name
+    return graph.made[key]
 
 
 def first_of(graph: Graph, name: str, count: int | None, emit) -> str:
@@ -40,9 +42,10 @@ def _repeated(graph: Graph, name: str, tokens: Tokens, emit) -> str:
 
 
 def _gathered(graph: Graph, name: str, output: str, axis: int, places: np.ndarray, emit) -> str:
-    if output not in graph.types:
-        emit(helper.make_node("Gather", [name, graph.add_constant(f"{output}/places", places)], [output], axis=axis))
+    if output not in graph.made:
+        made = graph.made[output] = graph.fresh(output)
+        emit(helper.make_node("Gather", [name, graph.add_constant(f"{output}/places", places)], [made], axis=axis))
         shape = list(graph.shapes.get(name, [None, None]))
         shape[axis] = len(places)
-        graph.add_shape(output, graph.types.get(name, TensorProto.BOOL), shape)  # A new mask has no type yet.
-    return output
+        graph.add_shape(made, graph.types.get(name, TensorProto.BOOL), shape)  # A new mask has no type yet.
+    return graph.made[output]

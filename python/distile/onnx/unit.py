@@ -23,8 +23,8 @@ class Unsupported(Exception):
 
 @dataclasses.dataclass
 class Tokens:
-    """Tokens [N, T, C] that nodes make of a tensor: of the same shape, or one that `perm` makes [N, T, heads, head_dim],
-    whose last two dimensions they join."""
+    """Tokens [N, T, C] that nodes make of a tensor: of the same shape, or one that `perm` makes [N, T, heads,
+    head_dim], whose last two dimensions they join."""
 
     name: str
     head_dim: int

@@ -48,6 +48,11 @@ def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
     policy = values.get("keep_aspect_ratio_policy", "stretch")
     if values.get("mode", "nearest") != "nearest" or how not in REPEATING or policy != "stretch" or "axes" in values:
         return None
+    place = 2 if graph.opset >= 11 else 1
+    given = graph.constant(node.input[place]) if len(node.input) > place and node.input[place] else None
+    if given is not None and given.size:
+        whole = len(given) == 4 and list(given[:2]) == [1, 1] and all(scale % 1 == 0 and scale >= 1 for scale in given)
+        return [int(scale) for scale in given[2:]] if whole else None
     before, after = graph.shapes.get(node.input[0]) or [], graph.shapes.get(node.output[0]) or []
     if len(before) != 4 or len(after) != 4 or before[:2] != after[:2]:
         return None
@@ -55,20 +60,14 @@ def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
     if not all(isinstance(extent, int) and extent > 0 for extent in extents):
         return None
     scales = [after[axis] // before[axis] for axis in (2, 3)]
-    if any(after[axis] != before[axis] * scales[axis - 2] for axis in (2, 3)):
-        return None
-    place = 2 if graph.opset >= 11 else 1
-    given = graph.constant(node.input[place]) if len(node.input) > place and node.input[place] else None
-    if given is not None and given.size and list(given) != [1, 1, *scales]:
-        return None
-    return scales
+    return scales if all(after[axis] == before[axis] * scales[axis - 2] for axis in (2, 3)) else None
 
 
 def nearest(graph: Graph, images: str, scales: list[int], output: str, name: str) -> onnx.NodeProto:
     """A node that repeats the rows and the columns of images in NHWC, in the form of the model's opset."""
-    extents = [1, *scales, 1]
+    extents = [1.0, *map(float, scales), 1.0]
     if graph.opset < 9:
-        return helper.make_node("Upsample", [images], [output], name, mode="nearest", scales=[float(one) for one in extents])
+        return helper.make_node("Upsample", [images], [output], name, mode="nearest", scales=extents)
     factors = graph.add_constant(f"distile/upsample_{scales[0]}x{scales[1]}", np.array(extents, np.float32))
     if graph.opset < 11:
         op = "Resize" if graph.opset == 10 else "Upsample"

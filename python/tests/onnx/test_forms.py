@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from networks import BOOL, Builder, feeds_of, run
+from networks import Builder, feeds_of, run
 from onnx import TensorProto, helper, numpy_helper
 from test_conversion import compare, ops
 
@@ -103,6 +103,26 @@ def test_masks_that_blocks_do_not_divide():
         compare(b.model({"x": [2, 4, 7, 9]}, {"second.out": [2, 4, 4, 5]}, opset=opset), MASK)
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_opsets_before_references(opset):
+    """Upsample has its scales as an attribute."""
+    reference, _ = convert(pyramid(9), MASK, reference=True)
+    model = pyramid(9)
+    model.opset_import[0].version = opset
+    for node in model.graph.node:
+        if node.op_type == "Upsample":
+            del node.input[1]
+            node.attribute.append(helper.make_attribute("scales", [1.0, 1.0, 2.0, 2.0]))
+    onnx.checker.check_model(model)
+    converted, _ = convert(model, [Rule("up", None), *MASK])
+    assert ops(converted).count("Upsample") == 1 and ops(converted).count("Transpose") == 2
+    converted, _ = convert(model, MASK)
+    feeds = feeds_of(converted, 0.4)
+    np.testing.assert_allclose(run(converted, feeds)[0], run(reference, feeds)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=f"opset is {opset}, but a reference needs 9 or later"):
+        convert(model, MASK, reference=True)
+
+
 def test_the_oldest_opset():
     model = pyramid(9)
     model.opset_import[0].version = 6
@@ -146,7 +166,8 @@ def _as_weights(b, how, value, opset=17):
 
 
 @pytest.mark.parametrize(
-    "how", ["Cast", "Transpose", "Reshape", "ConstantOfShape", "Unsqueeze", "Slice", "Concat", "Identity", "weight norm"]
+    "how",
+    ["Cast", "Transpose", "Reshape", "ConstantOfShape", "Unsqueeze", "Slice", "Concat", "Identity", "weight norm"],
 )
 @pytest.mark.parametrize("opset", [9, 17])
 def test_weights_behind_nodes(how, opset):
@@ -330,16 +351,16 @@ def attention_model(queries, keys, op="Attention", heads=3, key_heads=3, rank=3,
 def test_attention(case):
     """Causal queries see the keys up to their own place, and heads share keys, as ONNX defines it."""
     model = attention_model(**case)
-    converted, report = convert(model, MASK)
+    converted, report = convert(model, MASK, images=["q"])
     assert not reasons(report) and "MaskedAttention" in ops(converted)
     build(report)
-    compare(model, MASK, tolerance=1e-4)
+    compare(model, MASK, tolerance=1e-4, images=["q"])
 
 
 @with_compiler
 def test_key_masks_of_causal_attention():
     model = attention_model(queries=4, keys=6, is_causal=1)
-    converted, report = convert(model, [Rule("*", "mask", "mask_keys")])
+    converted, report = convert(model, [Rule("*", "mask", "mask_keys")], images=["q"])
     build(report)
     feeds = feeds_of(converted, 1.0)
     assert feeds["mask_keys"].shape == (2, 6)

@@ -176,6 +176,46 @@ def test_masks():
     assert (result == expected).all()
 
 
+@pytest.mark.parametrize("size, factor, offset", [((3, 4), (3, 2), (1, 1)), ((9, 10), (1, 1), (0, 0)),
+                                                  ((2, 2), (2, 3), (4, 2)), ((5, 6), (2, 2), (-1, -1))])  # fmt: skip
+def test_cells_of_masks(size, factor, offset):
+    mask = draw_mask(2, 9, 10, density=0.1)
+    expected = np.zeros((2, *size), bool)
+    for place in np.ndindex(*size):
+        spans = []
+        for at, cells, step, begin, pixels in zip(place, size, factor, offset, mask.shape[1:]):
+            low = 0 if at == 0 else begin + at * step
+            high = pixels if at == cells - 1 else begin + (at + 1) * step
+            spans.append(slice(min(max(low, 0), pixels - 1), max(high, min(max(low, 0), pixels - 1) + 1)))
+        expected[(slice(None), *place)] = mask[(slice(None), *spans)].any((1, 2))
+    inputs = [mask, np.array(size, np.int64)]
+    result = run_node("MaskCells", inputs, types=(BOOL,), factor=factor, offset=offset)
+    assert (result == expected).all()
+    with pytest.raises(Exception, match="the size of cells is not that of an image"):
+        run_node("MaskCells", [mask, np.array([0, 3], np.int64)], types=(BOOL,))
+    with pytest.raises(Exception, match="a factor below 1"):
+        run_node("MaskCells", inputs, types=(BOOL,), factor=[0, 1])
+
+
+def test_one_mask_for_a_batch():
+    mask, tokens = draw_mask(1, 5, 6), draw_mask(1, 7)
+    x, rows = draw(3, 8, 5, 6), draw(3, 7, 8, seed=1)
+    filter, weights = draw(4, 8, 3, 3, seed=2), draw(8, 4, seed=3)
+    calls = [
+        ("MaskedConv", [x, filter, mask], (1,), dict(pads=[1, 1, 1, 1])),
+        ("MaskedLinear", [rows, weights, tokens], (1,), {}),
+        ("MaskedLayerNorm", [rows, tokens], (), {}),
+        ("MaskedGroupNorm", [x, mask], (), dict(num_groups=2)),
+        ("MaskedMaxPool", [x, mask], (), dict(kernel_shape=[3, 3], pads=[1, 1, 1, 1])),
+        ("MaskedGlobalAveragePool", [x, mask], (), {}),
+        ("MaskedAdd", [x, x, mask], (), {}),
+    ]
+    for op, inputs, constants, attributes in calls:
+        each = [*inputs[:-1], inputs[-1].repeat(3, 0)]
+        results = [run_node(op, given, constants, **attributes) for given in (inputs, each)]
+        np.testing.assert_array_equal(*results, err_msg=op)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_batch_norm_and_group_statistics(layout):
     x, mask = draw(2, 12, 5, 6), draw_mask(2, 5, 6)
@@ -241,6 +281,19 @@ def test_combinations(layout, with_kept):
     inputs = [images(a, layout), images(b, layout), mask, images(kept, layout) if with_kept else None]
     result = run_node("MaskedConcat", inputs, layout=layout)
     np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b], 1), mask, kept))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_masks_behind_dense_operators(kind):
+    """Images in NCHW as they are, whatever is in inactive pixels."""
+    x, mask = draw(2, 5, 4, 7).astype(kind), draw_mask(2, 4, 7)
+    x[:, 1] = np.where(mask, x[:, 1], np.nan)
+    x[:, 2] = np.where(mask, x[:, 2], np.inf)
+    for given in (mask, mask[:, None], mask[:1]):  # One mask serves all images.
+        result = run_node("MaskedActivation", [x, given], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
+        np.testing.assert_array_equal(result, np.where(given.reshape(-1, 1, 4, 7), x, kind(0)))
+    with pytest.raises(Exception, match="one element for each pixel"):
+        run_node("MaskedActivation", [x, mask.transpose(0, 2, 1)], types=(helper.np_dtype_to_tensor_dtype(x.dtype),))
 
 
 def test_combinations_of_tokens():
@@ -402,7 +455,7 @@ IMAGE, MASK33 = draw(1, 4, 5, 5), draw_mask(1, 3, 3)
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"kernel_shape": [2, 2]}, "not that of its weights, 3"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 0}, "is 0, but must divide its 4 output"),
         ("MaskedConv", [IMAGE, draw(4, 2, 3, 3), MASK33], (1,), {"group": 3}, "is 3, but must divide its 4 output"),
-        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 1.0}, "group of node 'node' is not an integer"),
+        ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"group": 1.0}, "group of node .* is not an integer"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": 2}, "is not a list of integers"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"strides": [1.5, 1.5]}, "is not a list of integers"),
         ("MaskedConv", [IMAGE, draw(4, 4, 3, 3), MASK33], (1,), {"activation": 1}, "is not a string"),
@@ -415,7 +468,7 @@ IMAGE, MASK33 = draw(1, 4, 5, 5), draw_mask(1, 3, 3)
         ("MaskedActivation", [IMAGE, draw_mask(1, 5, 5)], (), {"other_activation": "relu"}, "other_activation"),
         ("MaskedLinear", [draw(1, 4, 5), draw(5, 3), draw_mask(1, 4)], (1,), {"alpha": 2.0}, "the attribute alpha"),
         ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"axis": 1}, "the attribute axis"),
-        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"epsilon": 1}, "epsilon of node 'node' is not a float"),
+        ("MaskedLayerNorm", [draw(1, 4, 5), draw_mask(1, 4)], (), {"epsilon": 1}, "epsilon of node .* is not a float"),
     ],
 )
 def test_attributes_that_do_not_fit(op, inputs, constants, attributes, message):

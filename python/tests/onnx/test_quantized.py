@@ -764,7 +764,8 @@ def test_tables(tmp_path):
     model = b.quantized_model(IMAGE, {"y": (UINT8, None)})
     rules = [Rule("*", "mask")]
     _, report = convert(model, rules)
-    assert "MaskedQLinearConv  mask  9x8   with QuantizeLinear; no PolyKernel" in table(report)
+    place = "stride 1x1, offset 0x0, grid 9x8"
+    assert f"MaskedQLinearConv  mask  9x8   {place}  with QuantizeLinear; no PolyKernel: dense" in table(report)
     masks = lambda name, extents: np.ones(extents, bool)
     (row,), left, _ = explain(model, rules, masks, seconds=0.002)
     assert (row.name, row.kind, row.dense_work) == ("conv", "uint8 conv 3x3 6-14", 2 * 72 * 14 * 6 * 9)

@@ -19,7 +19,7 @@ from distile.onnx import Rule, cache_folder, convert, session_options
 from distile.onnx import __main__ as command
 from distile.onnx.building import missing
 from distile.onnx.explain import make_mask
-from distile.rules import read_rules
+from distile.rules import Grid, read_rules
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def test_convert(model, capsys):
     arguments = ["convert", str(model), "--rules", "b1*=mask", "b2/*=other", "--mask-size", "other=22,18"]
     assert command.main(arguments) == 0
     text = capsys.readouterr().out
-    assert re.search(r"b1/conv2 +MaskedConv +mask +11x9 +with Add, Relu; no PolyKernel", text)
+    place = "stride 2x2, offset 0x0, grid 11x9"
+    dense = "no PolyKernel: dense, and then the mask"
+    assert re.search(rf"b1/conv2 +Conv +mask +11x9 +{place} +with Add, Relu; {dense}", text)
     assert re.search(r"stem +Conv +- +left: no rule", text)
     assert "5 nodes replaced, 2 left" in text
     converted = onnx.load(model.with_suffix(".masked.onnx"))
@@ -55,10 +57,17 @@ def test_example():
 
 def test_rules(tmp_path):
     (tmp_path / "rules.json").write_text('["a=b=m", "c*="]')
-    rules = read_rules([str(tmp_path / "rules.json"), "d=m,k"])
-    assert rules == [Rule("a=b", "m"), Rule("c*", None), Rule("d", "m", "k")]
+    rules = read_rules([str(tmp_path / "rules.json"), "d=m,k", "e=m@64x48", "f=m,k@1+64x48+32/16"])
+    assert rules == [
+        Rule("a=b", "m"), Rule("c*", None), Rule("d", "m", "k"), Rule("e", "m", grid=Grid(64, 48)),
+        Rule("f", "m", "k", Grid(64, 48, 1, 32, 16)),
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="not PATTERN=MASK"):
         read_rules(["mask"])
+    with pytest.raises(ValueError, match="not ROWSxCOLUMNS"):
+        read_rules(["a=m@64"])
+    with pytest.raises(ValueError, match="no cells"):
+        read_rules(["a=m@0x4"])
     for text, reason in (('{"b*": "mask"}', "list of texts"), ("[7]", "list of texts"), ("[b*=mask]", "not JSON")):
         (tmp_path / "rules.json").write_text(text)
         with pytest.raises(ValueError, match=f"rules.json.*{reason}"):
@@ -84,6 +93,15 @@ def test_explain_upsampling(tmp_path, capsys):
     assert re.search(r"/up/sampler/conv/Conv +upsample x2 3x3 32-32 ", capsys.readouterr().out)
 
 
+def test_explain_images_of_any_size(tmp_path, capsys):
+    b = Builder()
+    b.conv("c", "x", 4, 3, stride=4)
+    onnx.save(b.model({"x": ["n", 3, "h", "w"]}, {"c.out": ["n", 4, "u", "v"]}), tmp_path / "model.onnx")
+    assert command.main(["explain", str(tmp_path / "model.onnx"), "--masks", ".5", "--seconds", ".001"]) == 0
+    row = capsys.readouterr().out.splitlines()[2].split()
+    assert row[:4] == ["c", "conv", "3x3/4", "3-4"] and float(row[5]) == round(80 * 112 * 27 * 4 / 1e6, 1)
+
+
 def test_masks_for_explain(tmp_path):
     np.save(tmp_path / "masks.npy", np.eye(6, dtype=np.uint8))
     mask = make_mask(str(tmp_path / "masks.npy"), [2, 3, 2])
@@ -91,6 +109,13 @@ def test_masks_for_explain(tmp_path):
     with pytest.raises(ValueError, match=r"are \[6, 6\], but the model's are \[4, 4\]"):
         make_mask(str(tmp_path / "masks.npy"), [1, 4, 4])
     assert abs(make_mask(".5", [1, 100]).mean() - 0.5) < 0.2
+    greys = np.array([[0, 0.1, 0.5], [0.6, 1, 0.2]], np.float32)
+    np.save(tmp_path / "greys.npy", greys)
+    assert (make_mask(str(tmp_path / "greys.npy"), [1, 2, 3])[0] == [[0, 0, 0], [1, 1, 0]]).all()
+    greys[0, 0] = np.nan
+    np.save(tmp_path / "greys.npy", greys)
+    with pytest.raises(ValueError, match="no numbers"):
+        make_mask(str(tmp_path / "greys.npy"), [1, 2, 3])
 
 
 @pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")

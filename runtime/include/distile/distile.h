@@ -191,8 +191,8 @@ DISTILE_API void distile_mask_destroy(distile_mask *mask);
 // fewer than 2^31 pixels, and the source must stay unchanged until the stream has read it.
 
 /** From bytes, 0 for inactive and anything else for active: bytes[n * stride_n + y * stride_h + x]. Strides are in
- * bytes; stride_h >= width, and stride_n >= stride_h * height if batch > 1. Errors: NULL_POINTER, BAD_SHAPE,
- * BAD_STRIDE, OUT_OF_MEMORY. */
+ * bytes; stride_h >= width, and stride_n >= stride_h * height if batch > 1, or 0: all images have the same bytes.
+ * Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, int32_t batch,
                                                   int32_t height, int32_t width, int64_t stride_n, int64_t stride_h);
 /** From bits: pixel (n, y, x) is bit x % 32 of words[(n * height + y) * words_per_row + x / 32]; bits beyond the width

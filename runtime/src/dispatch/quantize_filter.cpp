@@ -3,6 +3,7 @@
 #include "int4.h"
 #include "tensor.h"
 #include "types.h"
+#include "weights.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/quantize.h>

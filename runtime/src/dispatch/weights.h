@@ -32,4 +32,11 @@ struct distile_weights {
     uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
 };
 
+namespace distile {
+
+/** Checks that the arrays of a source are aligned to their elements. Its type is known. */
+distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source);
+
+}  // namespace distile
+
 #endif

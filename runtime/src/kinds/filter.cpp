@@ -1,6 +1,4 @@
 #include "filter.h"
-#include "context.h"
-#include "types.h"
 #include <cmath>
 
 namespace distile {
@@ -46,20 +44,6 @@ Affine affine_of(const distile_weights_source &source, int32_t o) {
 }
 
 }  // namespace
-
-distile_status check_source_alignment(distile_context *context, const char *call,
-                                      const distile_weights_source &source) {
-    const Type *const type = find_type(raw(source.dtype));
-    // Two weights of int4 share a byte.
-    const size_t bytes = raw(source.dtype) == 0 ? sizeof(float) : type ? static_cast<size_t>(type->bytes) : 1;
-    return check_alignment(context, call,
-                           {{source.filter, bytes, "the filter"},
-                            {source.bias, sizeof(float), "the bias"},
-                            {source.bn_gamma, sizeof(float), "bn_gamma"},
-                            {source.bn_beta, sizeof(float), "bn_beta"},
-                            {source.bn_mean, sizeof(float), "bn_mean"},
-                            {source.bn_variance, sizeof(float), "bn_variance"}});
-}
 
 std::vector<MergedTap> single_taps(int kernel) {
     std::vector<MergedTap> taps;

@@ -27,9 +27,6 @@ struct FilterExtents {
 /** One tap per kernel position. */
 std::vector<MergedTap> single_taps(int kernel);
 
-/** Checks that the arrays of a source are aligned to their elements. Its type is known. */
-distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source);
-
 /** Folds bias and batch normalisation into an output channel. Stores its weights, [tap row][tap column][input channel],
  * and returns its bias. Throws SourceError. */
 float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &rows,

@@ -22,8 +22,8 @@ struct WeightLayout {
     /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
      * which are 128 bytes. */
     int32_t block;
-    distile_role type_of;    /**< The operand whose type the stored weights have. */
-    bool keeps_int4 = false; /**< Of a filter of DISTILE_INT4, weights have that type too. */
+    distile_role type_of;            /**< The operand whose type the stored weights have. */
+    bool keeps_int4 = false;         /**< Of a filter of DISTILE_INT4, weights have that type too. */
     bool keeps_groups_apart = false; /**< ChannelBlocks: groups lie in the blocks as GroupBlocks says, not in order. */
 };
 

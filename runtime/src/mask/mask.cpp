@@ -53,7 +53,8 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
     const MaskShape shape = {batch, height, width};
     distile_status status = check_mask_shape(*mask, call, shape);
     if (status == DISTILE_OK) {
-        status = check_strides(*mask, call, shape, stride_n, stride_h);
+        const MaskShape read = {stride_n == 0 ? 1 : batch, height, width};
+        status = check_strides(*mask, call, read, stride_n, stride_h);
     }
     return status != DISTILE_OK
                ? status
