@@ -68,7 +68,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--times", action="store_true", help="time these instead, on a machine that does nothing else")
     parser.add_argument("--seconds", type=float, default=10, help="to time each (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="to time with (default: %(default)s)")
-    parser.add_argument("--tables", type=pathlib.Path, help="write the results as this JSON file, and as Markdown beside it")
+    parser.add_argument("--tables", type=pathlib.Path, help="write the results as JSON here, and as Markdown beside it")
     options = parser.parse_args(arguments)
     known = {} if options.again else read(options.out)
     if options.times:

@@ -1,4 +1,4 @@
-"""The architectures of the zoo: timm's and torchvision's definitions, small ones of every family, with random weights."""
+"""The architectures of the zoo: timm's and torchvision's small models of every family, with random weights."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ CONVOLUTIONAL: dict[Size, str] = {
         mobilenetv1_100 mobilenetv2_050 mobilenetv3_small_050 mobilenetv4_conv_small_050
         mobilenetv4_hybrid_medium_075 efficientnet_b0 efficientnet_b0_gn efficientnetv2_rw_t efficientnet_es mixnet_s
         mnasnet_050 fbnetc_100 lcnet_050 tinynet_e rexnet_100 hardcorenas_a spnasnet_100 ghostnet_050 ghostnetv2_100
-        repghostnet_050 densenet121 rdnet_tiny dla46_c dla60x_c hrnet_w18_small vovnet39a ese_vovnet19b_slim_dw repvgg_a0
+        repghostnet_050 densenet121 rdnet_tiny dla46_c dla60x_c hrnet_w18_small
+        vovnet39a ese_vovnet19b_slim_dw repvgg_a0
         mobileone_s0 repvit_m0_9 cspdarknet53 cs3darknet_focus_s darknet17 cspnext_tiny gernet_s hgnet_tiny hgnetv2_b0
         convnext_atto convnext_atto_ols convnextv2_atto inception_next_atto nfnet_l0 nf_regnet_b0 nf_resnet26 tresnet_m
         xception41 vgg11_bn poolformer_s12 poolformerv2_s12 convformer_s18 caformer_s18 mambaout_femto starnet_s1

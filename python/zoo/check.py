@@ -50,7 +50,8 @@ def error(result, expected) -> float:
     if any(one.shape != other.shape for one, other in pairs):
         return float("inf")
     pairs = [(one, other) for one, other in pairs if one.numel()]
-    return max((float((one - other).abs().max() / other.abs().max().clamp(min=1e-30)) for one, other in pairs), default=0)
+    shares = [(one - other).abs().max() / other.abs().max().clamp(min=1e-30) for one, other in pairs]
+    return max(map(float, shares), default=0)
 
 
 def first_difference(model, converted, rows, mask, found, inputs) -> str:

@@ -27,9 +27,8 @@ def run(model, inputs) -> list[np.ndarray]:
 
 def error(result, expected) -> float:
     """The largest difference, over the largest value."""
-    return max(
-        float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30)) for one, other in zip(result, expected, strict=True)
-    )
+    pairs = zip(result, expected, strict=True)
+    return max(float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30)) for one, other in pairs)
 
 
 def check(name: str) -> dict:

@@ -71,7 +71,7 @@ def _image(package: str, file: str, name: str, size: Size, last: bool = False, *
     return Model(package, file, {name: (1, *size, 3) if last else (1, 3, *size)}, size, **more)
 
 
-_OCR, _LIGHT = "rapidocr_onnxruntime", "onnx"
+_OCR, _LIGHT, _SIZE = "rapidocr_onnxruntime", "onnx", (224, 224)
 NAMED = {
     "PP-OCRv4 detector": _image(_OCR, "models/ch_PP-OCRv4_det_infer.onnx", "x", (320, 448)),
     "PP-OCRv4 detector, any size": _image(_OCR, "models/ch_PP-OCRv4_det_infer.onnx", "x", (320, 448), fixed=False),
@@ -84,7 +84,7 @@ NAMED = {
     "Silero VAD": Model("silero_vad", "data/silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, None,
                         fixed=False, integers={"sr": 16000}),
     **{
-        f"light_{name}": _image(_LIGHT, f"backend/test/data/light/light_{name}.onnx", source, (224, 224), weightless=True)
+        f"light_{name}": _image(_LIGHT, f"backend/test/data/light/light_{name}.onnx", source, _SIZE, weightless=True)
         for source, names in {
             "data_0": "bvlc_alexnet densenet121 inception_v1 inception_v2 squeezenet vgg19",
             "gpu_0/data_0": "resnet50 shufflenet zfnet512",

@@ -22,9 +22,9 @@ PLANES = 5
 
 SAME = {
     "relu", "relu_", "relu6", "silu", "gelu", "sigmoid", "sigmoid_", "tanh", "hardsigmoid", "hardswish", "hardtanh",
-    "hardtanh_", "mish", "elu", "celu", "selu", "leaky_relu", "leaky_relu_", "prelu", "softplus", "logsigmoid", "softmax",
+    "hardtanh_", "mish", "elu", "celu", "selu", "leaky_relu", "leaky_relu_", "prelu", "softplus", "softmax",
     "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize", "sub", "__sub__",
-    "sub_", "__isub__", "rsub", "__rsub__", "pow", "__pow__", "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt", "erf",
+    "sub_", "__isub__", "rsub", "__rsub__", "pow", "__pow__", "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt",
     "clamp", "clamp_", "clip", "dropout", "local_response_norm",
 }  # fmt: skip
 SCALES = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
@@ -94,7 +94,8 @@ def reduced(function, input, *arguments, **keywords):
     planes = input.double().unflatten(0, (PLANES, -1))
     places = places_of(planes)[0][:2].flatten(0, 1)
     count = function(torch.ones_like(places), *arguments, **keywords)
-    variance = function(places**2, *arguments, **keywords) / count - (function(places, *arguments, **keywords) / count) ** 2
+    mean = function(places, *arguments, **keywords) / count
+    variance = function(places**2, *arguments, **keywords) / count - mean**2
     local = (variance < 1e-3).unflatten(0, (2, -1)).all(0)
     return torch.where(local, result.unflatten(0, (PLANES, -1)), 0).flatten(0, 1)
 
@@ -222,7 +223,7 @@ def attention(query, key, value, *_, **__):
 
 
 def rows_or_columns(left, right, shape):
-    """What a product of matrices carries: the rows of the left one, or where they lie nowhere, the right one's columns."""
+    """What a product of matrices carries: the rows of the left one, or where they lie nowhere, the other's columns."""
     mean = lambda tensor, axis: tensor.mean(axis, keepdim=True)
     rows, columns = reduced(mean, left, -1).expand(shape), reduced(mean, right, -2).expand(shape)
     placed = rows.unflatten(0, (PLANES, -1))[4] != 0
@@ -355,7 +356,8 @@ class Elements:
 def channels_of(layer: nn.Module, planes: torch.Tensor) -> int:
     """The dimension of the channels of a layer's output."""
     last = isinstance(layer, (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)) or planes.dim() != 4
-    if isinstance(layer, nn.GroupNorm) or (planes.dim() == 4 and isinstance(layer, nn.LayerNorm) and _constant(planes, 1)):
+    of_images = planes.dim() == 4 and isinstance(layer, nn.LayerNorm) and _constant(planes, 1)
+    if isinstance(layer, nn.GroupNorm) or of_images:
         return 1
     own = planes.dim() == 4 and hasattr(layer, "num_heads")
     return planes.dim() - 1 if last or own else 1

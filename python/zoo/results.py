@@ -50,7 +50,8 @@ def summary(results: list[dict]) -> str:
         left.update(result.get("left", {}))
     replaced = sum(result.get("replaced", 0) for result in results)
     lines = [
-        f"{len(results)} models: {len(masked)} run under a mask of the image, and {sum(map(is_exact, masked))} of them are exact.",
+        f"{len(results)} models: {len(masked)} run under a mask of the image, and "
+        f"{sum(map(is_exact, masked))} of them are exact.",
         f"{replaced} layers are replaced, and {left.total()} left:",
         "",
         "| layers | left because |",
