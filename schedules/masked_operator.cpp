@@ -243,7 +243,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         Function accumulator = environment.at(*reads.funcs.begin());
         const std::string name = "the accumulator '" + accumulator.name() + "'";
         if (accumulator.updates().size() != 1) {
-            refuse(name + " has " + std::to_string(accumulator.updates().size()) + " updates, not one");
+            refuse(name + " has " + std::to_string(accumulator.updates().size()) + " updates, but needs one update");
         }
         refuse_scheduled(accumulator);
         const Definition &sum = accumulator.update(0);

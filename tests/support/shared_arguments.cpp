@@ -194,7 +194,7 @@ void check_mask_sources(Fixture &f, WrongArguments &all) {
         .wrong<2>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {0, -42, 41, least64})
+        .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {-1, -42, 41, least64})
         .wrong<6>(DISTILE_ERROR_BAD_STRIDE, {0, -7, 6, 8, int64_t{1} << 62, least64, most64});
 
     const Fixture::Array<uint32_t> words(f, std::vector<uint32_t>(size_t{images} * rows, 0x55));

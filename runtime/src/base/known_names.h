@@ -28,6 +28,11 @@ inline size_t letters_apart(const std::string &a, const std::string &b) {
     return row.back();
 }
 
+/** Whether a text may be another with a typing error, or with more behind it. */
+inline bool is_near(const std::string &text, const std::string &other) {
+    return letters_apart(text, other) <= other.size() / 2 || text.compare(0, other.size(), other) == 0;
+}
+
 /** What may have been meant by a wrong name, as the end of a sentence: the nearest of the known names, at least one, or
  * all of them if none is near. */
 inline std::string suggestion(const std::string &wrong, const std::vector<std::string> &known) {
@@ -35,7 +40,7 @@ inline std::string suggestion(const std::string &wrong, const std::vector<std::s
     const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto &a, const auto &b) {
         return letters_apart(given, a) < letters_apart(given, b);
     });
-    if (letters_apart(given, *nearest) <= nearest->size() / 2) {
+    if (is_near(given, *nearest)) {
         return "the nearest known one is \"" + *nearest + "\"";
     }
     std::string names;
