@@ -53,7 +53,6 @@ void emit_operator(std::ostream &c, const Operator &op) {
     c << "};\n\n";
 }
 
-/** The call of a variant's code from Halide. */
 /** The groups that generated code has in a dimension of their own (GroupForm::Padded); 1 if it has none. */
 int groups_apart(const Plan &plan, const PlanVariant &variant) {
     OperatorFacts facts = facts_of(plan.op);
@@ -61,6 +60,7 @@ int groups_apart(const Plan &plan, const PlanVariant &variant) {
     return get_backend(plan.backend).pads_groups && pads_groups(facts) ? facts.groups : 1;
 }
 
+/** The call of a variant's code from Halide. */
 void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
     c << "int " << function << "_argv(void **arguments);\n"
       << "static int run_" << function << "(const distile_kernel_call *call) {\n";

@@ -46,7 +46,7 @@ private:
  * and stored as whole vectors alone stay in registers. */
 class ShuffleLoads : public Halide::Internal::IRMutator {
 public:
-    /** That memory holds vectors of so many lanes. */
+    /** That memory holds vectors of `lanes` lanes. */
     explicit ShuffleLoads(int lanes) : lanes_(lanes) {
     }
 

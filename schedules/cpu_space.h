@@ -29,7 +29,7 @@ inline bool reads_own_channels(const OperatorFacts &op) {
     return op.depthwise || (op.groups > 1 && group_blocks(op).form() == GroupForm::Diagonals);
 }
 
-/** The register tiles of so many channels that cover the output channels. */
+/** How many register tiles, each of `channels` channels, cover the output channels. */
 inline int num_channel_tiles(const OperatorFacts &op, int channels) {
     return pads_groups(op) ? op.groups * (round_up(op.out_channels / op.groups, channels) / channels)
                            : round_up(op.out_channels, op.channel_block) / channels;

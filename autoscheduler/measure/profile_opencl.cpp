@@ -30,7 +30,7 @@ struct Repeats {
     Disturbance disturbance;
 };
 
-/** Repeats a call for so many seconds. */
+/** Repeats a call for some seconds. */
 Repeats repeat(TrialRunner &runner, size_t mask, const RepeatedTime &point, double seconds) {
     using Clock = std::chrono::steady_clock;
     constexpr size_t least = 3, most = 1000;

@@ -34,7 +34,7 @@ constexpr int most_attempts = 3;
 /** From the time that other programs took, the share of `waited` of the time in which a thread could have run; from the
  * repeats of a call, which differ little on an idle machine. */
 Disturbance disturbance_of(const std::vector<RepeatedTime> &points, double waited);
-/** The same for a device whose times grow with the number of tiles, as those of a CPU do: fewer tiles of a variant do
+/** What disturbed a device whose times grow with the number of tiles, as those of a CPU do: fewer tiles of a variant do
  * not take longer than more. */
 Disturbance disturbance_with_order(std::vector<RepeatedTime> points, double waited);
 

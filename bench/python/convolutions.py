@@ -32,7 +32,7 @@ OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
              "op33": ("conv1x1_576_96", 64, 576, 96, 1, 1, 1, "add"),
              "op35": ("depthwise3x3_576", 32, 576, 576, 3, 1, 576, "relu6"),
              "op40": ("depthwise3x3s2_576", 64, 576, 576, 3, 2, 576, "relu6")}
-# Those with groups of bench/own/operators: ResNeXt-50's of 4 channels, and widths of RegNet.
+# Grouped operators of bench/own/operators: ResNeXt-50's of 4 channels, and widths of RegNet.
 OPERATORS |= {name: (name, size, groups * width, groups * width, 3, 1, groups, "relu") for name, groups, width, size in (
     ("grouped3x3_32x4_56", 32, 4, 56), ("grouped3x3_16x8_28", 16, 8, 28), ("grouped3x3_8x24_28", 8, 24, 28),
     ("grouped3x3_8x40_28", 8, 40, 28), ("grouped3x3_8x56_14", 8, 56, 14), ("grouped3x3_4x100_14", 4, 100, 14))}

@@ -167,7 +167,7 @@ std::pair<int64_t, int64_t> span_of(int64_t i, int64_t cells, int64_t factor, in
     return {low, i == cells - 1 ? pixels - 1 : std::clamp<int64_t>(begin + factor - 1, low, pixels - 1)};
 }
 
-/** The cells of a grid that begins anywhere in the image, and has so many rows and columns: [N, rows, columns]. */
+/** The cells of a grid of rows and columns that begins anywhere in the image: [N, rows, columns]. */
 class CellsOfMask : public Kernel {
 public:
     explicit CellsOfMask(const Setup &setup)

@@ -75,7 +75,7 @@ distile_tensor output_view(const Tensor &tensor, distile_dtype type);
 Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width);
 /** An uninitialised result with the type and the device of `like`: images as above, or contiguous tokens. */
 Tensor empty_result(const Tensor &like, const Ints &sizes);
-/** The same with the sizes of `like`. */
+/** A tensor with the sizes of `like`. */
 Tensor empty_as(const Tensor &like);
 bool is_empty(const Ints &sizes);
 /** The tensor, set to zero. */

@@ -137,7 +137,7 @@ def _indexed(call: Mapping, shared: SharedMask) -> torch.Tensor:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
-    this stride; or with `more`, tokens of a grid's cells in rows, with so many active ones before and after."""
+    this stride; or with `more`, tokens of a grid's cells in rows, with `more` active ones before and after."""
 
     name: str
     grid: tuple[int, int] | None = None

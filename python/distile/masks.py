@@ -185,7 +185,7 @@ def _without(entered: tuple, owner) -> tuple[tuple, object]:
 
 
 _shared, _spans, _fixed = (_Contexts(f"distile.{name}") for name in ("mask", "span", "fixed"))
-_resolvers: list[list[torch.Tensor | None]] = []  # Of `resolving`, which is for one thread at a time.
+_resolvers: list[list[torch.Tensor | None]] = []  # For `resolving`, in one thread at a time.
 
 
 class fixed:

@@ -181,7 +181,7 @@ class Positions:
         return number << 2 * _BITS + 8 | image << 2 * _BITS | shifted[0] << _BITS | shifted[1]
 
     def _thinned(self, labels: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        """The labels of every so many cells of a grid, as tokens may be, as those of larger cells."""
+        """Labels of every n-th cell of a grid, as tokens may be, as labels of larger cells."""
         number, image, y, x = _parts(labels[cells])
         if (number != number[0]).any():
             return labels

@@ -22,7 +22,7 @@ from distile.onnx import Rule, building
 
 WORDS = "queue worker retry batch latency shard cache model token stream index commit quota region import parse".split()
 MARGIN = 48  # Pixels around a change that are computed too: the detector looks at what is around text.
-THRESHOLD = 0.3  # Of PP-OCR, for the pixels of text.
+THRESHOLD = 0.3  # PP-OCR's own, for the pixels of text.
 
 
 def frame(step: int, height: int, width: int) -> Image.Image:

@@ -23,7 +23,7 @@ def net():
 
 
 def gradients(model, run, inside, context=lambda: distile.mask(NEAR)):
-    """Those of a step whose backward pass is inside the context, or after it."""
+    """The gradients of a step whose backward pass is inside the context, or after it."""
     model.zero_grad()
     x = torch.linspace(-1, 1, 144).view(1, 4, 6, 6).requires_grad_()
     with context():
@@ -120,7 +120,7 @@ MASK = torch.arange(72).view(2, 6, 6) % 3 > 0
 
 
 def calls():
-    """Of each operator: an input, a call, and unless it has no second derivatives, the same in plain PyTorch."""
+    """An input of each operator, a call, and in plain PyTorch what has second derivatives."""
     torch.manual_seed(0)
     image, tokens, query = torch.randn(2, 4, 6, 6), torch.randn(2, 6, 4), torch.randn(2, 2, 6, 4)
     statistics = torch.zeros(2, 2), torch.ones(2, 2)

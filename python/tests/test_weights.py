@@ -227,7 +227,7 @@ def test_loading_after_conversion(make, strict):
     again = distile.convert(trained(2, make))  # What a converted model saves, it loads.
     again.load_state_dict(converted.state_dict(), strict=strict)
     close(again(x), other(x))
-    if make is models.ResNet:  # Of a part, and of the whole within a larger model.
+    if make is models.ResNet:  # For a part, and for the whole within a larger model.
         third = trained(3, make)
         converted.layer1.load_state_dict(third.layer1.state_dict(), strict=strict)
         close(converted.layer1(torch.ones(1, 8, 4, 4)), third.layer1(torch.ones(1, 8, 4, 4)))

@@ -82,7 +82,7 @@ CONVOLUTIONAL: dict[Size, str] = {
     (100, 72): "resnet34 tf_efficientnet_b0 resnet14t torchvision/vgg11 torchvision/mobilenet_v3_large",
     (139, 107): "inception_v3 inception_v4 legacy_xception torchvision/inception_v3",
 }
-# Of any size, in which they have parts of fixed size.
+# Images of any size, in which these have parts of fixed size.
 ANY: dict[Size, str] = {
     (128, 192): """xcit_nano_12_p16_224 pvt_v2_b0 twins_svt_small twins_pcpvt_small edgenext_xx_small davit_tiny
         focalnet_tiny_srf efficientvit_b0 mobilevit_xxs mobilevitv2_050 nextvit_small

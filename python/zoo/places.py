@@ -113,7 +113,7 @@ def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, 
 
 def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
     """Images [N, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
-    where block 0 begins, how long blocks are, and how many there are; with so many constants before and after."""
+    where block 0 begins, how long blocks are, and how many there are, with constants before and after."""
     folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
     if folded:
         x, channels = x.view(PLANES, -1, *x.shape[2:]), channels // PLANES
@@ -385,7 +385,7 @@ def elements_of(layer: nn.Module, output) -> Elements:
 
 
 def _spread(centre: torch.Tensor, size: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Blocks that reach to the next, where every so many are left of a grid."""
+    """Blocks that reach to the next, where every n-th is left of a grid."""
     places, sizes = centre[seen].unique(), size[seen].unique()
     steps = places.diff().unique()
     if len(steps) != 1 or len(sizes) != 1 or not steps[0] > sizes[0]:

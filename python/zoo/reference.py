@@ -57,7 +57,7 @@ class Masking:
                         channels = result[image, group]
                         channels[:, seen] = values
                         result[image, group] = channels
-            return norm.act(result) if hasattr(norm, "act") else result  # Of timm's: 0 of 0.
+            return norm.act(result) if hasattr(norm, "act") else result  # timm's norms with an activation: it gives 0 for 0.
 
         return forward
 

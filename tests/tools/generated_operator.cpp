@@ -162,7 +162,7 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
                        });
 }
 
-/** The same memory, with groups of channels in a last dimension of their own if there are any apart. */
+/** A view of this memory, with groups of channels in a last dimension of their own if there are any apart. */
 Buffer<> set_apart(Buffer<> buffer, int groups) {
     if (groups == 0) {
         return buffer;

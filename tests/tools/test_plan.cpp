@@ -1324,7 +1324,7 @@ TEST_CASE("The hash of a plan is of its code alone", "[plan]") {
 TEST_CASE("Code whose groups have a dimension of their own is called with their number", "[plan]") {
     const TemporaryFolder folder;
     json file = good_plan();
-    file["operator"]["params"]["groups"] = 2;  // Of 24 output channels.
+    file["operator"]["params"]["groups"] = 2;  // There are 24 output channels.
     const std::string c = emit_polykernels({read_plan(folder.write("plan.json", file.dump()), Times::Drop)}, "s");
     CHECK(contains(c, "return distile_call_halide_groups(s_0_sparse_argv, 2, call);"));
     CHECK_FALSE(contains(c, "distile_call_halide("));

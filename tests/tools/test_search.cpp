@@ -998,7 +998,7 @@ TEST_CASE("A busy machine is noticed by waiting, by repeats that differ, and by 
           "the machine was busy: 48 tiles of 'fine' took 312 us, and 480 took 101 us");
     std::swap(slower[0], slower[1]);
     CHECK_FALSE(disturbance_with_order(slower, 0).is_bearable());
-    // Of another variant, or of a GPU that is filled better by more, that is nothing.
+    // Another variant, or a GPU that is filled better by more tiles, may well take less time.
     slower[1].variant = "coarse";
     CHECK(disturbance_with_order(slower, 0).is_bearable());
     slower[1].variant = "fine";

@@ -137,7 +137,7 @@ class Cells:
 
 
 def _covered(of: int, spans: list[tuple[int, int]]) -> np.ndarray:
-    """Which of so many pixels each cell is over: 1 or 0, [cells, pixels]."""
+    """Which pixels each cell is over: 1 or 0, [cells, pixels]."""
     low, high = np.array(spans)[:, :, None].transpose(1, 0, 2)
     return ((np.arange(of) >= low) & (np.arange(of) <= high)).astype(np.float32)
 

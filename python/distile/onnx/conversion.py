@@ -124,7 +124,7 @@ def _placed(graph: Graph, example: Example, unit: Unit, rule: Rule) -> Marked:
         return Marked(unit, rule.mask, mapping)
     try:
         keys = example.keys(unit)
-    except NoPositions:  # Of another input, as text: they have a mask of their own.
+    except NoPositions:  # Keys of another input, as text, have a mask of their own.
         keys = tokens_of(unit.key_tokens)
     return Marked(unit, rule.mask, mapping, rule.keys, keys)
 

@@ -505,7 +505,7 @@ ELEMENTWISE = {
     "FastGelu", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu",
     "Pow", "QLinearAdd", "QLinearMul", "Sub", "Sum", "Where", "Xor",
 }  # fmt: skip
-# Those whose results stand where their first input stands: functions of one element, and norms.
+# Operators whose results stand where their first input stands: functions of one element, and norms.
 SAME = {
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitwiseNot", "Cast", "Ceil",
     "Celu", "Cos", "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNorm",

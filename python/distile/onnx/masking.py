@@ -18,8 +18,8 @@ from .positions import Example
 
 @dataclasses.dataclass
 class Source:
-    """A mask by its name: of the cells of a grid over an image, or with `tokens`, of those in rows with so many others
-    before and after them. `problem` says why it is none."""
+    """A mask by its name: of the cells of a grid over an image, or with `tokens`, of those in rows between as many
+    other tokens as that says. `problem` says why it is none."""
 
     name: str
     shape: list

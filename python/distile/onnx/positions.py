@@ -83,7 +83,7 @@ _OTHER = 24  # An extent of another input.
 
 
 def tokens_of(count: int) -> Mapping:
-    """The mask of so many tokens that are no part of the image."""
+    """The mask of `count` tokens that are no part of the image."""
     return Mapping((Grid(),), ((1, count),), (1, count), (0, 0))
 
 
@@ -152,7 +152,7 @@ class Example:
         self.labels: dict[str, np.ndarray] = {}
         self._known: dict[str, np.ndarray] = {}
         self._constant: set[str] = set()
-        self._kinds: dict[str, int] = {}  # Of tensors whose shapes are not known.
+        self._kinds: dict[str, int] = {}  # The types of tensors whose shapes are not known.
         places = image_inputs(graph, images)
         self._shapes = bound(graph, *self._chosen(places))
         self.image = max(places, key=lambda place: np.prod(self._size(place)), default=None)
@@ -193,7 +193,7 @@ class Example:
         return self._mapping(self._found(name), None)
 
     def said(self, grid: rules.Grid, unit: Unit) -> Mapping:
-        """The same as a rule says it. Raises NoPositions."""
+        """The mapping as a rule says it. Raises NoPositions."""
         shape = self.shape(unit.output)
         size, cells = (shape[2:] if unit.images else shape[1:-1]) if shape else [], (grid.rows, grid.columns)
         tokens = None if len(size) == 2 else (grid.before, grid.after)

@@ -29,7 +29,7 @@ def _joined(graph: Graph, tokens: Tokens, emit) -> str:
 
 
 def first_of(graph: Graph, name: str, count: int | None, emit) -> str:
-    """The first so many tokens, or keys of a mask; None: all."""
+    """The first `count` tokens, or keys of a mask; None: all."""
     return name if count is None else _gathered(graph, name, f"{name}/first_{count}", 1, np.arange(count), emit)
 
 

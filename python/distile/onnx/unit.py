@@ -29,8 +29,8 @@ class Tokens:
     name: str
     head_dim: int
     perm: list[int] | None = None
-    first: int | None = None  # Only the first so many.
-    repeats: int = 1  # Of each head, one after the other.
+    first: int | None = None  # Only this number of them, from the first on.
+    repeats: int = 1  # How often each head comes, one after the other.
 
 
 @dataclasses.dataclass(eq=False)
@@ -47,7 +47,7 @@ class Unit:
     generator: str | None = None  # With a PolyKernel: its generator and parameters, but for epilogue and residual.
     params: dict = dataclasses.field(default_factory=dict)
     key_tokens: int | None = None  # Of attention.
-    attended: int | None = None  # Of its keys: only the first so many; None: all.
+    attended: int | None = None  # How many of its keys, from the first on; None: all.
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
     activation: str = "none"  # Among its nodes.
     zero: np.ndarray | None = None  # With a quantized output: the zero point, which stands for 0.

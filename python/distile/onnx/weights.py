@@ -102,7 +102,7 @@ def load(path: str | pathlib.Path) -> onnx.ModelProto:
 def save(
     model: onnx.ModelProto, path: str | pathlib.Path, folder: str | pathlib.Path = "", largest=LARGEST_MODEL
 ) -> None:
-    """Writes a model, and if it is larger than so many bytes or has weights in files in `folder`, the weights into
+    """Writes a model, and if it is larger than `largest` bytes or has weights in files in `folder`, the weights into
     `path`.data, one after the other. Then the model has none but names those in this file."""
     path, tensors = pathlib.Path(path), model.graph.initializer
     if not any(map(is_external, tensors)) and sum(map(bytes_of, tensors)) <= largest:

@@ -134,7 +134,7 @@ def all_outcomes(compiles=False):
 
 
 def test_node_tests():
-    """No case is wrong or fails, and with the oldest versions too, so many are right."""
+    """No case is wrong or fails, and at least this number is right, with the oldest versions too."""
     found = all_outcomes()
     bad = {name: what for name, what in found.items() if what[0] in (WRONG, FAILING)}
     assert not bad

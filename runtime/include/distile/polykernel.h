@@ -234,7 +234,7 @@ typedef int (*distile_halide_function)(void **arguments);
  * 2]; bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other
  * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
-/** The same for code whose output and residual have the groups of channels in a last dimension of their own. */
+/** Calls code whose output and residual have the groups of channels in a last dimension of their own. */
 int distile_call_halide_groups(distile_halide_function function, int32_t groups, const distile_kernel_call *call);
 
 /** How Halide's code for an operator with a key or a value is called. */

@@ -38,7 +38,7 @@ float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &r
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block);
 
-/** The same with groups, which lie in the blocks as GroupBlocks says. */
+/** Packs a filter with groups, which lie in the blocks as GroupBlocks says. */
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source,
                                      const GroupBlocks &blocks);
