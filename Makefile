@@ -122,7 +122,7 @@ PYTHON_CUDA ?= $(if $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc),O
 python: python-wheel  ## build and test the Python package, with a PyTorch of 5 GB
 	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q
 
-python-wheel: build/release/build.ninja .venv-torch/distile.stamp
+python-wheel: build/release/build.ninja .venv-torch/distile.stamp  ## build and install the wheel of the Python package
 	@$(CMAKE) --build --preset release --target distile_builder
 	@rm -rf build/wheel
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \

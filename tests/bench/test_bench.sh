@@ -312,7 +312,7 @@ for line in '| op3 s | 1 | cuDNN | 20.0 / 40.0 (2.00) | 150.0 / 100.0 (0.67) |' 
     '| op3 s | bfloat16 | 1 | 0.3 | v | 50.0 | 90.0 | cuDNN | 100.0 | 0.60 | 0.0e+00 |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
-sed 's/"shape": "s"/"shape": "80x80 256->64 3x3 stride 2"/' "$folder/tensor.json" >"$folder/shapes.json"
+sed 's/"shape": "s"/"shape": "80x80 256->64 3x3 stride 2"/g' "$folder/tensor.json" >"$folder/shapes.json"
 "$bench" --summary "$folder/shapes.json" --break-even "$folder/break_even.svg"
 grep -q '>op12: 3x3 stride 2, 256 to 64 channels, 80x80<' "$folder/break_even.svg" || fail "--break-even names no operator in words"
 grep -q 'a, 132 multiprocessors, tf32' "$folder/break_even.svg" || fail "--break-even draws no panel of TF32"
