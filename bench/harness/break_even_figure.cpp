@@ -71,8 +71,9 @@ std::string draw_legend(const std::vector<std::string> &operators, const std::ve
     constexpr int line = 15;
     std::string text;
     for (size_t i = 0; i < operators.size(); i++) {
+        const size_t row = i / panels;
         const double x = left + panel_width * static_cast<double>(i % panels);
-        const double y = panel_height - 26.0 + line * static_cast<double>(i / panels);
+        const double y = panel_height - 26.0 + line * static_cast<double>(row);
         text += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"9\" height=\"9\" fill=\"{}\"/>\n", x, y - 9,
                             colors[i % std::size(colors)]);
         text += svg_label(x + 13, y, "start", operators[i] + ": " + words[i]);

@@ -348,8 +348,8 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
     }
     const int apart = blocks.form() == GroupForm::Padded ? g.groups : 0;
     const auto image = [=](const Buffer<> &buffer) { return set_apart(buffer, apart); };
-    // Without what a GPU's code takes no notice of.
-    const auto call = [=, code = code_, output = run.output](auto... optional) {
+    // A GPU's code takes neither the number of interior tiles nor threads.
+    const auto call = [=, code = code_, output = run.output](const auto &...optional) {
         const int result = gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count,
                                       image(optional)..., image(output))
                                : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias,
