@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -231,30 +231,6 @@ def rows_or_columns(left, right, shape):
     return torch.where(placed, *both).flatten(0, 1).contiguous()
 
 
-def total(function, a, b, **keywords):
-    """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
-    tensor for all planes."""
-    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
-    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
-    whole = [one for one in tensors if one.shape == shape]
-    planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
-    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
-
-
-def scaled(a, b, **_):
-    """A tensor times or by another: that which has the elements of the result, and is no constant."""
-    tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
-    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
-    planes = [one for one in tensors if not is_constant(one)] or tensors
-    if len(planes) == 1:
-        return planes[0].expand(shape)
-    return next((one for one in planes if one.shape == shape), a + b)
-
-
-def attention(query, key, value, *_, **__):
-    return query.mean(-1, keepdim=True).expand(*query.shape[:-1], value.shape[-1]).contiguous()
-
-
 class Places(TorchFunctionMode):
     """Operators carry coordinates inside, over an image of this size."""
 
