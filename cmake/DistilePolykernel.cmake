@@ -8,21 +8,21 @@
 # Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, before them for dot
 # products in the operator's type (AMX, AVX512-BF16, VNNI), or where the project is compiled for AArch64 for CPUs of
 # Armv8.2; with BACKENDS cuda for NVIDIA GPUs, and with BACKENDS opencl for OpenCL
-# devices. For NVIDIA GPUs the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc and
-# CUTLASS (DistileTensorCores.cmake). The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda
-# makes <target> and <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
+# devices. For NVIDIA GPUs the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc. The
+# library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and <target>_cuda.
+# `distile plan` measures plans on this machine; `distile tune` finds better ones.
 #
 # Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that
 # the device can run is taken. A portable plan that every CPU of the architecture runs (`distile portable`) follows,
 # unless NO_PORTABLE leaves it out or the last plan is portable itself. DTYPE builds the operator in another type, for
 # instance float16, with the schedules of its plans but without their times; plans for that type are taken as they are.
-# Programs that run a plan for a GPU link distile::cuda. Variants for tensor cores need nvcc and the headers of CUTLASS
-# (DistileTensorCores.cmake). CMake reads no plan: one command of distile_builder compiles all variants in parallel. All
-# PolyKernels of a build share as many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the
-# variants with the descriptor and one Halide runtime into one object that exports only the symbol <target>, so an
-# application may contain any other Halide runtime. Changing a file rebuilds the library. Intermediate files stay in the
-# folder <target>_parts. Used by this project and, once installed, by others; all that it needs are targets in
-# distile::. The property distile_polykernels of a folder lists the PolyKernels built there.
+# Programs that run a plan for a GPU link distile::cuda. Variants for tensor cores need nvcc. CMake reads no plan: one
+# command of distile_builder compiles all variants in parallel. All PolyKernels of a build share as many compilers as the
+# machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and one Halide runtime into
+# one object that exports only the symbol <target>, so an application may contain any other Halide runtime. Changing a
+# file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this project and, once
+# installed, by others; all that it needs are targets in distile:: and distile_find_nvcc(). The property
+# distile_polykernels of a folder lists the PolyKernels built there.
 
 # GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks. Of one prefix with
 # objcopy, or Debian's for the processor, which joins objects for any of its systems.
@@ -36,6 +36,13 @@ else ()
 endif ()
 find_program(DISTILE_LINKER NAMES ${_distile_linkers} REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
 mark_as_advanced(DISTILE_LINKER)
+
+# distile_find_nvcc(): sets DISTILE_NVCC in the cache to the CUDA compiler; empty if there is none.
+function(distile_find_nvcc)
+    find_package(CUDAToolkit QUIET)
+    set(DISTILE_NVCC "${CUDAToolkit_NVCC_EXECUTABLE}"
+        CACHE INTERNAL "The CUDA compiler")
+endfunction()
 
 # _distile_quote(<variable> <word>...): sets a variable to the words as a shell reads them.
 function(_distile_quote variable)
@@ -125,10 +132,10 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
         list(APPEND options --plan ${plans})
     else ()
         list(APPEND options --backend ${backend})
-        if (backend STREQUAL "cuda" AND DISTILE_TENSOR_CORES)
+        if (backend STREQUAL "cuda" AND DISTILE_NVCC)
             list(APPEND options --tensor-cores)
         elseif (backend STREQUAL "cuda")
-            message(STATUS "${target} gets no kernels for tensor cores: nvcc or the headers of CUTLASS are missing")
+            message(STATUS "${target} gets no kernels for tensor cores: there is no CUDA toolkit (nvcc)")
         endif ()
     endif ()
     if (arg_DTYPE)
@@ -153,9 +160,6 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     if (DISTILE_NVCC)
         _distile_quote(nvcc "${DISTILE_NVCC}")
         list(APPEND environment "CUDACXX=${nvcc}")
-    endif ()
-    if (DISTILE_CUTLASS)
-        list(APPEND environment "DISTILE_CUTLASS=${DISTILE_CUTLASS}")
     endif ()
     add_custom_command(
         OUTPUT "${base}.o" "${base}.h"

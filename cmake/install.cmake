@@ -27,12 +27,6 @@ set(gcc_version "")
 if (CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set(gcc_version "${CMAKE_CXX_COMPILER_VERSION}")
 endif ()
-set(cutlass_version "")
-if (DISTILE_CUTLASS)
-    file(STRINGS "${DISTILE_CUTLASS}/cutlass/version.h" cutlass_version REGEX "define CUTLASS_(MAJOR|MINOR|PATCH) ")
-    list(TRANSFORM cutlass_version REPLACE "[^0-9]+" "")
-    list(JOIN cutlass_version "." cutlass_version)
-endif ()
 configure_file(cmake/THIRD_PARTY_NOTICES.in "${built}/THIRD_PARTY_NOTICES" @ONLY)
 foreach (component IN ITEMS distile_runtime distile_development distile_compiler)
     install(FILES LICENSE "${built}/THIRD_PARTY_NOTICES" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT ${component})
@@ -129,7 +123,7 @@ configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-co
 write_basic_package_version_file("${built}/distile-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${built}/distile-config.cmake" "${built}/distile-config-version.cmake"
     DESTINATION "${package_folder}" ${development})
-install(FILES cmake/DistileArchitecture.cmake cmake/DistileHalide.cmake cmake/DistilePolykernel.cmake cmake/DistileTensorCores.cmake
+install(FILES cmake/DistileArchitecture.cmake cmake/DistileHalide.cmake cmake/DistilePolykernel.cmake
     DESTINATION "${package_folder}" ${compiler})
 
 file(RELATIVE_PATH prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
-# Ninja, and the headers of CUTLASS. Every goal of the Makefile runs it; it does nothing if everything is there.
+# Ninja. Every goal of the Makefile runs it; it does nothing if everything is there.
 #
 # Usage: cmake/setup.sh [arm] [bench] [bench-gpu] [fuzz] [lint] [onnx]
 #   arm        also installs a cross compiler for AArch64, and qemu, which runs its programs
@@ -16,7 +16,7 @@ packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-de
     libtbb-dev opencl-c-headers ocl-icd-libopencl1 pocl-opencl-icd)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h CL/cl.h)
-extras=(cuda)
+extras=()
 for extra in "$@"; do
     case $extra in
     bench | bench-gpu | onnx)
@@ -116,16 +116,11 @@ make_python_environment() {
         echo "$key" >.venv/distile.stamp
     fi
 
-    local extra what options
-    for extra in "${extras[@]}"; do
+    local extra what
+    for extra in ${extras[@]+"${extras[@]}"}; do
         key=$(sha256sum "requirements-$extra.txt")
         if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
-            options=()
             case $extra in
-            cuda)
-                what="the headers of CUTLASS, for kernels for tensor cores, into .venv (20 MB to download)"
-                options=(--no-deps)
-                ;;
             bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
             bench-gpu) what="the benchmarks' peer on GPUs into .venv (800 MB to download, 1.2 GB unpacked)" ;;
             onnx) what="ONNX Runtime into .venv (50 MB to download, 150 MB unpacked)" ;;
@@ -134,7 +129,7 @@ make_python_environment() {
             say "installing $what"
             # An interrupted install can leave a package that pip considers complete; --ignore-installed unpacks it
             # again.
-            pip_install --ignore-installed ${options[@]+"${options[@]}"} -r "requirements-$extra.txt"
+            pip_install --ignore-installed -r "requirements-$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"
         fi
     done

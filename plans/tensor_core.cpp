@@ -13,15 +13,15 @@ namespace {
 const char *element_of(const DataType &type) {
     switch (type.dtype) {
     case DISTILE_FLOAT16:
-        return "cute::half_t";
+        return "Float16";
     case DISTILE_BFLOAT16:
-        return "cute::bfloat16_t";
+        return "Bfloat16";
     case DISTILE_UINT8:
         return "uint8_t";
     case DISTILE_INT8:
         return "int8_t";
     default:
-        return "cute::tfloat32_t";
+        return "Tf32";
     }
 }
 

@@ -15,7 +15,7 @@ namespace distile {
 /** Whether there are kernels for an operator on such tensor cores. */
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores);
 
-/** The type of CuTe in which an operator's values are multiplied. */
+/** The type of the templates in which an operator's values are multiplied. */
 const char *tensor_core_element(const Operator &op);
 
 /** Those that code for such features of a GPU is for, and so the code of a plan. */
@@ -37,8 +37,8 @@ int listless_pixels(const Plan &plan, const PlanVariant &variant);
 /** The launch that a variant shares with others where the GPU chooses, from 1 on; 0: its own. */
 int launch_of(const Plan &plan, const PlanVariant &variant);
 
-/** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because the headers take nvcc longer than a
- * variant. */
+/** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because those from which the GPU chooses share
+ * a kernel. */
 std::string tensor_core_source(const Plan &plan);
 
 }  // namespace distile

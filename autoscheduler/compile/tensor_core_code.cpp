@@ -3,7 +3,6 @@
 #include "tensor_core.h"
 #include "tools.h"
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 namespace distile {
@@ -11,20 +10,6 @@ namespace distile {
 namespace {
 
 namespace fs = std::filesystem;
-
-/** The folder of CUTLASS's headers: $DISTILE_CUTLASS, or `cutlass` beside this program. */
-std::string cutlass_folder() {
-    const char *variable = std::getenv("DISTILE_CUTLASS");
-    const fs::path folder = variable && *variable ? fs::path(variable) : fs::path(own_path()).parent_path() / "cutlass";
-    std::error_code ignored;
-    if (!fs::exists(folder / "cute/tensor.hpp", ignored)) {
-        throw FileError("code for tensor cores needs the headers of CUTLASS, but there is no '" +
-                        (folder / "cute/tensor.hpp").string() +
-                        "': `pip install --no-deps nvidia-cutlass` installs them; name the folder that holds "
-                        "cute/tensor.hpp in the environment variable DISTILE_CUTLASS");
-    }
-    return folder.string();
-}
 
 /** A path in quotes, as an assembler reads it. */
 std::string quoted_path(const std::string &path) {
@@ -49,8 +34,6 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
                                               "-O3",
                                               "-DNDEBUG",
                                               "--expt-relaxed-constexpr",
-                                              "-I",
-                                              cutlass_folder(),
                                               "-I",
                                               headers,
                                               "-I",

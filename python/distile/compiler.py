@@ -171,8 +171,7 @@ def _command(compiler: pathlib.Path) -> pathlib.Path:
 def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     if operator.device == "cpu":
         return []
-    headers = pathlib.Path(os.environ.get("DISTILE_CUTLASS") or compiler / "cutlass") / "cute" / "tensor.hpp"
-    tensor_cores = headers.is_file() and shutil.which(_program("CUDACXX", "nvcc")[0])
+    tensor_cores = (compiler / "tensor_core").is_dir() and shutil.which(_program("CUDACXX", "nvcc")[0])
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
 
 

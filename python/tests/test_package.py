@@ -130,7 +130,7 @@ def test_measuring_is_alone():
 @pytest.mark.cpu
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
 def test_build_for_gpus(monkeypatch):
-    monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take minutes.
+    monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take longer.
     x, weight = torch.randn(1, 8, 6, 5), torch.randn(16, 8, 1, 1)
     operator = operators.conv2d_operator(x, weight, None, (1, 1), (0,) * 4, (1, 1), 1, "none")
     for_gpu = operator.on("cuda")

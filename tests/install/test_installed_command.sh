@@ -53,8 +53,7 @@ sed -e 's/"cpu"/"cuda"/; s/cpu-o16/cuda-k32/; s/x86-64-linux[^"]*/x86-64-linux-c
     "$plan" >"$folder/tensor.json"
 "$distile" info "$folder/tensor.json" | has 'tensor cores, blocks of 64' || fail "info of a plan for tensor cores"
 if [[ -e $tools/tensor_core ]]; then
-    # The headers of CUTLASS are not installed.
-    DISTILE_CUTLASS='' expect_error "DISTILE_CUTLASS" "$distile" compile "$folder/tensor.json" -o "$folder/never.so"
+    CUDACXX=/none/nvcc expect_error "'/none/nvcc' cannot be started" "$distile" compile "$folder/tensor.json" -o "$folder/never.so"
 fi
 
 # Alone it does what needs no compiler, and says what it lacks for the rest.

@@ -241,10 +241,6 @@ tensor_plan=$source_folder/tests/fixtures/plans/test_tc_conv3_64_96_cuda.json
 "$distile" show "$tensor_plan" | has 'Sm90<Op, 64, 32, 3, 1, false>' || fail "show prints no source"
 "$distile" show "$tensor_plan" --json | has '"source"' || fail "show --json prints no source"
 "$distile" show "$tensor_plan" | has 't_multiply' || fail "show prints no terms of the bound for tensor cores"
-mkdir -p "$folder/cutlass/cute"
-touch "$folder/cutlass/cute/tensor.hpp"
-DISTILE_CUTLASS=$folder/none expect_error "there is no '$folder/none/cute/tensor.hpp'" compile "$tensor_plan" -o "$folder/never.so"
-export DISTILE_CUTLASS=$folder/cutlass
 CUDACXX=/none/nvcc expect_error "'/none/nvcc' cannot be started" compile "$tensor_plan" -o "$folder/never.so"
 if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     # Stand-ins for nvcc: one makes a file, the other fails.
@@ -260,7 +256,7 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     # In another type; and a plan for that type is taken as it is.
     "${build[@]}" --operator "$source_folder/tests/fixtures/operators/test_tc_point_8_16.json" \
         --plan "${tensor_plan/conv3_64_96/point_8_16}" --dtype float16
-    grep -q 'cute::half_t' "$folder"/parts/my_0.cu || fail "the builder did not change the type of the code"
+    grep -q 'Float16' "$folder"/parts/my_0.cu || fail "the builder did not change the type of the code"
     ! grep -q 'MATH_TF32' "$folder/parts/my.c" || fail "float16 is multiplied in TF32"
     "${build[@]}" --operator "$source_folder/data/operators/conv3x3_256.json" \
         --plan "$source_folder/data/plans/conv3x3_256_float16_sm90.json" --dtype float16
@@ -273,7 +269,6 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     rm "$folder/my.o"
     unset CUDACXX
 fi
-unset DISTILE_CUTLASS
 [[ ! -e $folder/never.so ]] || fail "a compilation that failed left a file"
 
 # Masks that are drawn by name, in files that are read again.

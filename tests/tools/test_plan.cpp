@@ -1020,7 +1020,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
 
     const std::string source = tensor_core_source(plan);
     for (const char *word :
-         {"#include \"sm90.cuh\"", "using Element = cute::tfloat32_t;", "in_channels = 64, out_channels = 48",
+         {"#include \"sm90.cuh\"", "using Element = Tf32;", "in_channels = 64, out_channels = 48",
           "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::Relu;", "residual = false",
           "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
           "index = 2;", "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);",
@@ -1047,7 +1047,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
          {{"dtype", "bfloat16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
     const Plan mlp = read_plan(folder.write("plan.json", linear.dump()));
     const std::string of_linear = tensor_core_source(mlp);
-    for (const char *word : {"#include \"sm80.cuh\"", "cute::bfloat16_t", "kernel_h = 1", "Activation::Gelu",
+    for (const char *word : {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::Gelu",
                              "residual = true", "Sm80<"}) {
         CAPTURE(word, of_linear);
         CHECK(contains(of_linear, word));

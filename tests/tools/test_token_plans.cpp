@@ -141,7 +141,7 @@ TEST_CASE("Attention in float32 may run on tensor cores in TF32, by code for 8.0
         CHECK_NOTHROW(check_buildable(plan));
     }
     CHECK(contains(emit_polykernels(plans, "made"), "distile_call_attention"));
-    CHECK(contains(tensor_core_source(plans[0]), "using Element = cute::tfloat32_t;"));
+    CHECK(contains(tensor_core_source(plans[0]), "using Element = Tf32;"));
     CHECK(contains(tensor_core_source(plans[0]), "AttentionSm80<Operator, "));
 
     // GPUs with better tensor cores run the same code.

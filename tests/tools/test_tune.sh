@@ -375,13 +375,11 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     tensor_op=$source_folder/tests/fixtures/operators/test_tc_conv3_64_96.json
     printf '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" != -o ] || echo "some code" >"$2"; shift; done\n' >nvcc
     chmod +x nvcc
-    mkdir -p cutlass/cute
-    touch cutlass/cute/tensor.hpp
     for math in tf32 float32; do
         # 16-bit operators take them unasked.
         [[ $math == tf32 ]] && type=float32 || type=bfloat16
         sed "s/\"dtype\": \"float32\"/\"dtype\": \"$type\"/" "$tensor_op" >tensor.json
-        CUDACXX=$folder/nvcc DISTILE_CUTLASS=$folder/cutlass "$distile" tune tensor.json --masks "${masks[@]}" \
+        CUDACXX=$folder/nvcc "$distile" tune tensor.json --masks "${masks[@]}" \
             --backend cuda --device generic_cuda_sm90 --math $math -k 1 --per-round 2 --trials 6 "${quick[@]}" \
             --folder tensor_$math -o tensor_$math.json | has 'Run `distile measure' || fail "tune --math $math compiled no batch"
         grep -q 'capability_90a' tensor_$math/request.json || fail "tune --math $math compiled for another target"

@@ -11,8 +11,9 @@
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_SM90_CUH
 
 #include "attention_tiles.cuh"
+#include "wgmma.cuh"
 #include "work.cuh"
-#include <cute/tensor.hpp>
+#include <type_traits>
 
 namespace distile::tensor_core {
 
@@ -24,7 +25,7 @@ class AttentionSm90 {
     using Work = std::conditional_t<Balanced, BalancedWork<RaggedItems, 3, 2>, WorkInTurn<0, 1>>;
 
     static constexpr int block_rows = 64 * Groups;
-    static constexpr int channels = Head::stored_channels, column_channels = Head::column_channels;
+    static constexpr int channels = Head::stored_channels;
     static constexpr int query_bytes = block_rows * Head::row_bytes, block_bytes = BlockKeys * Head::row_bytes;
     static constexpr int multipliers = 128 * Groups;
 
@@ -212,53 +213,18 @@ private:
     }
 
     __device__ void multiply() const {
-        using namespace cute;
         if constexpr (launch_registers < 255) {
             constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
             raise_registers<(left < 240 ? left : 240)>();
         }
-        constexpr bool wide = column_channels == 64;
-        using KeyAtom = std::conditional_t<wide, GMMA::Layout_K_SW128_Atom<Element>, GMMA::Layout_K_SW64_Atom<Element>>;
-        using ValueAtom =
-            std::conditional_t<wide, GMMA::Layout_MN_SW128_Atom<Element>, GMMA::Layout_MN_SW64_Atom<Element>>;
-        auto *const first_query = reinterpret_cast<Element *>(queries + group() * (64 * Head::column_bytes));
-        auto *const first_stage = reinterpret_cast<Element *>(stages);
-        // Of both buffers.
-        const auto shared_queries = make_tensor(make_smem_ptr(first_query), [] {
-            constexpr auto own = tile_to_shape(KeyAtom{}, make_shape(_64{}, Int<channels>{}));
-            constexpr auto all = tile_to_shape(KeyAtom{}, make_shape(Int<block_rows>{}, Int<channels>{}));
-            return composition(own.layout_a(), own.offset(),
-                               make_layout(layout<0>(own.layout_b()), layout<1>(all.layout_b()),
-                                           make_layout(_2{}, Int<query_bytes / 2>{})));
-        }());
-        const auto shared_keys = make_tensor(make_smem_ptr(first_stage), [] {
-            constexpr auto one = tile_to_shape(KeyAtom{}, make_shape(Int<BlockKeys>{}, Int<channels>{}));
-            return composition(one.layout_a(), one.offset(),
-                               make_layout(layout<0>(one.layout_b()), layout<1>(one.layout_b()),
-                                           make_layout(Int<Stages>{}, Int<block_bytes>{})));
-        }());
-        const auto shared_values = make_tensor(make_smem_ptr(first_stage + block_bytes / 2), [] {
-            constexpr auto one =
-                tile_to_shape(ValueAtom{}, make_shape(Int<channels>{}, Int<BlockKeys>{}), Step<_2, _1>{});
-            return composition(one.layout_a(), one.offset(),
-                               make_layout(layout<0>(one.layout_b()), layout<1>(one.layout_b()),
-                                           make_layout(Int<Stages>{}, Int<block_bytes>{})));
-        }());
-        auto score_mma =
-            make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<BlockKeys>, Int<channels>>>());
-        auto value_mma = make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<channels>, _16>,
-                                                             GMMA::Major::K, GMMA::Major::MN>());
-        static_assert(size<1>(typename decltype(score_mma)::AtomShape_MNK{}) == BlockKeys);
-        static_assert(size<1>(typename decltype(value_mma)::AtomShape_MNK{}) == channels);
-        const auto score_thread = score_mma.get_thread_slice(threadIdx.x % 128);
-        const auto value_thread = value_mma.get_thread_slice(threadIdx.x % 128);
-        const auto tiles_q = score_thread.make_fragment_A(score_thread.partition_A(shared_queries));
-        const auto tiles_k = score_thread.make_fragment_B(score_thread.partition_B(shared_keys));
-        const auto tiles_v = value_thread.make_fragment_B(value_thread.partition_B(shared_values));
-        auto scores = partition_fragment_C(score_mma, make_shape(_64{}, Int<BlockKeys>{}));
-        auto sums = partition_fragment_C(value_mma, make_shape(_64{}, Int<channels>{}));
-        auto weights = make_tensor<Element>(Layout<Shape<Shape<_2, _2, _2>, _1, Int<BlockKeys / 16>>>{});
-        value_mma.accumulate_ = GMMA::ScaleOut::One;
+        // Columns of a tile, whose lines are swizzled, lie behind each other.
+        constexpr int line_bytes = Head::column_bytes, line_pieces = line_bytes / 16, steps = line_bytes / 32;
+        const uint32_t first_stage = keep_value(shared_address(stages));
+        const SharedMatrix shared_queries(shared_address(queries) + group() * (64 * line_bytes), line_bytes);
+        const SharedMatrix shared_keys(first_stage, line_bytes);
+        const SharedMatrix shared_values(first_stage + block_bytes, line_bytes, BlockKeys * line_bytes);
+        float scores[BlockKeys / 2], sums[channels / 2];
+        uint32_t weights[BlockKeys / 16][4];
 
         if (group() == Groups - 1) {
             pass_turn();
@@ -268,29 +234,31 @@ private:
         Turn<2> query_turn;
         const auto issue_scores = [&](uint32_t at) {
             const uint32_t stage = uniform(at), buffer = uniform(query_turn.at);
-            warpgroup_fence_operand(scores);
-            warpgroup_arrive();
-            score_mma.accumulate_ = GMMA::ScaleOut::Zero;
+            fence_registers(scores);
+            begin_products();
 #pragma unroll
             for (int k = 0; k < Head::channels / 16; k++) {
-                gemm(score_mma, tiles_q(_, _, k, buffer), tiles_k(_, _, k, stage), scores);
-                score_mma.accumulate_ = GMMA::ScaleOut::One;
+                const int column = k / steps * line_pieces, within = k % steps * 2;
+                multiply_add(Element{}, scores,
+                             shared_queries.at(buffer * (query_bytes / 16) + column * block_rows + within),
+                             shared_keys.at(stage * (2 * block_bytes / 16) + column * BlockKeys + within), k > 0);
             }
-            warpgroup_commit_batch();
+            commit_products();
         };
         const auto issue_values = [&](uint32_t at) {
             const uint32_t stage = uniform(at);
-            warpgroup_fence_operand(sums);
-            warpgroup_fence_operand(weights);
-            warpgroup_arrive();
+            fence_registers(sums);
+            fence_registers(weights);
+            begin_products();
 #pragma unroll
             for (int k = 0; k < BlockKeys / 16; k++) {
-                gemm(value_mma, weights(_, _, k), tiles_v(_, _, k, stage), sums);
+                multiply_add(Element{}, sums, weights[k],
+                             shared_values.at(stage * (2 * block_bytes / 16) + k * (16 * line_pieces)), true);
             }
-            warpgroup_commit_batch();
+            commit_products();
         };
         const auto finish_scores = [&](const LastKeys<Op> &last_keys, const AttentionItem &item, uint32_t step) {
-            warpgroup_fence_operand(scores);
+            fence_registers(scores);
             if (a.scale < 0) {
                 keep_branch();
                 negate<BlockKeys / 2>(scores);
@@ -298,10 +266,9 @@ private:
             last_keys.template hide<BlockKeys>(scores, item, step);
         };
         const auto set_weights = [&] {
-            auto *const packed = reinterpret_cast<uint32_t *>(raw_pointer_cast(weights.data()));
 #pragma unroll
-            for (int i = 0; i < size(scores) / 2; i++) {
-                packed[i] = Storage<Element>::pack(scores(2 * i), scores(2 * i + 1));
+            for (int i = 0; i < BlockKeys / 4; i++) {
+                weights[i / 4][i % 4] = Storage<Element>::pack(scores[2 * i], scores[2 * i + 1]);
             }
         };
 
@@ -313,7 +280,10 @@ private:
             Softmax softmax;
             OwnTokens own_tokens;
             float factors[2];
-            clear(sums);
+#pragma unroll
+            for (float &sum : sums) {
+                sum = 0;
+            }
             const bool has_rows = item.first_row + group() * 64 < item.rows.count();
             if (range.begin == range.end) {
                 own_tokens.find(item);
@@ -325,7 +295,7 @@ private:
                 if constexpr (Overlapped) {
                     wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
                     issue_scores(turn.at);
-                    warpgroup_wait<0>();
+                    wait_for_products<0>();
                     empty(shared.keys_emptied[turn.at]);
                     finish_scores(last_keys, item, range.begin);
                     softmax.template add<BlockKeys / 2>(scores, scale, factors);
@@ -341,14 +311,14 @@ private:
                         wait(shared_address(&shared.values_filled[before.at]), before.parity);
                         issue_values(before.at);
                         pass_turn();
-                        warpgroup_wait<1>();
+                        wait_for_products<1>();
                         empty(shared.keys_emptied[turn.at]);
                         finish_scores(last_keys, item, step);
                         const bool changed = softmax.template add<BlockKeys / 2>(scores, scale, factors);
                         softmax.complete();
-                        warpgroup_wait<0>();
-                        warpgroup_fence_operand(sums);
-                        warpgroup_fence_operand(weights);
+                        wait_for_products<0>();
+                        fence_registers(sums);
+                        fence_registers(weights);
                         empty(shared.values_emptied[before.at]);
                         if (changed) {
                             keep_branch();
@@ -360,8 +330,8 @@ private:
                     wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
                     issue_values(turn.at);
                     own_tokens.find(item);
-                    warpgroup_wait<0>();
-                    warpgroup_fence_operand(sums);
+                    wait_for_products<0>();
+                    fence_registers(sums);
                     empty(shared.values_emptied[turn.at]);
                     turn.next();
                 } else {
@@ -371,7 +341,7 @@ private:
                         wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
                         take_turn();
                         issue_scores(turn.at);
-                        warpgroup_wait<0>();
+                        wait_for_products<0>();
                         pass_turn();
                         empty(shared.keys_emptied[turn.at]);
                         finish_scores(last_keys, item, step);
@@ -382,9 +352,9 @@ private:
                         set_weights();
                         wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
                         issue_values(turn.at);
-                        warpgroup_wait<0>();
-                        warpgroup_fence_operand(sums);
-                        warpgroup_fence_operand(weights);
+                        wait_for_products<0>();
+                        fence_registers(sums);
+                        fence_registers(weights);
                         empty(shared.values_emptied[turn.at]);
                         turn.next();
                     }

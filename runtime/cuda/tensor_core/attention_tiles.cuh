@@ -16,14 +16,13 @@ namespace distile::tensor_core {
  * of compute capability 9.0 read them. */
 template<class Op> struct HeadLayout {
     static constexpr int element_bytes = sizeof(typename Op::Element);
-    /** Those that are multiplied, 32 bytes at once, with zeros behind the head's, and those that there is room for.
-     * CuTe has instructions for a multiple of 32 without its extensions, which take long to compile. */
+    /** Those that are multiplied, 32 bytes at once, with zeros behind the head's, and those that there is room for in
+     * whole columns. */
     static constexpr int step_channels = 32 / element_bytes;
     static constexpr int channels = (Op::head_dim + step_channels - 1) / step_channels * step_channels;
     static constexpr int stored_channels = (Op::head_dim + 31) / 32 * 32;
     static constexpr int row_bytes = stored_channels * element_bytes;
     static constexpr int column_bytes = row_bytes % 128 == 0 ? 128 : 64;
-    static constexpr int column_channels = column_bytes / element_bytes;
     static constexpr int pieces = channels * element_bytes / 16, column_pieces = column_bytes / 16;
 
     static_assert((element_bytes == 2 || element_bytes == 4) && Op::head_dim % 8 == 0 && channels <= 256);

@@ -4,8 +4,7 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_MMA_CUH
 #define DISTILE_CUDA_TENSOR_CORE_MMA_CUH
 
-#include <cstdint>
-#include <cute/numeric/numeric_types.hpp>
+#include "elements.cuh"
 
 namespace distile::tensor_core {
 
@@ -41,9 +40,9 @@ __device__ inline uint32_t round_to_tf32(float value) {
             : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                               \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                       \
     }
-DISTILE_MULTIPLY(cute::half_t, "m16n8k16", "f16.f16")
-DISTILE_MULTIPLY(cute::bfloat16_t, "m16n8k16", "bf16.bf16")
-DISTILE_MULTIPLY(cute::tfloat32_t, "m16n8k8", "tf32.tf32")
+DISTILE_MULTIPLY(Float16, "m16n8k16", "f16.f16")
+DISTILE_MULTIPLY(Bfloat16, "m16n8k16", "bf16.bf16")
+DISTILE_MULTIPLY(Tf32, "m16n8k8", "tf32.tf32")
 #undef DISTILE_MULTIPLY
 
 /** The same of integers, whose sums wrap around. */

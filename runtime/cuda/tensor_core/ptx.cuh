@@ -23,10 +23,6 @@ __device__ inline uint32_t keep_value(uint32_t value) {
     asm volatile("" : "+r"(value));
     return value;
 }
-__device__ inline char *keep_value(char *value) {
-    asm volatile("" : "+l"(value));
-    return value;
-}
 
 /** Stores to shared memory without a branch, so that the compiler overlaps many of these. */
 __device__ inline void store_shared_if(bool condition, uint32_t to, uint16_t value) {
@@ -86,17 +82,6 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
                  "@!done bra again_%=;\n\t}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
-}
-
-/** Whether a wait would end at once. */
-__device__ inline bool has_completed(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile("{\n\t.reg .pred done;\n\t"
-                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n\tselp.u32 %0, 1, 0, done;\n\t}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return done != 0;
 }
 
 /** Arrives at the barrier, which then also waits for so many bytes. */

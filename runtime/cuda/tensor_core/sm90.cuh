@@ -13,14 +13,14 @@
 
 #include "boxes.cuh"
 #include "sums.cuh"
+#include "wgmma.cuh"
 #include "work.cuh"
-#include <cute/tensor.hpp>
+#include <type_traits>
 
 namespace distile::tensor_core {
 
 template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm90 {
     using Element = typename Op::Element;
-    using Weight = typename Factors<Element>::Weight;
     using Sum = SumOf<Op>;
     using Results = Finish<Op>;
     using Reduction = ReductionPlace<Op>;
@@ -351,31 +351,16 @@ private:
     };
 
     __device__ void multiply() const {
-        using namespace cute;
         if constexpr (groups > 1) {
             raise_registers<216>();
         } else if constexpr (blocks > 1) {
             raise_registers<200>();
         }
-        using Atom = GMMA::Layout_K_SW128_Atom<Element>;
-        constexpr int step_channels = Reduction::step_channels;
-        char *const first_stage = keep_value(stages);
-        const auto input =
-            make_tensor(make_smem_ptr(reinterpret_cast<Element *>(first_stage)),
-                        tile_to_shape(Atom{}, make_shape(Int<BlockPixels>{}, Int<step_channels>{}, Int<Stages>{})));
-        const auto weights =
-            make_tensor(make_smem_ptr(reinterpret_cast<Weight *>(first_stage + Stages * input_bytes)),
-                        tile_to_shape(GMMA::Layout_K_SW128_Atom<Weight>{},
-                                      make_shape(Int<BlockChannels>{}, Int<step_channels>{}, Int<Stages>{})));
-        auto mma = make_tiled_mma(
-            GMMA::ss_op_selector<Element, Weight, Sum, Shape<_64, Int<group_channels>, Int<step_channels>>>(),
-            Layout<Shape<Int<row_groups>, Int<channel_groups>, _1>>{});
-        const auto thread = mma.get_thread_slice(threadIdx.x);
-        const auto tiles_a = thread.make_fragment_A(thread.partition_A(input));
-        const auto tiles_b = thread.make_fragment_B(thread.partition_B(weights));
-        // One instruction has all channels of a group; CuTe would cut others into strips.
-        static_assert(size<1>(typename decltype(mma)::AtomShape_MNK{}) == group_channels);
-        auto sums = partition_fragment_C(mma, make_shape(Int<BlockPixels>{}, Int<BlockChannels>{}));
+        const uint32_t first_stage = keep_value(shared_address(stages));
+        const SharedMatrix input(first_stage + threadIdx.x / 128 % row_groups * (64 * 128), 128);
+        const int32_t first_channel = channel_groups == 1 ? 0 : OwnSums::channel();
+        const SharedMatrix weights(first_stage + Stages * input_bytes + first_channel * 128, 128);
+        Sum sums[repeats][group_channels / 2];
 
         const uint32_t filled = keep_value(shared_address(shared.filled));
         Turn turn;
@@ -393,22 +378,27 @@ private:
             }
             const int32_t channel = channel_of(segment.item);
             const OwnNumbers own_numbers(a, channel + OwnSums::channel());
-            mma.accumulate_ = GMMA::ScaleOut::Zero;
+            bool adds = false;
             int last = -1;
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
                 wait(filled + turn.stage * 8, turn.parity);
-                warpgroup_fence_operand(sums);
-                warpgroup_arrive();
+                fence_registers(sums);
+                begin_products();
 #pragma unroll
-                for (int k = 0; k < size<2>(tiles_a); k++) {
-                    gemm(mma, tiles_a(_, _, k, turn.stage), tiles_b(_, _, k, turn.stage), sums);
-                    mma.accumulate_ = GMMA::ScaleOut::One;
+                for (int k = 0; k < 4; k++) {
+#pragma unroll
+                    for (int i = 0; i < repeats; i++) {
+                        multiply_add(Element{}, sums[i],
+                                     input.at(turn.stage * (input_bytes / 16) + i * (group_rows * 8) + k * 2),
+                                     weights.at(turn.stage * (weight_bytes / 16) + k * 2), adds);
+                    }
+                    adds = true;
                 }
-                warpgroup_commit_batch();
+                commit_products();
                 // The step before is done.
-                warpgroup_wait<1>();
-                warpgroup_fence_operand(sums);
+                wait_for_products<1>();
+                fence_registers(sums);
                 // With splits, the last steps' stages are needed below.
                 if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
                     empty(last);
@@ -423,16 +413,16 @@ private:
             }
             // Not before, because the sums take most registers.
             const Results results(a);
-            warpgroup_wait<0>();
-            warpgroup_fence_operand(sums);
+            wait_for_products<0>();
+            fence_registers(sums);
             const Numbers<Op> numbers = own_numbers.store(shared, done);
             if constexpr (Splits > 1) {
                 if constexpr (groups > 1) {
                     sync_threads<multipliers>(1);
                 }
                 // Groups that have channels of their own have stored the numbers of all beside each other.
-                Exchange::store(a, results, exchange, stages, sums, places[0], done, numbers.from(-OwnSums::channel()),
-                                channel);
+                Exchange::store(a, results, exchange, stages, sums[0], places[0], done,
+                                numbers.from(-OwnSums::channel()), channel);
                 for (int i = 0; i < Stages; i++) {
                     empty(i);
                 }
@@ -453,8 +443,7 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, results, two, sums(_, i, 0), numbers,
-                                                       channel + OwnSums::channel());
+                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel());
                 }
             }
         }

@@ -6,7 +6,6 @@
 
 #include "epilogue.cuh"
 #include "ptx.cuh"
-#include <cute/tensor.hpp>
 
 namespace distile::tensor_core {
 
@@ -131,12 +130,13 @@ public:
     }
 
     /** Called with the sums of an item whose last steps another block has. */
-    template<class Sums> __device__ void publish(const Sums &sums) const {
-        constexpr int vectors = decltype(cute::size(sums))::value / 4;
+    template<int Parts, int Count> __device__ void publish(const Sum (&sums)[Parts][Count]) const {
+        constexpr int vectors = Parts * Count / 4;
         Four *const to = part<vectors>(work_.worker());
 #pragma unroll
         for (int j = 0; j < vectors; j++) {
-            __stcg(to + j * Threads, Four{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]});
+            const Sum *const four = sums[4 * j / Count] + 4 * j % Count;
+            __stcg(to + j * Threads, Four{four[0], four[1], four[2], four[3]});
         }
         __threadfence();
         sync_threads<Threads>(1);
@@ -146,8 +146,8 @@ public:
     }
 
     /** Adds what other blocks have of an item. */
-    template<class Sums> __device__ void collect(Sums &sums, uint32_t item) const {
-        constexpr int vectors = decltype(cute::size(sums))::value / 4;
+    template<int Parts, int Count> __device__ void collect(Sum (&sums)[Parts][Count], uint32_t item) const {
+        constexpr int vectors = Parts * Count / 4;
         for (uint32_t other = work_.worker(); other-- > 0;) {
             if (threadIdx.x == 0) {
                 wait_for_signal(a_.signals + other);
@@ -157,10 +157,11 @@ public:
 #pragma unroll
             for (int j = 0; j < vectors; j++) {
                 const Four added = __ldcg(from + j * Threads);
-                add(sums[4 * j], added.x);
-                add(sums[4 * j + 1], added.y);
-                add(sums[4 * j + 2], added.z);
-                add(sums[4 * j + 3], added.w);
+                Sum *const four = sums[4 * j / Count] + 4 * j % Count;
+                add(four[0], added.x);
+                add(four[1], added.y);
+                add(four[2], added.z);
+                add(four[3], added.w);
             }
             sync_threads<Threads>(1);
             if (threadIdx.x == 0) {

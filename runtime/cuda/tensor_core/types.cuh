@@ -5,21 +5,19 @@
 #define DISTILE_CUDA_TENSOR_CORE_TYPES_CUH
 
 #include "arguments.h"
+#include "elements.cuh"
 #include "ptx.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cute/numeric/numeric_types.hpp>
 
 namespace distile::tensor_core {
 
 /** What inputs of a type are multiplied by, and the sums. */
 template<class Element> struct Factors {
-    using Weight = Element;
     using Sum = float;
     static constexpr bool quantized = false;
 };
 struct QuantizedFactors {
-    using Weight = int8_t;
     using Sum = int32_t;
     static constexpr bool quantized = true;
 };
@@ -51,8 +49,8 @@ __device__ inline void add(int32_t &sum, int32_t more) {
 /** How results are stored: those of 16 bits in pairs. */
 template<class Result> struct Storage;
 template<> struct Storage<float> { static constexpr int bytes = 4; };
-template<> struct Storage<cute::tfloat32_t> : Storage<float> {};
-template<> struct Storage<cute::half_t> {
+template<> struct Storage<Tf32> : Storage<float> {};
+template<> struct Storage<Float16> {
     static constexpr int bytes = 2;
     __device__ static uint32_t pack(float low, float high) {
         const __half2 pair = __floats2half2_rn(low, high);
@@ -62,7 +60,7 @@ template<> struct Storage<cute::half_t> {
         return __half22float2(*reinterpret_cast<const __half2 *>(&packed));
     }
 };
-template<> struct Storage<cute::bfloat16_t> {
+template<> struct Storage<Bfloat16> {
     static constexpr int bytes = 2;
     __device__ static uint32_t pack(float low, float high) {
         const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
