@@ -54,6 +54,9 @@ sed -e 's/"cpu"/"cuda"/; s/cpu-o16/cuda-k32/; s/x86-64-linux[^"]*/x86-64-linux-c
 "$distile" info "$folder/tensor.json" | has 'tensor cores, blocks of 64' || fail "info of a plan for tensor cores"
 if [[ -e $tools/tensor_core ]]; then
     CUDACXX=/none/nvcc expect_error "'/none/nvcc' cannot be started" "$distile" compile "$folder/tensor.json" -o "$folder/never.so"
+    # nvcc needs no headers but its own and those that are installed.
+    "$distile" compile "$folder/tensor.json" -o "$folder/tensor.so" --quiet
+    [[ -s $folder/tensor.so ]] || fail "a plan for tensor cores was not compiled"
 fi
 
 # Alone it does what needs no compiler, and says what it lacks for the rest.

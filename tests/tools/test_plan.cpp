@@ -1047,8 +1047,8 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
          {{"dtype", "bfloat16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
     const Plan mlp = read_plan(folder.write("plan.json", linear.dump()));
     const std::string of_linear = tensor_core_source(mlp);
-    for (const char *word : {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::Gelu",
-                             "residual = true", "Sm80<"}) {
+    for (const char *word :
+         {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::Gelu", "residual = true", "Sm80<"}) {
         CAPTURE(word, of_linear);
         CHECK(contains(of_linear, word));
     }

@@ -217,7 +217,7 @@ private:
             constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
             raise_registers<(left < 240 ? left : 240)>();
         }
-        // Columns of a tile, whose lines are swizzled, lie behind each other.
+        // The columns of a tile lie behind each other (HeadLayout).
         constexpr int line_bytes = Head::column_bytes, line_pieces = line_bytes / 16, steps = line_bytes / 32;
         const uint32_t first_stage = keep_value(shared_address(stages));
         const SharedMatrix shared_queries(shared_address(queries) + group() * (64 * line_bytes), line_bytes);

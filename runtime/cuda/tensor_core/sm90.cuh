@@ -358,6 +358,7 @@ private:
         }
         const uint32_t first_stage = keep_value(shared_address(stages));
         const SharedMatrix input(first_stage + threadIdx.x / 128 % row_groups * (64 * 128), 128);
+        // The compiler does not know that all threads of a single group have the same channels.
         const int32_t first_channel = channel_groups == 1 ? 0 : OwnSums::channel();
         const SharedMatrix weights(first_stage + Stages * input_bytes + first_channel * 128, 128);
         Sum sums[repeats][group_channels / 2];
