@@ -176,8 +176,8 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
       << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
       << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
       << ",\n        .read_channels = " << taps.read_channels << ", .section_channels = " << taps.section_channels
-      << ", .apart_groups = " << taps.apart_groups
-      << ", .rows = rows, .columns = columns};\n    return " << row_of(plan).function << "(&code, call);\n}\n\n";
+      << ", .apart_groups = " << taps.apart_groups << ", .rows = rows, .columns = columns};\n    return "
+      << row_of(plan).function << "(&code, call);\n}\n\n";
 }
 
 std::string call_of_dot_products(const Plan &plan) {

@@ -83,7 +83,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
 
     // The tasks, as the code cuts them, and what one of them computes in all phases.
     const double section_blocks = std::ceil(sections.padded_outputs() / static_cast<double>(channels)),
-                 groups = sections.count() * section_blocks, group_channels = sections.padded_outputs() / section_blocks;
+                 groups = sections.count() * section_blocks,
+                 group_channels = sections.padded_outputs() / section_blocks;
     dot_product::WorkShape work{};
     work.tiles = static_cast<int32_t>(tiles);
     work.tile_pixels = tile_h * tile_w;
@@ -122,8 +123,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double loads = operations * (of_pixels + (in_tiles ? tile_pixels : 1) / pixels);
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
-    // What is staged is read from the input and written once a task, tap by tap. Both this and the weights of a task are
-    // split, 32 numbers at a time.
+    // What is staged is read from the input and written once a task, tap by tap. Both this and the weights of a task
+    // are split, 32 numbers at a time.
     constexpr double tap_cycles = 8;
     const double staged_taps = depthwise ? 0 : task_pixels * num_staged * taps;
     const double staged_bytes = task_pixels * num_staged * steps * step_elements * bytes * (is_split ? 2 : 1);

@@ -239,10 +239,8 @@ TEST_CASE("No block of dot products' weights has parts of groups", "[weight_layo
         ChannelSections sections;
         int32_t together, apart, blocks, channel, first_input;
     };
-    for (const Case &test : {Case{{1, 24, 40, 4}, 1, 1, 3, 39, 0},
-                             Case{{2, 24, 24, 4}, 1, 1, 4, 32 + 23, 24},
-                             Case{{4, 100, 100, 2}, 1, 1, 28, 3 * 112 + 99, 300},
-                             Case{{8, 4, 4, 4}, 4, 4, 2, 31, 16},
+    for (const Case &test : {Case{{1, 24, 40, 4}, 1, 1, 3, 39, 0}, Case{{2, 24, 24, 4}, 1, 1, 4, 32 + 23, 24},
+                             Case{{4, 100, 100, 2}, 1, 1, 28, 3 * 112 + 99, 300}, Case{{8, 4, 4, 4}, 4, 4, 2, 31, 16},
                              Case{{8, 4, 4, 2}, 4, 4, 2, 31, 16},
                              Case{{13, 8, 8, 4}, 2, 2, 7, 6 * 16 + 7, 11 * 8},  // The last section is half full.
                              Case{{13, 8, 8, 2}, 2, 2, 7, 6 * 16 + 7, 11 * 8},

@@ -844,13 +844,14 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
         set("/operator/params/dtype", "float16", {"variant 0", "amx_fp16 or amx_bf16"}),
         set("/operator/params/dtype", "float32", {"variant 0", "bfloat16"})};
     refuse_changes(avx512_bf16, changes, [](const std::string &path) { return read_plan(path); });
-    const std::vector<Change> not_buildable = {set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
-                                               set("/operator/params/groups", 8, {"\"fine\"", "fewer than 8 input channels"}),
-                                               set(theta + "channels", 24, {"\"fine\"", "whole vectors"}),
-                                               set(theta + "channels", 80, {"\"fine\"", "no more than 64"}),
-                                               set(theta + "pixels", 15, {"\"fine\"", "registers"}),
-                                               set(theta + "staged", 513, {"\"fine\"", "512"}),
-                                               set(theta + "staged", 0, {"\"fine\"", "staged"})};
+    const std::vector<Change> not_buildable = {
+        set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
+        set("/operator/params/groups", 8, {"\"fine\"", "fewer than 8 input channels"}),
+        set(theta + "channels", 24, {"\"fine\"", "whole vectors"}),
+        set(theta + "channels", 80, {"\"fine\"", "no more than 64"}),
+        set(theta + "pixels", 15, {"\"fine\"", "registers"}),
+        set(theta + "staged", 513, {"\"fine\"", "512"}),
+        set(theta + "staged", 0, {"\"fine\"", "staged"})};
     for (const Change &change : not_buildable) {
         json changed = avx512_bf16;
         change.make(changed);
@@ -953,8 +954,8 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     CHECK(contains(emit_polykernels({read(few)}, "s"), "return distile_call_amx_int8("));
     // Three groups of 5 output channels share a block; a depthwise convolution needs no code of AMX.
     few["operator"]["params"]["groups"] = 8;
-    CHECK(contains(emit_polykernels({read(few)}, "s"),
-                   ".read_channels = 9, .section_channels = 15, .apart_groups = 1"));
+    CHECK(
+        contains(emit_polykernels({read(few)}, "s"), ".read_channels = 9, .section_channels = 15, .apart_groups = 1"));
     few["operator"]["params"]["in_channels"] = few["operator"]["params"]["groups"] = 40;
     for (json &variant : few["variants"]) {
         variant["code"]["dot_product"]["pixels"] = 14;

@@ -314,7 +314,8 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
     }
     __device__ static void run(const Arguments &arguments) {
         __shared__ __align__(16) Shared memory;
-        const uint32_t sections = (arguments.out_channels + arguments.section_channels - 1) / arguments.section_channels,
+        const uint32_t sections =
+                           (arguments.out_channels + arguments.section_channels - 1) / arguments.section_channels,
                        column_blocks = sections * ((arguments.padded_section + Channels - 1) / Channels);
         const uint32_t first_row = blockIdx.x / column_blocks * Pixels;
         if (first_row / (arguments.rows.pixels * arguments.columns.pixels) >= *arguments.count) {

@@ -47,8 +47,7 @@ template<class Set> struct Avx2Halves {
     }
     static void shuffle(const uint8_t *step, int32_t pack, const Lanes &lanes, Shuffled &shuffled) {
         constexpr int32_t packs_of_half = 8;
-        const __m256i half =
-            _mm256_load_si256(reinterpret_cast<const __m256i *>(step) + pack / packs_of_half);
+        const __m256i half = _mm256_load_si256(reinterpret_cast<const __m256i *>(step) + pack / packs_of_half);
         const __m256i first = _mm256_set1_epi32(pack % packs_of_half);
         shuffled.low = _mm256_permutevar8x32_epi32(half, _mm256_add_epi32(lanes.low, first));
         shuffled.high = _mm256_permutevar8x32_epi32(half, _mm256_add_epi32(lanes.high, first));

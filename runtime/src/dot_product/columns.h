@@ -35,7 +35,8 @@ public:
     static constexpr CostModel cost_model = in_columns;
 
     Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
-        : code_(code), numbers_(numbers), weights_(call.operands[1]), groups_((code.rows->taps + column_group - 1) / column_group) {
+        : code_(code), numbers_(numbers), weights_(call.operands[1]),
+          groups_((code.rows->taps + column_group - 1) / column_group) {
         // As it is stored.
         numbers.pad(padding_, widest_bytes);
         numbers.copy(padding_, padding_, widest_bytes);
@@ -81,9 +82,8 @@ public:
     void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count,
                const ChannelBlock &channels, Element *to) const {
         const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
-        stage_groups<widest_bytes>(
-            {reinterpret_cast<const Tap *>(to), groups, int64_t{channels.vectors} * group_bytes}, channels.first,
-            channels.count, to + tap_bytes());
+        stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, int64_t{channels.vectors} * group_bytes},
+                                   channels.first, channels.count, to + tap_bytes());
     }
     int32_t chunks(const Phase & /*phase*/) const {
         return 1;

@@ -91,8 +91,8 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.out_channels = output.dim[Dimension::Channel].extent;
     a.read_channels = code.read_channels;
     a.section_channels = code.section_channels;
-    a.padded_section =
-        static_cast<int32_t>(divide_up(code.section_channels, distile::dp4a::block_channels)) * distile::dp4a::block_channels;
+    a.padded_section = static_cast<int32_t>(divide_up(code.section_channels, distile::dp4a::block_channels)) *
+                       distile::dp4a::block_channels;
     a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));

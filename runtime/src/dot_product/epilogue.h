@@ -18,7 +18,7 @@ constexpr int32_t vector_channels = 16;
 struct ChannelBlock {
     int32_t section;
     int32_t first, count;
-    int32_t place;    ///< In the weights, and in what there is for each channel of these: a multiple of 16.
+    int32_t place;            ///< In the weights, and in what there is for each channel of these: a multiple of 16.
     int32_t vectors, padded;  ///< Of sums, and the channels that these hold.
 };
 

@@ -193,7 +193,8 @@ private:
         const Results<Stored> results{{header_.residual_factor, header_.output_factor, highest_, lowest_,
                                        header_.residual_zero_point, header_.output_zero_point},
                                       sums,
-                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + channels.first : nullptr,
+                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + channels.first
+                                                : nullptr,
                                       reinterpret_cast<Stored *>(output_) + channels.first,
                                       channels.padded,
                                       offsets,

@@ -69,8 +69,7 @@ public:
           blocks_(divide_up(out_channels_, code.section_channels) * section_blocks_) {
         staged_rows_ = code.staged_blocks * code.block_pixels;
         const ChannelBlock first = channels_of(0);
-        const auto block_bytes =
-            static_cast<int32_t>(numbers_.output(Row{}, first.count) - numbers_.output(Row{}, 0));
+        const auto block_bytes = static_cast<int32_t>(numbers_.output(Row{}, first.count) - numbers_.output(Row{}, 0));
         line_blocks_ = block_bytes < line_bytes ? line_bytes / block_bytes : 1;
         WorkShape work{};
         work.tiles = call.num_tiles;

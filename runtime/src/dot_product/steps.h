@@ -78,8 +78,7 @@ public:
     Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
         : code_(code), input_(call.operands[0]), weights_(call.operands[1]),
           is_even_(numbers.stages_as_stored() && code.read_channels % step_elements == 0),
-          in_channels_(call.operands[0].dim[Channel].extent),
-          apart_groups_(Set::keeps_apart ? code.apart_groups : 1),
+          in_channels_(call.operands[0].dim[Channel].extent), apart_groups_(Set::keeps_apart ? code.apart_groups : 1),
           shift_of_last_(last_section(call) * code.read_channels - least_first(last_section(call))) {
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
@@ -137,9 +136,8 @@ public:
     }
     LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, const ChannelBlock &channels, Weight *room) const {
         const int32_t steps = steps_in(phase, chunk);
-        const LoadedWeights<Weight> loaded =
-            weights_.load(channels, (phase.first_step + int64_t{chunk} * chunk_steps()) * weight_step,
-                          steps * weight_step, room);
+        const LoadedWeights<Weight> loaded = weights_.load(
+            channels, (phase.first_step + int64_t{chunk} * chunk_steps()) * weight_step, steps * weight_step, room);
         if (apart_groups_ == 1) {
             return loaded;
         }

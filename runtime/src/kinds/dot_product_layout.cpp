@@ -131,8 +131,15 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, int
 
 DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d &conv, int32_t pack) {
     const ChannelSections sections = sections_of(filter_extents(conv), conv.groups, pack);
-    DotProductTaps taps{1, 1, conv.stride_h, conv.stride_w, sections.is_depthwise() ? 0 : sections.inputs(),
-                        sections.outputs(), sections.apart(), {}, {}};
+    DotProductTaps taps{1,
+                        1,
+                        conv.stride_h,
+                        conv.stride_w,
+                        sections.is_depthwise() ? 0 : sections.inputs(),
+                        sections.outputs(),
+                        sections.apart(),
+                        {},
+                        {}};
     if (const auto phases = polyphase_of(kind, conv)) {
         std::swap(taps.scale_h, taps.stride_h);
         std::swap(taps.scale_w, taps.stride_w);
