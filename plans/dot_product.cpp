@@ -16,11 +16,11 @@ constexpr struct {
     distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
     const char *feature; /**< Of a CPU, "" for every one, or what code for GPUs is for. */
     bool own_word;       /**< Halide's targets do not have the feature: only these plans name it. */
-    bool depthwise;      /**< Has code for depthwise convolutions. */
+    bool vectors;        /**< Computes in vector registers, not in tiles. */
     const char *function, *object;
 } known[] = {
     {DotProducts::AmxBf16, DISTILE_BFLOAT16, "amx_bf16", true, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
-    {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", true, false, "distile_call_avx512_bf16",
+    {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", true, true, "distile_call_avx512_bf16",
      "distile_avx512_bf16.o"},
     {DotProducts::AmxFp16, DISTILE_FLOAT16, "amx_fp16", true, false, "distile_call_amx_fp16", "distile_amx_fp16.o"},
     {DotProducts::AmxSplitFp16, DISTILE_FLOAT16, "amx_bf16", true, false, "distile_call_amx_split_fp16",
@@ -52,10 +52,10 @@ bool has_word(const std::string &text, const std::string &wanted) {
     return false;
 }
 
-std::optional<DotProducts> best_of(const DataType &type, const std::string &features, bool depthwise) {
+std::optional<DotProducts> best_of(const DataType &type, const std::string &features, bool in_vectors) {
     for (const auto &row : known) {
         if (is_for(row, type) && (*row.feature == '\0' || has_word(features, row.feature)) &&
-            (row.depthwise || !depthwise)) {
+            (row.vectors || !in_vectors)) {
             return row.instructions;
         }
     }
@@ -89,23 +89,26 @@ std::string why_no_dot_products(const Operator &op) {
                    : "there is no quantized code for this operator: after upsampling, sums of weights would not fit 8 "
                      "bits";
     }
-    const bool has_code =
-        std::any_of(std::begin(known), std::end(known), [&](const auto &row) { return is_for(row, op.dtype()); });
-    return has_code && runs_on_dot_products(facts_of(op))
+    const OperatorFacts facts = facts_of(op);
+    const bool has_code = std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
+        return is_for(row, op.dtype()) && (row.vectors || !needs_vectors(facts));
+    });
+    return has_code && runs_on_dot_products(facts)
                ? ""
-               : "there is no code for dot products for this operator: it computes convolutions without groups and "
-                 "linear layers in bfloat16 and float16";
+               : "there is no code for dot products for this operator: it computes linear layers and convolutions in "
+                 "bfloat16 and float16, but no depthwise ones, and none with groups of fewer than 8 input channels, "
+                 "unless neighbouring groups of bfloat16 fill a vector";
 }
 
 bool multiplies(DotProducts instructions, const Operator &op) {
     return why_no_dot_products(op).empty() && std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
                return row.instructions == instructions && is_for(row, op.dtype()) &&
-                      (row.depthwise || !is_depthwise_product(facts_of(op)));
+                      (row.vectors || !needs_vectors(facts_of(op)));
            });
 }
 
 std::optional<DotProducts> dot_products_of(const Operator &op, const std::string &features) {
-    return best_of(op.dtype(), features, is_depthwise_product(facts_of(op)));
+    return best_of(op.dtype(), features, needs_vectors(facts_of(op)));
 }
 
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features) {
@@ -162,7 +165,7 @@ const char *dot_product_object(const Plan &plan) {
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
                                const std::string &function) {
     const Convolution of = plan.op.schema().convolution(plan.op);
-    const DotProductTaps taps = dot_product_taps(of.kind, of.conv);
+    const DotProductTaps taps = dot_product_taps(of.kind, of.conv, channel_sections(facts_of(plan.op)).pack);
     c << "static int run_" << function << "(const distile_kernel_call *call) {\n";
     emit_taps(c, "rows", taps.rows);
     emit_taps(c, "columns", taps.columns);
@@ -172,8 +175,9 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
       << ",\n        .staged_blocks = " << variant.theta.at("staged")
       << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
       << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
-      << ",\n        .groups = " << taps.groups << ", .read_channels = " << taps.read_channels
-      << ", .rows = rows, .columns = columns};\n    return " << row_of(plan).function << "(&code, call);\n}\n\n";
+      << ",\n        .read_channels = " << taps.read_channels << ", .section_channels = " << taps.section_channels
+      << ", .apart_groups = " << taps.apart_groups << ", .rows = rows, .columns = columns};\n    return "
+      << row_of(plan).function << "(&code, call);\n}\n\n";
 }
 
 std::string call_of_dot_products(const Plan &plan) {

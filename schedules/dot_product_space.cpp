@@ -64,16 +64,9 @@ Space make_space(DotProducts instructions) {
                          return channels > 0 && channels % vector_channels == 0 && channels <= blocks.most_channels;
                      },
                      {"channels"}},
-                    {"channels that leave no block beyond the output channels",
+                    {"channels that leave no block beyond the output channels, or those of a group",
                      [](const Theta &theta, const Problem &problem) {
-                         return theta.at("channels") <= round_up(problem.out_channels, vector_channels);
-                     },
-                     {"channels"}},
-                    {"channels of one vector, or that divide the output channels of a group",
-                     [](const Theta &theta, const Problem &problem) {
-                         const int channels = theta.at("channels");
-                         return problem.groups == 1 || is_depthwise_product(problem) || channels == vector_channels ||
-                                (channels > 0 && problem.out_channels / problem.groups % channels == 0);
+                         return theta.at("channels") <= channel_sections(problem).padded_outputs();
                      },
                      {"channels"}},
                     {"at most 512 staged blocks",
@@ -121,11 +114,17 @@ Space make_space(DotProducts instructions) {
 }  // namespace
 
 bool runs_on_dot_products(const OperatorFacts &op) {
-    return !op.depthwise && op.groups == 1 && op.product == TokenProduct::None;
+    constexpr int few_channels = 8;
+    return op.product == TokenProduct::None &&
+           (op.groups == 1 || op.in_channels >= few_channels || channel_sections(op).apart() > 1);
 }
 
 bool is_depthwise_product(const OperatorFacts &op) {
-    return op.groups > 1 && op.in_channels == 1 && op.out_channels == op.groups;
+    return channel_sections(op).is_depthwise();
+}
+
+bool needs_vectors(const OperatorFacts &op) {
+    return is_depthwise_product(op) || (op.bytes_per_element > 1 && channel_sections(op).apart() > 1);
 }
 
 const Space &dot_product_space(DotProducts instructions) {

@@ -9,7 +9,6 @@
 #define DISTILE_BOUND_DOT_PRODUCT_H
 
 #include "bound_cpu.h"
-#include "dot_product_layout.h"
 #include "dot_product_space.h"
 #include "partition.h"
 
@@ -21,17 +20,23 @@ inline const std::vector<const char *> &dot_product_knobs() {
     return knobs;
 }
 
-/** The vector instructions that multiply a group of 4 bytes of a pixel with those of 16 output channels. */
-inline double instructions_of_group(DotProducts instructions) {
+inline bool multiplies_tiles(DotProducts instructions) {
+    return instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
+           instructions == DotProducts::AmxSplitFp16 || instructions == DotProducts::AmxInt8;
+}
+
+/** The vector instructions that multiply a pack of a pixel with those of 16 output channels; `shuffled`: one for each
+ * of their groups. */
+inline double instructions_of_pack(DotProducts instructions, bool shuffled) {
     switch (instructions) {
     case DotProducts::AvxVnni:
-        return 2;
+        return shuffled ? 4 : 2;
     case DotProducts::Avx2Int8:
-        return 8;
+        return shuffled ? 14 : 8;
     case DotProducts::PortableInt8:
-        return 32;
+        return shuffled ? 64 : 32;
     default:
-        return 1;
+        return shuffled ? 2 : 1;
     }
 }
 
@@ -61,22 +66,25 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     constexpr double vector_channels = 16, step_bytes = 64;
     const double step_elements = step_bytes / bytes;
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    // The reduction of an output channel, in groups of 4 bytes. A depthwise convolution stages it for every channel,
-    // but shares most columns with pixels nearby; others do for each group of the input channels.
-    constexpr double step_groups = 16;
+    // The reduction of an output channel, in packs of 4 bytes. A depthwise convolution stages it for every channel,
+    // but shares most columns with pixels nearby; others do for each section of the output channels.
+    constexpr double step_packs = 16;
     const bool depthwise = is_depthwise_product(problem);
     const DotProducts instructions = *problem.dot_products;
     const bool is_split = instructions == DotProducts::AmxSplitFp16;
-    const bool in_tiles = is_split || instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
-                          instructions == DotProducts::AmxInt8;
-    const ReadChannels reads({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
-                             problem.groups);
-    const double reduction = static_cast<double>(reads.count()) * problem.kernel_h * problem.kernel_w;
-    const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_groups
+    const bool in_tiles = multiplies_tiles(instructions);
+    const ChannelSections sections = channel_sections(problem);
+    const double taps = static_cast<double>(problem.kernel_h) * problem.kernel_w, reduction = sections.inputs() * taps;
+    const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_packs
                                    : std::ceil(reduction / step_elements);
+    // Vectors of groups that are apart multiply a pack of each at once.
+    const int apart = in_tiles ? 1 : sections.apart();
+    const double packs = depthwise ? steps * step_packs : std::ceil(reduction / sections.pack) / apart;
 
     // The tasks, as the code cuts them, and what one of them computes in all phases.
-    const double groups = std::ceil(problem.out_channels / static_cast<double>(channels));
+    const double section_blocks = std::ceil(sections.padded_outputs() / static_cast<double>(channels)),
+                 groups = sections.count() * section_blocks,
+                 group_channels = sections.padded_outputs() / section_blocks;
     dot_product::WorkShape work{};
     work.tiles = static_cast<int32_t>(tiles);
     work.tile_pixels = tile_h * tile_w;
@@ -85,7 +93,7 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     work.blocks = static_cast<int32_t>(groups);
     work.block_vectors = channels / static_cast<int32_t>(vector_channels);
     work.steps = static_cast<int32_t>(std::ceil(steps));
-    work.shares_staging = problem.groups == 1 || groups == 1;
+    work.shares_staging = (sections.count() == 1 && !depthwise) || groups == 1;
     work.threads = workload.threads;
     work.least_splits = splits;
     const auto cut = dot_product::Partition<void>::best(work, is_split    ? dot_product::in_split_tiles
@@ -95,19 +103,17 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double parts = cut.parts, used_splits = cut.splits, tasks = parts * used_splits;
     const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
     const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
-    const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
-    const double group_channels = static_cast<double>(problem.out_channels) / problem.groups;
-    const double num_staged = problem.groups == 1 ? 1
-                              : depthwise         ? vector_channels * vectors
-                                          : std::ceil(task_channels / std::max(vector_channels, group_channels));
+    const double task_groups = std::ceil(groups / used_splits), task_channels = task_groups * group_channels,
+                 vectors = task_channels / vector_channels;
+    const double num_staged = depthwise ? vector_channels * vectors : std::ceil(task_groups / section_blocks);
 
-    // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
+    // A vector multiplies packs of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
     // and a step, of split numbers four times.
     constexpr double tile_pixels = 16, tile_cycles = 16;
     const double operations = in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps * (is_split ? 4 : 1)
-                                       : task_pixels * vectors * steps * step_groups;
+                                       : task_pixels * vectors * packs;
     const double operation_us =
-        in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_group(instructions);
+        in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_pack(instructions, apart > 1);
     // A vector of results: bias, activation, and rounding.
     constexpr double end_cycles = 10;
     const double ends_us = task_pixels * vectors * end_cycles * cycle_us;
@@ -117,8 +123,10 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double loads = operations * (of_pixels + (in_tiles ? tile_pixels : 1) / pixels);
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
-    // What is staged is read from the input and written once a task. Both this and the weights of a task are split, 32
-    // numbers at a time.
+    // What is staged is read from the input and written once a task, tap by tap. Both this and the weights of a task
+    // are split, 32 numbers at a time.
+    constexpr double tap_cycles = 8;
+    const double staged_taps = depthwise ? 0 : task_pixels * num_staged * taps;
     const double staged_bytes = task_pixels * num_staged * steps * step_elements * bytes * (is_split ? 2 : 1);
     const MemoryLevel &nearest = device.memory[0];
     constexpr double split_numbers = 32, split_cycles = 12;
@@ -129,12 +137,14 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double interleavings =
         depthwise ? task_pixels * columns * task_channels / channels * tap_vectors(instructions, channels) : 0;
     time("stage", rounds * (2 * staged_bytes / (nearest.gb_per_s * 1e3) +
-                            (split / split_numbers * split_cycles + interleavings * interleave_cycles) * cycle_us));
+                            (staged_taps * tap_cycles + split / split_numbers * split_cycles +
+                             interleavings * interleave_cycles) *
+                                cycle_us));
 
     const double weight_bytes = steps * step_elements * problem.bytes_per_weight;
     const double split_weights = weight_bytes * task_channels * phases,
                  task_output = task_pixels * task_channels * bytes;
-    const double all_weights = weight_bytes * round_up(problem.out_channels, 16) * phases;
+    const double all_weights = weight_bytes * sections.blocks() * vector_channels * phases;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
     const double own_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;

@@ -7,7 +7,6 @@
 #define DISTILE_BOUND_DP4A_H
 
 #include "bound.h"
-#include "dot_product_layout.h"
 #include "dot_product_space.h"
 #include <algorithm>
 #include <array>
@@ -28,16 +27,16 @@ void add_dp4a_terms(const Workload &workload, const std::array<int, 16> &values,
     const DeviceProfile &device = workload.device;
     const bool depthwise = is_depthwise_product(problem);
     const double phases = problem.phases(), all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    const ReadChannels reads({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
-                             problem.groups);
+    const ChannelSections sections = channel_sections(problem);
 
     // A block stages steps of 64 bytes and multiplies each. Threads have 4 or 8 pixels and 4 channels.
     constexpr double step_bytes = 64, step_groups = 16, thread_channels = 4, warp = 32;
     const double taps = static_cast<double>(problem.kernel_h) * problem.kernel_w;
     const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_groups
-                                   : std::ceil(taps * reads.count() / step_bytes);
+                                   : std::ceil(taps * sections.inputs() / step_bytes);
     const double pixel_blocks = std::ceil(all_pixels / phases / pixels);
-    const double blocks = pixel_blocks * std::ceil(static_cast<double>(problem.out_channels) / channels);
+    const double blocks =
+        pixel_blocks * sections.count() * std::ceil(static_cast<double>(sections.padded_outputs()) / channels);
     const double thread_pixels = pixels == 32 ? 4 : 8, threads = pixels / thread_pixels * (channels / thread_channels);
     const double shared_bytes = 2 * step_bytes * (pixels + channels), registers = 128;
     const double resident = std::max(

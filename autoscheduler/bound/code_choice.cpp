@@ -32,13 +32,12 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
 
 Language language_of(const Operator &op, const CodeChoice &choice) {
     const Backend &backend = backend_of_target(choice.target);
-    if (why_no_dot_products(op).empty() &&
-        backend.why_no_code(Language::DotProduct, op.dtype(), backend.features_of(choice.target)).empty()) {
+    const std::string features = backend.features_of(choice.target);
+    if (why_no_dot_products(op).empty() && backend.why_no_code(Language::DotProduct, op.dtype(), features).empty()) {
         return Language::DotProduct;
     }
     const bool fits = !is_float32(op) || choice.math == Math::TF32;
-    return fits && why_no_tensor_cores(op, backend, backend.features_of(choice.target)).empty() ? Language::TensorCore
-                                                                                                : Language::Halide;
+    return fits && why_no_tensor_cores(op, backend, features).empty() ? Language::TensorCore : Language::Halide;
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device) {

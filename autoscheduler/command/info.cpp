@@ -1,7 +1,7 @@
 #include "info.h"
 #include "buildable.h"
 #include "cpu_space.h"
-#include "dot_product_layout.h"
+#include "dot_product.h"
 #include "operator_schema.h"
 #include <algorithm>
 #include <cmath>
@@ -88,6 +88,26 @@ std::string describe_times(const Plan &plan) {
     return text;
 }
 
+std::string describe_padded_groups(int outputs, int padded) {
+    return fmt::format("Groups     each in blocks of its own, {} output channels padded to {}\n", outputs, padded);
+}
+
+/** The same as describe_groups() of code for dot products. */
+std::string describe_sections(const OperatorFacts &facts, DotProducts instructions) {
+    const ChannelSections sections = channel_sections(facts);
+    if (sections.is_depthwise()) {
+        return "";
+    }
+    if (sections.together() > 1) {
+        const bool apart = sections.apart() > 1 && instructions != DotProducts::AmxInt8;
+        return fmt::format("Groups     {} in a block of {} output channels, {}\n", sections.together(), sections.block,
+                           apart ? "each multiplied alone" : "each multiplied with zeros for the others");
+    }
+    return sections.outputs() == sections.padded_outputs()
+               ? ""
+               : describe_padded_groups(sections.outputs(), sections.padded_outputs());
+}
+
 /** How the code of a CPU computes groups that are no whole blocks of output channels; "" if it has none. */
 std::string describe_groups(const Plan &plan) {
     OperatorFacts facts = facts_of(plan.op);
@@ -98,16 +118,11 @@ std::string describe_groups(const Plan &plan) {
     facts.channel_block = plan.channel_block(variant);
     const GroupBlocks blocks = group_blocks(facts);
     if (variant.language == Language::DotProduct) {
-        const ReadChannels reads({facts.out_channels, facts.in_channels, 1, 1}, facts.groups);
-        return reads.is_depthwise() || reads.count() == facts.in_channels
-                   ? ""
-                   : fmt::format("Groups     {} output channels read {} input channels, of which each counts {}\n",
-                                 facts.channel_block, reads.count(), facts.in_channels);
+        return describe_sections(facts, dot_products_of(plan.op, plan.features()).value());
     }
     switch (blocks.form()) {
     case GroupForm::Padded:
-        return fmt::format("Groups     each in blocks of its own, {} output channels padded to {}\n",
-                           blocks.group_outputs, blocks.padded_outputs());
+        return describe_padded_groups(blocks.group_outputs, blocks.padded_outputs());
     case GroupForm::Diagonals:
         return fmt::format("Groups     {} in a block of {} output channels, with their weights by diagonals\n",
                            blocks.block / blocks.group_outputs, blocks.block);

@@ -1,5 +1,6 @@
 // The order and the rounding of packed weights, against formulas of their own.
 #include "catch.h"
+#include "channel_sections.h"
 #include "group_blocks.h"
 #include "operator_kind.h"
 #include <algorithm>
@@ -126,9 +127,10 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     CHECK(linear_kind.weights->packs(&linear, WeightOrder::DotProduct));
     conv.groups = 8;
     CHECK(!packs(conv2d_kind, &conv));
-    for (const OperatorKind *kind : {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind}) {
+    for (const OperatorKind *kind : {&conv_transpose2d_kind, &upsample_conv2d_kind}) {
         CHECK(!kind->weights->packs(&conv, WeightOrder::DotProduct));
     }
+    CHECK(conv2d_kind.weights->packs(&conv, WeightOrder::DotProduct));
     CHECK(conv2d_kind.weights->packs(&conv, WeightOrder::QuantizedDotProduct));
     CHECK(!upsample_conv2d_kind.weights->packs(&conv, WeightOrder::QuantizedDotProduct));
 }
@@ -228,6 +230,32 @@ TEST_CASE("All orders hold the same folded weights", "[weight_layouts]") {
     };
     check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
     CHECK(weight(39, 5, 23) != source.filter.back());
+}
+
+TEST_CASE("No block of dot products' weights has parts of groups", "[weight_layouts]") {
+    // Groups, input and output channels of each, elements of a pack; groups of a section and those kept apart; blocks;
+    // where the last output channel is, and the first input channel that its section reads.
+    struct Case {
+        ChannelSections sections;
+        int32_t together, apart, blocks, channel, first_input;
+    };
+    for (const Case &test : {Case{{1, 24, 40, 4}, 1, 1, 3, 39, 0}, Case{{2, 24, 24, 4}, 1, 1, 4, 32 + 23, 24},
+                             Case{{4, 100, 100, 2}, 1, 1, 28, 3 * 112 + 99, 300}, Case{{8, 4, 4, 4}, 4, 4, 2, 31, 16},
+                             Case{{8, 4, 4, 2}, 4, 4, 2, 31, 16},
+                             Case{{13, 8, 8, 4}, 2, 2, 7, 6 * 16 + 7, 11 * 8},  // The last section is half full.
+                             Case{{13, 8, 8, 2}, 2, 2, 7, 6 * 16 + 7, 11 * 8},
+                             Case{{8, 3, 5, 4}, 3, 1, 3, 2 * 16 + 9, 15},  // Inputs are no whole packs:
+                             Case{{8, 3, 5, 2}, 1, 1, 8, 7 * 16 + 4, 21},  // only integers multiply zeros.
+                             Case{{40, 1, 1, 4}, 40, 1, 3, 39, 0}}) {      // Depthwise.
+        const ChannelSections &of = test.sections;
+        CAPTURE(of.groups, of.group_inputs, of.group_outputs, of.pack);
+        const int32_t last = of.groups * of.group_outputs - 1;
+        CHECK(of.together() == test.together);
+        CHECK(of.apart() == test.apart);
+        CHECK(of.blocks() == test.blocks);
+        CHECK(of.channel(last) == test.channel);
+        CHECK(of.first_input(last) == test.first_input);
+    }
 }
 
 TEST_CASE("No block of a CPU's weights spans groups that it does not have side by side", "[weight_layouts]") {

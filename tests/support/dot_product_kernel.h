@@ -44,7 +44,8 @@ class DotProductKernel {
 public:
     DotProductKernel(const InstructionSet &set, DotProductOperator of)
         : conv_(of.conv), linear_{conv_.in_channels, conv_.out_channels, conv_.epilogue, conv_.residual},
-          taps_(dot_product_taps(of.kind, conv_)), name_(set.name), operands_(std::move(of.operands)) {
+          taps_(dot_product_taps(of.kind, conv_, pack_of(*find_layout(of.layout)))), name_(set.name),
+          operands_(std::move(of.operands)) {
         if (conv_.residual != 0) {
             operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
         }
@@ -55,21 +56,10 @@ public:
         constexpr distile_kernel_function runs[num_variants] = {run<0>, run<1>, run<2>};
         call_of_all_ = set.call;
         for (int i = 0; i < num_variants; i++) {
-            codes_[i] = {conv_.epilogue,
-                         tiles[i][0],
-                         tiles[i][1],
-                         set.blocks[i].pixels,
-                         block_channels(set.blocks[i].channels),
-                         staged[i],
-                         splits[i],
-                         taps_.scale_h,
-                         taps_.scale_w,
-                         taps_.stride_h,
-                         taps_.stride_w,
-                         taps_.groups,
-                         taps_.read_channels,
-                         taps_.rows.data(),
-                         taps_.columns.data()};
+            codes_[i] = {conv_.epilogue,         tiles[i][0],        tiles[i][1],       set.blocks[i].pixels,
+                         set.blocks[i].channels, staged[i],          splits[i],         taps_.scale_h,
+                         taps_.scale_w,          taps_.stride_h,     taps_.stride_w,    taps_.read_channels,
+                         taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data()};
             variants_[i] = {
                 names[i], tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0};
         }
@@ -99,13 +89,6 @@ private:
 
     template<int Variant> static int run(const distile_kernel_call *call) {
         return call_of_all_(&codes_[Variant], call);
-    }
-
-    /** The channels of a block read the same input channels. */
-    int32_t block_channels(int32_t channels) const {
-        const bool whole =
-            taps_.groups == 1 || taps_.read_channels == 0 || conv_.out_channels / taps_.groups % channels == 0;
-        return whole ? channels : 16;
     }
 
     // Functions of a PolyKernel know no object.

@@ -845,11 +845,16 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(target_of(params, "") == base);
     CHECK(target_of(params, " avx512_bf16") == pairs);
     CHECK(target_of(params, " avx512_bf16 amx_bf16 amx_int8") == tiles);
-    for (const auto &[knob, value] : {std::pair<const char *, json>("dtype", "float32"), {"groups", 2}}) {
+    for (const auto &[knob, value] : {std::pair<const char *, json>("dtype", "float32"), {"groups", 256}}) {
         json other = params;
         other[knob] = value;
         CHECK(target_of(other, " avx512_bf16 amx_bf16") == base);
     }
+    json grouped = params;
+    grouped["groups"] = 2;
+    CHECK(target_of(grouped, " avx512_bf16 amx_bf16") == tiles);
+    grouped["groups"] = 64;
+    CHECK(target_of(grouped, " avx512_bf16 amx_bf16") == pairs);
     const json float16 = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "float16"}};
     CHECK(target_of(float16, " avx512_bf16") == base);
     CHECK(target_of(float16, " amx_bf16") == tiles);
@@ -1016,9 +1021,11 @@ TEST_CASE("Schedules of quantized convolutions with groups are judged by what th
     const auto operations = [&](const Workload &workload) { return bound(workload, theta, 96).terms.at("operations"); };
     CHECK(operations(of_groups(1)) == 96 * 16 * 36 * 16);
     CHECK(operations(of_groups(4)) == 96 * 16 * 9 * 16);
-    // A block of 16 channels reads 16 inputs, whatever its groups: 3 steps.
-    CHECK(operations(of_groups(16)) == 96 * 16 * 3 * 16);
-    CHECK(operations(of_groups(64)) == operations(of_groups(16)));
+    // A block of 16 channels reads 16 inputs, which are 36 packs of 4 numbers; with groups of 4, each vector multiplies
+    // a pack of every group.
+    CHECK(operations(of_groups(16)) == 96 * 16 * 36);
+    CHECK(operations(of_groups(64)) == 96 * 16 * 9);
+    CHECK(bound(of_groups(64), theta, 96).terms.at("t_fma") < bound(of_groups(16), theta, 96).terms.at("t_fma"));
     CHECK(bound(of_groups(64), theta, 96).terms.at("t_stage") ==
           Approx(bound(of_groups(16), theta, 96).terms.at("t_stage")));
     // 3 columns of 3 taps, which count as 4.
@@ -1040,15 +1047,31 @@ TEST_CASE("Schedules of quantized convolutions with groups are judged by what th
     };
     CHECK(why(1).empty());
     CHECK(why(8).empty());
-    CHECK(why(16).find("channels of a group") != std::string::npos);
+    CHECK(why(16).find("those of a group") != std::string::npos);
     CHECK(why(256).empty());
+    // Groups of 24 are padded to 32: 2 of them have 4 vectors, and read 54 packs each.
+    const auto of_width = [&](const json &type, const std::string &word) {
+        return workload_for({{"in_channels", 48}, {"out_channels", 48}, {"groups", 2}, {"dtype", type}}, word);
+    };
+    CHECK(operations(of_width("int8", "-avx512_vnni")) == 96 * 4 * 54);
+    CHECK(operations(of_width("bfloat16", "-avx512_bf16")) == 96 * 4 * 108);
+    // Tiles are whole: 216 numbers are 7 steps.
+    CHECK(operations(of_width("bfloat16", "-amx_bf16")) == 6 * 4 * 7);
     // AMX has no code for depthwise convolutions.
     const auto instructions_for = [&](int groups) {
         const json params = {{"in_channels", 256}, {"out_channels", 256}, {"groups", groups}, {"dtype", "uint8"}};
         return workload_for(params, "-amx_int8").problem.dot_products;
     };
     CHECK(instructions_for(4) == DotProducts::AmxInt8);
+    CHECK(instructions_for(64) == DotProducts::AmxInt8);
     CHECK(instructions_for(256) == DotProducts::Avx512Vnni);
+    // Nor for groups of bfloat16 that share a block: a 0 of theirs times infinity would be no 0.
+    const auto of_bfloat16 = [&](int groups) {
+        return workload_for({{"in_channels", 256}, {"out_channels", 256}, {"groups", groups}, {"dtype", "bfloat16"}},
+                            "-amx_bf16");
+    };
+    CHECK(of_bfloat16(4).problem.dot_products == DotProducts::AmxBf16);
+    CHECK(of_bfloat16(64).problem.dot_products == DotProducts::Avx512Bf16);
 
     const Operator upsampled = parse_operator({{"distile_operator", 1},
                                                {"name", "conv"},

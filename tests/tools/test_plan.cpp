@@ -844,13 +844,14 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
         set("/operator/params/dtype", "float16", {"variant 0", "amx_fp16 or amx_bf16"}),
         set("/operator/params/dtype", "float32", {"variant 0", "bfloat16"})};
     refuse_changes(avx512_bf16, changes, [](const std::string &path) { return read_plan(path); });
-    const std::vector<Change> not_buildable = {set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
-                                               set("/operator/params/groups", 8, {"\"fine\"", "without groups"}),
-                                               set(theta + "channels", 24, {"\"fine\"", "whole vectors"}),
-                                               set(theta + "channels", 80, {"\"fine\"", "no more than 64"}),
-                                               set(theta + "pixels", 15, {"\"fine\"", "registers"}),
-                                               set(theta + "staged", 513, {"\"fine\"", "512"}),
-                                               set(theta + "staged", 0, {"\"fine\"", "staged"})};
+    const std::vector<Change> not_buildable = {
+        set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
+        set("/operator/params/groups", 8, {"\"fine\"", "fewer than 8 input channels"}),
+        set(theta + "channels", 24, {"\"fine\"", "whole vectors"}),
+        set(theta + "channels", 80, {"\"fine\"", "no more than 64"}),
+        set(theta + "pixels", 15, {"\"fine\"", "registers"}),
+        set(theta + "staged", 513, {"\"fine\"", "512"}),
+        set(theta + "staged", 0, {"\"fine\"", "staged"})};
     for (const Change &change : not_buildable) {
         json changed = avx512_bf16;
         change.make(changed);
@@ -951,15 +952,16 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
         variant["code"]["dot_product"]["channels"] = 16;
     }
     CHECK(contains(emit_polykernels({read(few)}, "s"), "return distile_call_amx_int8("));
-    // With 8 groups, 16 output channels have parts of four; a depthwise convolution needs no code of AMX.
+    // Three groups of 5 output channels share a block; a depthwise convolution needs no code of AMX.
     few["operator"]["params"]["groups"] = 8;
-    CHECK(contains(emit_polykernels({read(few)}, "s"), ".groups = 8, .read_channels = 12"));
+    CHECK(
+        contains(emit_polykernels({read(few)}, "s"), ".read_channels = 9, .section_channels = 15, .apart_groups = 1"));
     few["operator"]["params"]["in_channels"] = few["operator"]["params"]["groups"] = 40;
     for (json &variant : few["variants"]) {
         variant["code"]["dot_product"]["pixels"] = 14;
     }
     const std::string depthwise = emit_polykernels({read(few)}, "s");
-    CHECK(contains(depthwise, ".groups = 40, .read_channels = 0"));
+    CHECK(contains(depthwise, ".read_channels = 0, .section_channels = 40"));
     CHECK(contains(depthwise, "return distile_call_avx512_vnni("));
 
     const json halide = {{"halide", good_theta()}};
@@ -971,7 +973,7 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     };
     refuse_changes(file, changes, [](const std::string &path) { return read_plan(path); });
     const std::vector<Change> not_buildable = {
-        set("/operator/params/groups", 8, {"\"fine\"", "channels of a group"}),
+        set("/operator/params/groups", 8, {"\"fine\"", "those of a group"}),
         set("/variants/0/code/dot_product/pixels", 15, {"\"fine\"", "registers"}),
     };
     for (const Change &change : not_buildable) {

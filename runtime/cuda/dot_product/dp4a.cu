@@ -108,26 +108,43 @@ private:
     const Requantization &header_;
 };
 
-/** Stores the results of a pixel and four channels from one on, as many as there are. Not inlined, because a thread
+/** Output channels from one on. */
+struct OutputChannels {
+    int32_t first, end;  ///< `end` is that of their section.
+    int32_t place;       ///< In the weights, and in what there is for each channel of these.
+
+    __device__ OutputChannels from(int32_t distance) const {
+        return {first + distance, end, place + distance};
+    }
+};
+
+/** A block of so many output channels in the weights. */
+__device__ inline OutputChannels channels_of(const Arguments &a, int32_t index, int32_t channels) {
+    const int32_t section_blocks = (a.padded_section + channels - 1) / channels, section = index / section_blocks,
+                  before = index % section_blocks * channels, first = section * a.section_channels;
+    return {first + before, min(first + a.section_channels, a.out_channels), section * a.padded_section + before};
+}
+
+/** Stores the results of a pixel and of the first four channels, as many as there are. Not inlined, because a thread
  * calls it for each of its pixels. */
-static __noinline__ __device__ void store_results(const Arguments &a, Row row, int32_t channel, int4 sums) {
-    if (!row.is_stored || channel >= a.out_channels) {
+static __noinline__ __device__ void store_results(const Arguments &a, Row row, OutputChannels channels, int4 sums) {
+    if (!row.is_stored || channels.first >= channels.end) {
         return;
     }
     const auto place = [&](const Tensor &tensor) {
         return tensor.data + row.image * tensor.stride_n + int64_t{row.y} * tensor.stride_h +
-               int64_t{row.x} * tensor.stride_w + int64_t{channel} * a.output_bytes;
+               int64_t{row.x} * tensor.stride_w + int64_t{channels.first} * a.output_bytes;
     };
     const Finish finish(a);
     char *const to = place(a.output);
     const char *const residual = a.residual.data ? place(a.residual) : nullptr;
     const int32_t of[thread_channels] = {sums.x, sums.y, sums.z, sums.w};
     uint32_t words[thread_channels] = {};
-    const bool is_whole = channel + thread_channels <= a.out_channels;
+    const bool is_whole = channels.first + thread_channels <= channels.end;
 #pragma unroll
     for (int32_t i = 0; i < thread_channels; i++) {
-        if (channel + i < a.out_channels) {
-            words[i] = finish.result(of[i], channel + i, residual ? residual + i * a.output_bytes : nullptr);
+        if (channels.first + i < channels.end) {
+            words[i] = finish.result(of[i], channels.place + i, residual ? residual + i * a.output_bytes : nullptr);
             if (!is_whole || a.stores_vectors == 0) {
                 if (a.output_bytes == 4) {
                     reinterpret_cast<uint32_t *>(to)[i] = words[i];
@@ -200,8 +217,7 @@ __device__ inline uint4 load_piece(const Arguments &a, const Source &source, con
 }
 
 /** Computes Pixels x Channels, of which a thread has ThreadPixels x 4. Steps of the reduction are staged in shared
- * memory, the next one while one is multiplied. Channels of more than a block of the weights read the same input
- * channels. */
+ * memory, the next one while one is multiplied. All channels are of one section, and read the same input channels. */
 template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product {
     static constexpr int32_t threads = Pixels / ThreadPixels * (Channels / thread_channels);
     static constexpr int32_t piece_elements = 16, step_elements = 4 * step_groups;
@@ -220,13 +236,14 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
     Source sources[pieces];
     ReductionPlace places[pieces];
     uint4 inputs[pieces], weights[weight_pieces];
-    int32_t channel, first_channel;
+    OutputChannels channels;
+    int32_t first_channel;
     uint32_t padding;
 
-    __device__ Product(const Arguments &arguments, Shared &memory, uint32_t first_row, int32_t output_channel)
-        : a(arguments), shared(memory), channel(output_channel), padding(padding_of(arguments)) {
-        const int32_t group_first = channel / a.group_outputs * a.group_inputs;
-        first_channel = min(group_first, a.in_channels - a.read_channels);
+    __device__ Product(const Arguments &arguments, Shared &memory, uint32_t first_row, OutputChannels output_channels)
+        : a(arguments), shared(memory), channels(output_channels), padding(padding_of(arguments)) {
+        // Those of the last section end with the input.
+        first_channel = min(channels.place / a.padded_section * a.read_channels, a.in_channels - a.read_channels);
 #pragma unroll
         for (int32_t i = 0; i < pieces; i++) {
             sources[i] = Source::of(a, row_of(a, first_row + pixel_of(i)));
@@ -248,10 +265,10 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
 #pragma unroll
         for (int32_t i = 0; i < weight_pieces; i++) {
             const int32_t piece = static_cast<int32_t>(threadIdx.x) + i * threads, block = piece / (weight_step / 16);
-            // The last block of the operator may have fewer blocks of the weights.
-            const bool is_there = channel + block * block_channels < a.out_channels;
+            // The last block of a section may have fewer blocks of the weights.
+            const bool is_there = channels.from(block * block_channels).first < channels.end;
             weights[i] = is_there ? __ldg(reinterpret_cast<const uint4 *>(
-                                              a.weights + (channel / block_channels + block) * a.weight_block +
+                                              a.weights + (channels.place / block_channels + block) * a.weight_block +
                                               int64_t{step} * weight_step) +
                                           piece % (weight_step / 16))
                                   : uint4{};
@@ -297,12 +314,15 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
     }
     __device__ static void run(const Arguments &arguments) {
         __shared__ __align__(16) Shared memory;
-        const uint32_t column_blocks = (arguments.out_channels + Channels - 1) / Channels;
+        const uint32_t sections =
+                           (arguments.out_channels + arguments.section_channels - 1) / arguments.section_channels,
+                       column_blocks = sections * ((arguments.padded_section + Channels - 1) / Channels);
         const uint32_t first_row = blockIdx.x / column_blocks * Pixels;
         if (first_row / (arguments.rows.pixels * arguments.columns.pixels) >= *arguments.count) {
             return;
         }
-        Product product(arguments, memory, first_row, static_cast<int32_t>(blockIdx.x % column_blocks) * Channels);
+        Product product(arguments, memory, first_row,
+                        channels_of(arguments, static_cast<int32_t>(blockIdx.x % column_blocks), Channels));
         const int32_t own_channel = static_cast<int32_t>(threadIdx.x) % (Channels / thread_channels) * thread_channels;
         const int32_t own_pixel = static_cast<int32_t>(threadIdx.x) / (Channels / thread_channels) * ThreadPixels;
         int32_t sums[ThreadPixels][thread_channels] = {};
@@ -323,7 +343,7 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
         }
 #pragma unroll
         for (int32_t p = 0; p < ThreadPixels; p++) {
-            store_results(arguments, row_of(arguments, first_row + own_pixel + p), product.channel + own_channel,
+            store_results(arguments, row_of(arguments, first_row + own_pixel + p), product.channels.from(own_channel),
                           {sums[p][0], sums[p][1], sums[p][2], sums[p][3]});
         }
     }
@@ -378,7 +398,7 @@ __device__ inline void run_depthwise(const Arguments &a) {
             multiply_add(sums[3], words[3], four.w);
         }
     }
-    store_results(a, row, channel, {sums[0], sums[1], sums[2], sums[3]});
+    store_results(a, row, {channel, a.out_channels, channel}, {sums[0], sums[1], sums[2], sums[3]});
 }
 
 #define DISTILE_KERNEL(pixels, channels, thread_pixels)                                                                \

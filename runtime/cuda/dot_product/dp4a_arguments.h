@@ -47,13 +47,13 @@ struct Arguments {
     Axis rows, columns;
     int32_t steps;                      ///< Of the reduction.
     int32_t in_channels, out_channels;  ///< Of the tensors.
-    int32_t read_channels;              ///< Input channels that a block of output channels reads; 0: depthwise.
-    int32_t group_inputs, group_outputs;
-    int32_t unit;            ///< Bytes that the input is read in: 1, 4 or 16.
-    uint32_t flip;           ///< Makes unsigned numbers of those that are stored, by exclusive or.
-    int32_t output_bytes;    ///< Of a number: 1 or 4.
-    int32_t output_least;    ///< The least one of 8 bits.
-    int32_t stores_vectors;  ///< 1: four neighbouring channels may be stored at once.
+    int32_t read_channels;              ///< Input channels that a section of the output channels reads; 0: depthwise.
+    int32_t section_channels, padded_section;  ///< Output channels of a section, and those in its blocks.
+    int32_t unit;                              ///< Bytes that the input is read in: 1, 4 or 16.
+    uint32_t flip;                             ///< Makes unsigned numbers of those that are stored, by exclusive or.
+    int32_t output_bytes;                      ///< Of a number: 1 or 4.
+    int32_t output_least;                      ///< The least one of 8 bits.
+    int32_t stores_vectors;                    ///< 1: four neighbouring channels may be stored at once.
     int32_t epilogue;
     /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */
     const uint32_t *xy;

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 14
+#define DISTILE_POLYKERNEL_VERSION 15
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -325,8 +325,12 @@ typedef struct distile_dot_product_code {
     int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
     int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
     int32_t stride_h, stride_w;
-    int32_t groups;
-    int32_t read_channels;              /**< Input channels that a block of 16 output channels reads; 0: depthwise. */
+    /** Sections of the output channels begin with a block of 16 in the weights. */
+    int32_t read_channels;    /**< Input channels that a section reads; 0: each output channel reads its own. */
+    int32_t section_channels; /**< Output channels of a section. */
+    /** Groups of a section that vectors keep apart: each of their lanes multiplies what its group reads alone. 1: all
+     * that the section reads. */
+    int32_t apart_groups;
     const distile_taps *rows, *columns; /**< Those of each phase. */
 } distile_dot_product_code;
 

@@ -37,6 +37,21 @@ template<class Set> struct Avx2Halves {
         own.low = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
         own.high = _mm256_load_si256(reinterpret_cast<const __m256i *>(from) + 1);
     }
+    using Shuffled = Own;
+    struct Lanes {
+        __m256i low, high;
+    };
+    static void load(const int32_t *from, Lanes &lanes) {
+        lanes.low = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
+        lanes.high = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from) + 1);
+    }
+    static void shuffle(const uint8_t *step, int32_t pack, const Lanes &lanes, Shuffled &shuffled) {
+        constexpr int32_t packs_of_half = 8;
+        const __m256i half = _mm256_load_si256(reinterpret_cast<const __m256i *>(step) + pack / packs_of_half);
+        const __m256i first = _mm256_set1_epi32(pack % packs_of_half);
+        shuffled.low = _mm256_permutevar8x32_epi32(half, _mm256_add_epi32(lanes.low, first));
+        shuffled.high = _mm256_permutevar8x32_epi32(half, _mm256_add_epi32(lanes.high, first));
+    }
     static __m256i spread_group(const uint8_t *from) {
         int32_t group = 0;
         __builtin_memcpy(&group, from, sizeof(group));

@@ -13,6 +13,12 @@ struct Avx512Bf16 {
     using Total = __m512;
     using Weights = __m512i;
     using Spread = __m512i;
+    struct Lanes {
+        __m512i packs;
+    };
+    struct Shuffled {
+        __m512i pairs;
+    };
 
     /** Beside the weights and a row's pair. */
     static constexpr int32_t rows_of(int32_t vectors) {
@@ -34,6 +40,17 @@ struct Avx512Bf16 {
         int32_t both = 0;
         __builtin_memcpy(&both, from, sizeof(both));
         spread = _mm512_set1_epi32(both);
+    }
+    static void load(const int32_t *from, Lanes &lanes) {
+        lanes.packs = _mm512_loadu_si512(from);
+    }
+    static void shuffle(const uint16_t *step, int32_t pack, const Lanes &lanes, Shuffled &shuffled) {
+        constexpr __mmask16 all = 0xffff;  // GCC 12 warns of the intrinsic without a mask.
+        const __m512i packs = _mm512_add_epi32(lanes.packs, _mm512_set1_epi32(pack));
+        shuffled.pairs = _mm512_maskz_permutexvar_epi32(all, packs, _mm512_load_si512(step));
+    }
+    static void add(Total &total, const Shuffled &shuffled, const Weights &weights) {
+        add(total, shuffled.pairs, weights);
     }
     static void add(Total &total, const Spread &pair, const Weights &weights) {
         total = _mm512_dpbf16_ps(total, (__m512bh)pair, (__m512bh)weights);

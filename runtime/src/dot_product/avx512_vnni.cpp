@@ -15,6 +15,10 @@ struct Avx512Vnni {
     struct Own {
         __m512i groups;
     };
+    using Shuffled = Own;
+    struct Lanes {
+        __m512i packs;
+    };
 
     /** Beside the weights and a row's group. */
     static constexpr int32_t rows_of(int32_t vectors) {
@@ -39,6 +43,14 @@ struct Avx512Vnni {
     }
     static void load(const uint8_t *from, Own &own) {
         own.groups = _mm512_load_si512(from);
+    }
+    static void load(const int32_t *from, Lanes &lanes) {
+        lanes.packs = _mm512_loadu_si512(from);
+    }
+    static void shuffle(const uint8_t *step, int32_t pack, const Lanes &lanes, Shuffled &shuffled) {
+        constexpr __mmask16 all = 0xffff;  // GCC 12 warns of the intrinsic without a mask.
+        const __m512i packs = _mm512_add_epi32(lanes.packs, _mm512_set1_epi32(pack));
+        shuffled.groups = _mm512_maskz_permutexvar_epi32(all, packs, _mm512_load_si512(step));
     }
     static void add(Total &total, const Own &own, const Weights &weights) {
         add(total, own.groups, weights);

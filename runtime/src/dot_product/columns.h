@@ -35,7 +35,7 @@ public:
     static constexpr CostModel cost_model = in_columns;
 
     Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
-        : code_(code), numbers_(numbers), weights_(call.operands[1]), channels_(call.operands[0].dim[Channel].extent),
+        : code_(code), numbers_(numbers), weights_(call.operands[1]),
           groups_((code.rows->taps + column_group - 1) / column_group) {
         // As it is stored.
         numbers.pad(padding_, widest_bytes);
@@ -54,8 +54,8 @@ public:
         return tap_bytes() +
                int64_t{code_.block_pixels} * code_.columns->taps * column_bytes(code_.block_channels / vector_channels);
     }
-    int32_t first_input(int32_t channel) const {
-        return channel;
+    static int32_t first_input(const ChannelBlock &channels) {
+        return channels.first;
     }
     /** Finds the taps of all columns. */
     void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const {
@@ -79,13 +79,11 @@ public:
             }
         }
     }
-    void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count, int32_t channel,
-               Element *to) const {
-        const int32_t left = channels_ - channel, channels = left < code_.block_channels ? left : code_.block_channels;
-        const int64_t bytes = int64_t{(channels + vector_channels - 1) / vector_channels} * group_bytes;
+    void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count,
+               const ChannelBlock &channels, Element *to) const {
         const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
-        stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, bytes}, channel, channels,
-                                   to + tap_bytes());
+        stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, int64_t{channels.vectors} * group_bytes},
+                                   channels.first, channels.count, to + tap_bytes());
     }
     int32_t chunks(const Phase & /*phase*/) const {
         return 1;
@@ -93,14 +91,14 @@ public:
     int64_t weight_elements() const {
         return weights_.room(weight_bytes(), code_.block_channels / vector_channels);
     }
-    LoadedWeights<int8_t> load(const Phase & /*phase*/, int32_t /*chunk*/, int32_t channel, int32_t vectors,
+    LoadedWeights<int8_t> load(const Phase & /*phase*/, int32_t /*chunk*/, const ChannelBlock &channels,
                                int8_t *room) const {
-        return weights_.load(channel, 0, weight_bytes(), vectors, room);
+        return weights_.load(channels, 0, weight_bytes(), room);
     }
     void multiply(const Phase &phase, int32_t /*chunk*/, const LoadedWeights<int8_t> &weights, const Element *staged,
-                  const Row *rows, int32_t count, int32_t vectors, Sum *sums) const {
-        RegisterCodes<Dot, Columns>::find(count, vectors)(
-            {staged + tap_bytes(), column_bytes(vectors), weights, phase.columns.taps * groups_}, rows, sums);
+                  const Row *rows, int32_t count, const ChannelBlock &channels, Sum *sums) const {
+        RegisterCodes<Dot, Columns>::find(count, channels.vectors)(
+            {staged + tap_bytes(), column_bytes(channels.vectors), weights, phase.columns.taps * groups_}, rows, sums);
     }
 
     /** Distances in bytes. */
@@ -203,7 +201,7 @@ private:
     const distile_dot_product_code &code_;
     const Numbers &numbers_;
     const PackedWeights<Numbers> weights_;
-    int32_t channels_, groups_;
+    int32_t groups_;
     uint8_t padding_[widest_bytes];
 };
 

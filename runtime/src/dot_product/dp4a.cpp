@@ -40,12 +40,9 @@ bool is_aligned(const Tensor &tensor, int64_t bytes) {
 }
 
 /** The most bytes of a pixel that code can read at once wherever it reads. */
-int32_t input_unit(const Arguments &a, int32_t groups) {
+int32_t input_unit(const Arguments &a) {
     for (const int32_t unit : {16, 4}) {
-        const bool groups_fit =
-            a.read_channels % unit == 0 && a.in_channels % unit == 0 && (groups == 1 || a.group_inputs % unit == 0);
-        const bool fits = a.read_channels == 0 ? a.in_channels % unit == 0 : groups_fit;
-        if (fits && is_aligned(a.input, unit)) {
+        if (a.read_channels % unit == 0 && a.in_channels % unit == 0 && is_aligned(a.input, unit)) {
             return unit;
         }
     }
@@ -93,13 +90,18 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.in_channels = input.dim[Dimension::Channel].extent;
     a.out_channels = output.dim[Dimension::Channel].extent;
     a.read_channels = code.read_channels;
-    a.group_inputs = a.in_channels / code.groups;
-    a.group_outputs = a.out_channels / code.groups;
-    a.unit = input_unit(a, code.groups);
+    a.section_channels = code.section_channels;
+    a.padded_section = static_cast<int32_t>(divide_up(code.section_channels, distile::dp4a::block_channels)) *
+                       distile::dp4a::block_channels;
+    a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));
     a.output_least = output.dtype == DISTILE_INT8 ? -128 : 0;
-    a.stores_vectors = is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1 : 0;
+    // A section may begin at any channel.
+    const bool begins_aligned =
+        a.section_channels >= a.out_channels || a.section_channels % distile::dp4a::thread_channels == 0;
+    a.stores_vectors =
+        begins_aligned && is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1 : 0;
     a.epilogue = code.epilogue;
     a.xy = call.tile_xy;
     a.count = call.tile_count;
@@ -140,8 +142,12 @@ int32_t steps_of(const Arguments &a) {
 
 int launch(const Kernel &kernel, Arguments &a, const distile_kernel_call &call) {
     const int64_t rows = int64_t{call.num_tiles} * a.rows.pixels * a.columns.pixels;
-    int64_t blocks = divide_up(rows, kernel.pixels) * divide_up(a.out_channels, kernel.channels);
-    if (a.read_channels == 0) {
+    const bool depthwise = a.read_channels == 0;
+    const int64_t sections = divide_up(a.out_channels, a.section_channels),
+                  columns = depthwise ? divide_up(a.out_channels, kernel.channels)
+                                      : sections * divide_up(a.padded_section, kernel.channels);
+    int64_t blocks = divide_up(rows, kernel.pixels) * columns;
+    if (depthwise) {
         blocks = divide_up(blocks, kernel.threads);
     }
     void *arguments[] = {&a};

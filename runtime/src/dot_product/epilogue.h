@@ -14,6 +14,14 @@ namespace distile::dot_product {
 /** Output channels of a vector of sums, and of a block of the weights. */
 constexpr int32_t vector_channels = 16;
 
+/** Some output channels of a section, of which the last one may have fewer. */
+struct ChannelBlock {
+    int32_t section;
+    int32_t first, count;
+    int32_t place;            ///< In the weights, and in what there is for each channel of these: a multiple of 16.
+    int32_t vectors, padded;  ///< Of sums, and the channels that these hold.
+};
+
 /** `Set` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
  * address, because how they are passed otherwise depends on the instruction set. */
 template<class Set> struct Epilogue {

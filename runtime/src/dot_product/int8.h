@@ -8,6 +8,7 @@
 #include "epilogue.h"
 #include "narrow.h"
 #include "rows.h"
+#include "short_copy.h"
 #include <cstring>
 
 namespace distile::dot_product {
@@ -50,9 +51,7 @@ public:
         return flip_;
     }
     void copy(const Element *from, Element *to, int32_t count) const {
-        for (int32_t i = 0; i < count; i++) {
-            to[i] = from[i] ^ flip_;
-        }
+        ShortCopy<Set>::copy(from, to, count, flip_);
     }
     void pad(Element *to, int32_t count) const {
         std::memset(to, static_cast<uint8_t>(header_.input_zero_point) ^ flip_, count);
@@ -61,16 +60,16 @@ public:
         return output_ + (row.output + channel) * (dtype_ == DISTILE_FLOAT32 ? 4 : 1);
     }
     /** The sums, the offsets, the multipliers and the bias hold whole vectors. */
-    void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
-               int32_t channel, int32_t count) const {
-        const int32_t *const offsets = offsets_ + phase.index * channels_ + channel;
+    void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums,
+               const ChannelBlock &channels) const {
+        const int32_t *const offsets = offsets_ + phase.index * channels_ + channels.place;
         switch (dtype_) {
         case DISTILE_UINT8:
-            return store_as<uint8_t>(rows, num_rows, sums, distance, offsets, channel, count);
+            return store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
         case DISTILE_INT8:
-            return store_as<int8_t>(rows, num_rows, sums, distance, offsets, channel, count);
+            return store_as<int8_t>(rows, num_rows, sums, offsets, channels);
         default:
-            return store_as<float>(rows, num_rows, sums, distance, offsets, channel, count);
+            return store_as<float>(rows, num_rows, sums, offsets, channels);
         }
     }
 
@@ -189,18 +188,19 @@ private:
         }
     };
 
-    template<typename Stored> void store_as(const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
-                                            const int32_t *offsets, int32_t channel, int32_t count) const {
+    template<typename Stored> void store_as(const Row *rows, int32_t num_rows, const Sum *sums, const int32_t *offsets,
+                                            const ChannelBlock &channels) const {
         const Results<Stored> results{{header_.residual_factor, header_.output_factor, highest_, lowest_,
                                        header_.residual_zero_point, header_.output_zero_point},
                                       sums,
-                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + channel : nullptr,
-                                      reinterpret_cast<Stored *>(output_) + channel,
-                                      distance,
+                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + channels.first
+                                                : nullptr,
+                                      reinterpret_cast<Stored *>(output_) + channels.first,
+                                      channels.padded,
                                       offsets,
-                                      multipliers_ + channel,
-                                      bias_ + channel};
-        Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
+                                      multipliers_ + channels.place,
+                                      bias_ + channels.place};
+        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
     distile_epilogue epilogue_;

@@ -25,7 +25,7 @@ template<class Tiles> struct TileSet {
     using Block = dot_product::Block<Numbers>;
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
-    static constexpr bool balances = false, loads_in_place = true;
+    static constexpr bool balances = false, loads_in_place = true, keeps_apart = false;
     static constexpr CostModel cost_model = Numbers::parts == 1 ? in_tiles : in_split_tiles;
 
     static void begin() {

@@ -10,6 +10,7 @@
 
 #include "epilogue.h"
 #include "rows.h"
+#include "short_copy.h"
 #include <cstring>
 
 namespace distile::dot_product {
@@ -37,7 +38,8 @@ public:
         std::memcpy(to, from, step_bytes);
     }
     void copy(const Element *from, Element *to, int32_t count) const {
-        std::memcpy(to, from, count * sizeof(Element));
+        ShortCopy<Set>::copy(reinterpret_cast<const uint8_t *>(from), reinterpret_cast<uint8_t *>(to),
+                             count * static_cast<int32_t>(sizeof(Element)), 0);
     }
     void pad(Element *to, int32_t count) const {
         std::memset(to, 0, count * sizeof(Element));
@@ -46,11 +48,11 @@ public:
         return reinterpret_cast<const char *>(output_ + row.output + channel);
     }
     /** The sums and the bias hold whole vectors. */
-    void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
-               int32_t channel, int32_t count) const {
-        const Results results{sums, residual_ ? residual_ + channel : nullptr, output_ + channel, distance,
-                              bias_ + channel};
-        Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
+    void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums,
+               const ChannelBlock &channels) const {
+        const Results results{sums, residual_ ? residual_ + channels.first : nullptr, output_ + channels.first,
+                              channels.padded, bias_ + channels.place};
+        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
 private:

@@ -29,11 +29,11 @@ public:
     int64_t room(int64_t elements, int32_t vectors) const {
         return Numbers::parts > 1 ? elements * Numbers::parts * vectors : is_int4() ? vectors * whole(elements) : 0;
     }
-    /** So many weights of each of `vectors` blocks of output channels, from the `first` one on; the first block has the
-     * output channel `channel`. `room` is for those that it unpacks or splits: of a step, one part follows the other.
-     */
-    LoadedWeights<Weight> load(int32_t channel, int64_t first, int64_t elements, int32_t vectors, Weight *room) const {
-        const int64_t distance = array_.dim[2].stride, from = channel / vector_channels * distance + first;
+    /** So many weights of each vector of a block of output channels, from the `first` one on. `room` is for those that
+     * it unpacks or splits: of a step, one part follows the other. */
+    LoadedWeights<Weight> load(const ChannelBlock &channels, int64_t first, int64_t elements, Weight *room) const {
+        const int64_t distance = array_.dim[2].stride, from = channels.place / vector_channels * distance + first;
+        const int32_t vectors = channels.vectors;
         if constexpr (Numbers::parts == 2) {
             for (int32_t v = 0; v < vectors; v++) {
                 const Weight *const stored = static_cast<const Weight *>(array_.data) + from + v * distance;

@@ -21,6 +21,12 @@ struct PortableInt8 {
     struct Own {
         const uint8_t *at;
     };
+    struct Lanes {
+        const int32_t *packs;
+    };
+    struct Shuffled {
+        uint8_t numbers[channels][4];
+    };
 
     static constexpr int32_t rows_of(int32_t vectors) {
         return vectors == 1 ? 4 : vectors == 2 ? 2 : 1;
@@ -59,6 +65,17 @@ struct PortableInt8 {
     }
     static void add(Total &total, const Spread &group, const Weights &weights) {
         add(total, group.values, 0, weights);
+    }
+    static void load(const int32_t *from, Lanes &lanes) {
+        lanes.packs = from;
+    }
+    static void shuffle(const uint8_t *step, int32_t pack, const Lanes &lanes, Shuffled &shuffled) {
+        for (int64_t c = 0; c < channels; c++) {
+            __builtin_memcpy(shuffled.numbers[c], step + 4 * int64_t{pack + lanes.packs[c]}, 4);
+        }
+    }
+    static void add(Total &total, const Shuffled &shuffled, const Weights &weights) {
+        add(total, shuffled.numbers[0], 4, weights);
     }
     static void add(Total &total, const Own &own, const Weights &weights) {
         add(total, own.at, 4, weights);

@@ -14,23 +14,23 @@
  * CostModel cost_model;   // As in partition.h. static void begin(), end();             // Around the work of a task.
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
- *     int32_t first_input(int32_t channel) const;  // Blocks of output channels with the same one read the same
- * channels.
+ *     // Blocks of output channels with the same one read the same channels.
+ *     int32_t first_input(const ChannelBlock &channels) const;
  *     // Once for a block of rows, before it is staged.
  *     void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const;
- *     // Stages a block of rows for the block of output channels that begins with `channel`.
- *     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
- *                Element *to) const;
+ *     // Stages a block of rows for a block of output channels.
+ *     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
+ *                const ChannelBlock &channels, Element *to) const;
  *     // The reduction is multiplied in so many parts, each with all staged blocks before the next one.
  *     int32_t chunks(const Phase &phase) const;
  *     // Room for the weights of a chunk, a multiple of 64 bytes; 0 if they are read in place.
  *     int64_t weight_elements() const;
- *     // Those of a chunk and of the block of output channels that begins with `channel`, of `vectors` vectors.
- *     LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, int32_t channel, int32_t vectors,
+ *     // Those of a chunk and of a block of output channels.
+ *     LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, const ChannelBlock &channels,
  *                                Weight *room) const;
  *     // Makes the sums of `count` rows and these weights, or adds to those of earlier chunks: sums[row][16 * vectors].
  *     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
- *                   const Row *rows, int32_t count, int32_t vectors, Sum *sums) const;
+ *                   const Row *rows, int32_t count, const ChannelBlock &channels, Sum *sums) const;
  *
  * What differs between types is a class `Numbers`, which a call makes once:
  *
@@ -42,9 +42,9 @@
  *     void copy(const Element *from, Element *to, int32_t count) const;   // or fewer,
  *     void pad(Element *to, int32_t count) const;                         // or what counts as 0.
  *     const char *output(const Row &row, int32_t channel) const;
- *     // Stores the results of `num_rows` rows of sums, which are `distance` apart.
- *     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
- *                int32_t channel, int32_t count) const;
+ *     // Stores the results of `num_rows` rows of sums.
+ *     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums,
+ *                const ChannelBlock &channels) const;
  *
  * All depend on a type of the file that includes this, which tells instruction sets apart: a linker must not merge
  * their functions.
@@ -64,26 +64,27 @@ public:
     Product(const distile_dot_product_code &code, const distile_kernel_call &call)
         : code_(code), call_(call), numbers_(code, call), method_(code, call, numbers_),
           out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
-          padded_channels_(call.operands[1].dim[2].extent * vector_channels) {
+          padded_section_(divide_up(code.section_channels, vector_channels) * vector_channels),
+          section_blocks_(divide_up(padded_section_, code.block_channels)),
+          blocks_(divide_up(out_channels_, code.section_channels) * section_blocks_) {
         staged_rows_ = code.staged_blocks * code.block_pixels;
-        groups_ = divide_up(padded_channels_, code.block_channels);
-        const auto block_bytes =
-            static_cast<int32_t>(numbers_.output(Row{}, code.block_channels) - numbers_.output(Row{}, 0));
-        line_groups_ = block_bytes < line_bytes ? line_bytes / block_bytes : 1;
+        const ChannelBlock first = channels_of(0);
+        const auto block_bytes = static_cast<int32_t>(numbers_.output(Row{}, first.count) - numbers_.output(Row{}, 0));
+        line_blocks_ = block_bytes < line_bytes ? line_bytes / block_bytes : 1;
         WorkShape work{};
         work.tiles = call.num_tiles;
         work.tile_pixels = code.tile_h * code.tile_w;
         work.block_pixels = code.block_pixels;
         work.staged_blocks = code.staged_blocks;
-        work.blocks = divide_up(groups_, line_groups_);
-        work.block_vectors = line_groups_ * (code.block_channels / vector_channels);
+        work.blocks = divide_up(blocks_, line_blocks_);
+        work.block_vectors = line_blocks_ * first.vectors;
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
                 work.steps += method_.steps_of(code.rows[row], code.columns[column]);
             }
         }
         work.steps /= code.scale_h * code.scale_w;
-        work.shares_staging = method_.first_input(0) == method_.first_input((groups_ - 1) * code.block_channels);
+        work.shares_staging = method_.first_input(first) == method_.first_input(channels_of(blocks_ - 1));
         work.threads = call.threads;
         work.least_splits = code.channel_splits;
         partition_ = Partition<Method>::best(work, Method::cost_model);
@@ -129,9 +130,9 @@ private:
     }
 
     /** The first block of output channels of a split, or the end of all. */
-    int32_t first_group(int32_t split) const {
-        const int32_t lines = divide_up(groups_, line_groups_);
-        return least(int64_t{begin_of(split, partition_.splits, lines)} * line_groups_, groups_);
+    int32_t first_block(int32_t split) const {
+        const int32_t lines = divide_up(blocks_, line_blocks_);
+        return least(int64_t{begin_of(split, partition_.splits, lines)} * line_blocks_, blocks_);
     }
 
     /** The memory of a task. */
@@ -176,23 +177,23 @@ private:
                 Rows<Numbers> source(code_, call_, numbers_, first_tile(part), first_tile(part + 1));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
-                    const int32_t last_group = first_group(split + 1), begin = first_group(split);
+                    const int32_t end = first_block(split + 1), begin = first_block(split);
                     fetch_outputs(task.rows, count, begin);
                     for (int32_t block = 0; block < blocks.count; block++) {
                         method_.prepare(phase, source, task.rows + blocks.begin(block), blocks.size(block),
                                         task.staged_block(block));
                     }
                     int32_t staged = -1;  // Its first input channel.
-                    for (int32_t group = begin; group < last_group; group++) {
-                        const int32_t channel = group * code_.block_channels;
-                        if (method_.first_input(channel) != staged) {
-                            staged = method_.first_input(channel);
+                    for (int32_t index = begin; index < end; index++) {
+                        const ChannelBlock channels = channels_of(index);
+                        if (method_.first_input(channels) != staged) {
+                            staged = method_.first_input(channels);
                             for (int32_t block = 0; block < blocks.count; block++) {
                                 method_.stage(phase, source, task.rows + blocks.begin(block), blocks.size(block),
-                                              channel, task.staged_block(block));
+                                              channels, task.staged_block(block));
                             }
                         }
-                        multiply(phase, blocks, task, group, last_group);
+                        multiply(phase, blocks, task, index, end);
                     }
                 }
                 phase.first_step += phase.steps;
@@ -222,48 +223,55 @@ private:
                                 : Blocks{count, rows, code_.block_pixels, 0};
     }
     /** Multiplies all staged blocks with a block of output channels, and stores the results. */
-    void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t group, int32_t last_group) const {
-        const int32_t channel = group * code_.block_channels, padded = padded_of(group), chunks = method_.chunks(phase),
-                      vectors = padded / vector_channels;
+    void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t index, int32_t end) const {
+        const ChannelBlock channels = channels_of(index);
+        const int32_t chunks = method_.chunks(phase);
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
-            const LoadedWeights<Weight> weights = method_.load(phase, chunk, channel, vectors, task.weights);
+            const LoadedWeights<Weight> weights = method_.load(phase, chunk, channels, task.weights);
             for (int32_t block = 0; block < blocks.count; block++) {
                 const Row *const rows = task.rows + blocks.begin(block);
-                if (chunk == 0 && group + 1 < last_group) {
-                    fetch_outputs(rows, blocks.size(block), group + 1);
+                if (chunk == 0 && index + 1 < end) {
+                    fetch_outputs(rows, blocks.size(block), index + 1);
                 }
-                method_.multiply(phase, chunk, weights, task.staged_block(block), rows, blocks.size(block), vectors,
-                                 task.sums + int64_t{blocks.begin(block)} * padded);
+                method_.multiply(phase, chunk, weights, task.staged_block(block), rows, blocks.size(block), channels,
+                                 task.sums + int64_t{blocks.begin(block)} * channels.padded);
             }
         }
-        numbers_.store(phase, task.rows, blocks.rows, task.sums, padded, channel, channels_of(group));
+        numbers_.store(phase, task.rows, blocks.rows, task.sums, channels);
     }
     /** The lines that rows store of a block of output channels arrive in the cache, to be written: other cores may have
      * written them last. Always inline, because GCC drops calls of functions that only prefetch. */
-    [[gnu::always_inline]] void fetch_outputs(const Row *rows, int32_t count, int32_t group) const {
-        const int32_t channel = group * code_.block_channels;
-        const int64_t bytes = numbers_.output(Row{}, channel + channels_of(group)) - numbers_.output(Row{}, channel);
+    [[gnu::always_inline]] void fetch_outputs(const Row *rows, int32_t count, int32_t index) const {
+        const ChannelBlock channels = channels_of(index);
+        const int64_t bytes =
+            numbers_.output(Row{}, channels.first + channels.count) - numbers_.output(Row{}, channels.first);
         for (int32_t i = 0; i < count; i++) {
-            const char *const first = numbers_.output(rows[i], channel);
+            const char *const first = numbers_.output(rows[i], channels.first);
             for (int64_t line = 0; line < bytes; line += line_bytes) {
                 __builtin_prefetch(first + line, 1);
             }
         }
     }
-    /** The output channels of a block, and those with the padding. */
-    int32_t channels_of(int32_t group) const {
-        return least(padded_of(group), out_channels_ - int64_t{group} * code_.block_channels);
-    }
-    int32_t padded_of(int32_t group) const {
-        return least(code_.block_channels, padded_channels_ - int64_t{group} * code_.block_channels);
+    /** A block of output channels. */
+    ChannelBlock channels_of(int32_t index) const {
+        const int32_t section = index / section_blocks_, before = index % section_blocks_ * code_.block_channels,
+                      end = least((section + int64_t{1}) * code_.section_channels, out_channels_);
+        ChannelBlock channels{};
+        channels.section = section;
+        channels.first = section * code_.section_channels + before;
+        channels.place = section * padded_section_ + before;
+        channels.padded = least(code_.block_channels, padded_section_ - before);
+        channels.vectors = channels.padded / vector_channels;
+        channels.count = least(channels.padded, end - channels.first);
+        return channels;
     }
 
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const Numbers numbers_;
     const Method method_;
-    int32_t out_channels_, padded_channels_, staged_rows_, groups_;
-    int32_t line_groups_;  ///< Blocks of output channels that share a line of the caches, which a thread writes alone.
+    int32_t out_channels_, padded_section_, section_blocks_, blocks_, staged_rows_;
+    int32_t line_blocks_;  ///< Blocks of output channels that share a line of the caches, which a thread writes alone.
     Partition<Method> partition_{};
     bool out_of_memory_ = false;
 };

@@ -7,6 +7,11 @@
  *     static void clear(Total &), load(const Sum *, Total &), store(const Total &, Sum *), load(const Weight *,
  *         Weights &), spread(const Element *, Spread &);
  *     static void add(Total &total, const Spread &group, const Weights &weights);  // Adds the products of a group.
+ *     using Lanes = ..., Shuffled = ...;               // Packs of lanes, as ApartLanes has them; those of a row.
+ *     static void load(const int32_t *, Lanes &);
+ *     // Of a step of a row, the packs `pack` + lanes. They lie in one half of it.
+ *     static void shuffle(const Element *step, int32_t pack, const Lanes &lanes, Shuffled &);
+ *     static void add(Total &total, const Shuffled &packs, const Weights &weights);
  */
 #ifndef DISTILE_DOT_PRODUCT_REGISTERS_H
 #define DISTILE_DOT_PRODUCT_REGISTERS_H
@@ -21,6 +26,9 @@ template<class Dot, class Work> struct RegisterCodes {
     static typename Work::Code find(int32_t rows, int32_t vectors) {
         return vectors == 1 ? of<1>(rows) : vectors == 2 ? of<2>(rows) : vectors == 3 ? of<3>(rows) : of<4>(rows);
     }
+    template<int Vectors> static typename Work::Code of(int32_t rows) {
+        return of<Vectors>(rows, std::make_integer_sequence<int, Dot::rows_of(Vectors)>());
+    }
 
 private:
     template<int Vectors, int... Indices>
@@ -28,8 +36,47 @@ private:
         static constexpr typename Work::Code codes[] = {Work::template code<Indices + 1, Vectors>...};
         return codes[rows - 1];
     }
-    template<int Vectors> static typename Work::Code of(int32_t rows) {
-        return of<Vectors>(rows, std::make_integer_sequence<int, Dot::rows_of(Vectors)>());
+};
+
+/** Blocks of rows and a vector, with groups kept apart. Types as in RegisterSet. */
+template<class Dot, class Block, class Sum> struct ApartCode {
+    using Code = void (*)(const Block &block, bool adds, Sum *sums);
+
+    template<int Rows, int Vectors> static void code(const Block &block, bool adds, Sum *sums) {
+        static_assert(Vectors == 1);
+        typename Dot::Total totals[Rows];
+#pragma GCC unroll 14
+        for (int64_t row = 0; row < Rows; row++) {
+            if (adds) {
+                Dot::load(sums + row * vector_channels, totals[row]);
+            } else {
+                Dot::clear(totals[row]);
+            }
+        }
+        typename Dot::Lanes lanes;
+        Dot::load(block.lanes->first, lanes);
+        const auto *staged = block.staged;
+        const auto *weights = block.weights.first;
+        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step) {
+            const int32_t packs = step + 1 < block.steps ? step_groups : block.last_groups;
+            for (int32_t first = 0; first < packs; first += block.lanes->window) {
+                for (int32_t pack = first; pack < first + block.lanes->depth; pack++) {
+                    typename Dot::Weights loaded;
+                    Dot::load(weights, loaded);
+                    weights += Block::group_elements * vector_channels;
+#pragma GCC unroll 14
+                    for (int64_t row = 0; row < Rows; row++) {
+                        typename Dot::Shuffled shuffled;
+                        Dot::shuffle(staged + row * Block::step_elements, pack, lanes, shuffled);
+                        Dot::add(totals[row], shuffled, loaded);
+                    }
+                }
+            }
+        }
+#pragma GCC unroll 14
+        for (int64_t row = 0; row < Rows; row++) {
+            Dot::store(totals[row], sums + row * vector_channels);
+        }
     }
 };
 
@@ -40,7 +87,7 @@ template<class Dot> struct RegisterSet {
     using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 1, chunk_steps = 8;
-    static constexpr bool balances = true, loads_in_place = false;
+    static constexpr bool balances = true, loads_in_place = false, keeps_apart = true;
     static constexpr CostModel cost_model = in_registers;
 
     static void begin() {
@@ -48,7 +95,11 @@ template<class Dot> struct RegisterSet {
     static void end() {
     }
     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums) {
-        RegisterCodes<Dot, RegisterSet>::find(rows, vectors)(block, adds, sums);
+        if (block.lanes) {
+            RegisterCodes<Dot, ApartCode<Dot, Block, Sum>>::template of<1>(rows)(block, adds, sums);
+        } else {
+            RegisterCodes<Dot, RegisterSet>::find(rows, vectors)(block, adds, sums);
+        }
     }
 
     using Code = void (*)(const Block &block, bool adds, Sum *sums);

@@ -11,11 +11,12 @@
  *     // weights stay in the nearest cache; 0: all steps.
  *     static constexpr int32_t chunk_steps;
  *     static constexpr bool loads_in_place;   // Takes rows from the input, where they lie side by side.
+ *     static constexpr bool keeps_apart;      // Multiplies lanes with what their groups read, as an ApartLanes says.
  *     // Makes the sums of `rows` rows and `vectors` vectors, or adds to them if `adds`: sums[row][16 * vectors].
  *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums);
  *
- * Output channels of a group read its input channels only. A block of 16 output channels reads as many of them
- * in a row as hold all of its groups; the weights of other groups among them are 0.
+ * The output channels of a section read the same input channels. Where it has several groups, the weights of other
+ * groups are 0, but sets that keep groups apart multiply none of these.
  */
 #ifndef DISTILE_DOT_PRODUCT_STEPS_H
 #define DISTILE_DOT_PRODUCT_STEPS_H
@@ -37,6 +38,14 @@ template<class Element> struct TileRows {
     int32_t distance;      ///< Bytes between rows.
 };
 
+/** Which packs of a step, of 4 bytes each, the lanes of a vector multiply where groups are kept apart. A window of
+ * packs is what a section reads of a pixel; each of its groups has `depth` packs. The weights of a window are a vector
+ * for each of these. */
+struct ApartLanes {
+    const int32_t *first;  ///< The first pack of each lane's group in a window.
+    int32_t window, depth;
+};
+
 /** What one call of an instruction set's code multiplies. Distances in elements. */
 template<class Numbers> struct Block {
     using Element = typename Numbers::Element;
@@ -52,6 +61,7 @@ template<class Numbers> struct Block {
     int32_t steps;
     int32_t last_groups;             ///< Of the last step; the others of it are padding.
     const TileRows<Element> *tiles;  ///< Of a set that loads in place.
+    const ApartLanes *lanes;         ///< Null: all lanes multiply all packs.
 };
 
 /** A Method, as in product.h. */
@@ -68,15 +78,19 @@ public:
     Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
         : code_(code), input_(call.operands[0]), weights_(call.operands[1]),
           is_even_(numbers.stages_as_stored() && code.read_channels % step_elements == 0),
-          in_channels_(call.operands[0].dim[Channel].extent), group_inputs_(in_channels_ / code.groups),
-          group_outputs_(call.operands[call.num_operands - 1].dim[Channel].extent / code.groups) {
+          in_channels_(call.operands[0].dim[Channel].extent), apart_groups_(Set::keeps_apart ? code.apart_groups : 1),
+          shift_of_last_(last_section(call) * code.read_channels - least_first(last_section(call))) {
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
                 const int32_t steps = steps_of(code.rows[row], code.columns[column]);
                 most_steps_ = steps > most_steps_ ? steps : most_steps_;
             }
         }
+        set_lanes();
     }
+    Steps(const Steps &) = delete;
+    Steps &operator=(const Steps &) = delete;
+
     static void begin() {
         Set::begin();
     }
@@ -90,25 +104,25 @@ public:
         return head_elements() + int64_t{most_steps_} * staged_step();
     }
     /** The first input channel. */
-    int32_t first_input(int32_t channel) const {
-        const int32_t first = channel / group_outputs_ * group_inputs_, last = in_channels_ - code_.read_channels;
-        return first < last ? first : last;
+    int32_t first_input(const ChannelBlock &channels) const {
+        return least_first(channels.section);
     }
     void prepare(const Phase & /*phase*/, const Rows<Numbers> & /*source*/, Row * /*rows*/, int32_t /*count*/,
                  Element * /*to*/) const {
     }
-    void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
-               Element *to) const {
+    void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
+               const ChannelBlock &channels, Element *to) const {
+        const int32_t first_channel = first_input(channels);
         Element *const room = to + head_elements();
         if constexpr (Set::loads_in_place) {
             for (int32_t first = 0; first < count; first += tile_rows) {
                 const int32_t left = count - first, tile = first / tile_rows;
-                stage_tile(phase, source, rows + first, left < tile_rows ? left : tile_rows, channel,
+                stage_tile(phase, source, rows + first, left < tile_rows ? left : tile_rows, first_channel,
                            head_of(to) + tile, steps_of_tiles(to) + int64_t{tile} * most_steps_,
                            room + int64_t{first} * step_elements);
             }
         } else {
-            source.stage(phase, rows, count, first_input(channel), code_.read_channels, room, staged_step());
+            source.stage(phase, rows, count, first_channel, code_.read_channels, room, staged_step());
         }
     }
     /** At least one, for a phase that reads nothing. */
@@ -116,19 +130,29 @@ public:
         return Set::chunk_steps == 0 || phase.steps == 0 ? 1 : (phase.steps + chunk_steps() - 1) / chunk_steps();
     }
     int64_t weight_elements() const {
-        return weights_.room(most_of(most_steps_) * weight_step, code_.block_channels / vector_channels);
+        const int64_t weights = most_of(most_steps_) * weight_step,
+                      room = weights_.room(weights, code_.block_channels / vector_channels);
+        return apart_groups_ > 1 && room < weights ? weights : room;
     }
-    LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, int32_t channel, int32_t vectors,
-                               Weight *room) const {
-        return weights_.load(channel, (phase.first_step + int64_t{chunk} * chunk_steps()) * weight_step,
-                             steps_in(phase, chunk) * weight_step, vectors, room);
+    LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, const ChannelBlock &channels, Weight *room) const {
+        const int32_t steps = steps_in(phase, chunk);
+        const LoadedWeights<Weight> loaded = weights_.load(
+            channels, (phase.first_step + int64_t{chunk} * chunk_steps()) * weight_step, steps * weight_step, room);
+        if (apart_groups_ == 1) {
+            return loaded;
+        }
+        join(loaded.first, steps, room);
+        return {room, 0};
     }
     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
-                  const Row * /*rows*/, int32_t count, int32_t vectors, Sum *sums) const {
+                  const Row * /*rows*/, int32_t count, const ChannelBlock &channels, Sum *sums) const {
         const int64_t first = head_elements() + int64_t{chunk} * chunk_steps() * staged_step();
         const int32_t groups = chunk + 1 == chunks(phase) ? last_groups(phase) : step_groups;
-        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), groups, head_of(staged)}, count,
-                      vectors, chunk != 0, sums);
+        const ApartLanes lanes{lanes_[least_first(channels.section) == channels.section * code_.read_channels ? 0 : 1],
+                               window(), window() / apart_groups_};
+        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), groups, head_of(staged),
+                       apart_groups_ > 1 ? &lanes : nullptr},
+                      count, channels.vectors, chunk != 0, sums);
     }
 
 private:
@@ -154,6 +178,45 @@ private:
     int32_t staged_step() const {
         return code_.block_pixels * step_elements * Numbers::parts;
     }
+    int32_t least_first(int32_t section) const {
+        const int32_t first = section * code_.read_channels, last = in_channels_ - code_.read_channels;
+        return first < last ? first : last;
+    }
+    int32_t last_section(const distile_kernel_call &call) const {
+        return (call.operands[call.num_operands - 1].dim[Channel].extent - 1) / code_.section_channels;
+    }
+
+    /** The packs that a section reads of a pixel. */
+    int32_t window() const {
+        return code_.read_channels / group_elements;
+    }
+    void set_lanes() {
+        const int32_t depth = window() / apart_groups_, channels = code_.section_channels / apart_groups_;
+        for (int32_t lane = 0; apart_groups_ > 1 && lane < vector_channels; lane++) {
+            const int32_t group = lane / channels, last = apart_groups_ - 1,
+                          shifted = group + shift_of_last_ / (code_.read_channels / apart_groups_);
+            lanes_[0][lane] = (group < last ? group : last) * depth;
+            lanes_[1][lane] = (shifted < last ? shifted : last) * depth;
+        }
+    }
+    /** Joins the vectors of weights that lanes of different groups multiply. In each, the weights of other lanes are 0.
+     * `to` may be `from`. */
+    void join(const Weight *from, int32_t steps, Weight *to) const {
+        using Vector = uint8_t __attribute__((vector_size(step_bytes)));
+        constexpr int64_t vector = group_elements * vector_channels;
+        const int32_t depth = window() / apart_groups_;
+        for (int32_t first = 0; first < steps * step_groups; first += window()) {
+            for (int32_t pack = first; pack < first + depth; pack++, to += vector) {
+                Vector joined{};
+                for (int32_t group = 0; group < apart_groups_; group++) {
+                    Vector own;
+                    std::memcpy(&own, from + (pack + group * depth) * vector, sizeof(own));
+                    joined |= own;
+                }
+                std::memcpy(to, &joined, sizeof(joined));
+            }
+        }
+    }
 
     /** Before the staged rows of a block of such a set: where the rows of each tile are, and then their steps. */
     int64_t head_elements() const {
@@ -176,11 +239,11 @@ private:
         return reinterpret_cast<int64_t *>(head_of(block) + tiles());
     }
     /** Stages the rows of a tile, unless they can be loaded where they are. */
-    void stage_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
-                    TileRows<Element> *tile, int64_t *steps, Element *to) const {
+    void stage_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
+                    int32_t first_channel, TileRows<Element> *tile, int64_t *steps, Element *to) const {
         tile->steps = steps;
         if (is_even_ && count == tile_rows && source.are_even(phase, rows, count)) {
-            tile->first = source.pixel(rows[0], 0, 0) + first_input(channel);
+            tile->first = source.pixel(rows[0], 0, 0) + first_channel;
             tile->distance = static_cast<int32_t>((rows[1].input - rows[0].input) * int64_t{sizeof(Element)});
             for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
                 for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
@@ -197,7 +260,7 @@ private:
             for (int32_t step = 0; step < phase.steps; step++) {
                 steps[step] = int64_t{step} * staged_step();
             }
-            source.stage(phase, rows, count, first_input(channel), code_.read_channels, to, staged_step());
+            source.stage(phase, rows, count, first_channel, code_.read_channels, to, staged_step());
             if constexpr (Numbers::parts == 2) {
                 for (int32_t step = 0; step < phase.steps; step++) {
                     Element *const high = to + steps[step];
@@ -211,7 +274,9 @@ private:
     const distile_array &input_;
     const PackedWeights<Numbers> weights_;
     bool is_even_;  ///< Whole steps are read of each pixel, as they are stored.
-    int32_t in_channels_, group_inputs_, group_outputs_, most_steps_ = 0;
+    int32_t in_channels_, apart_groups_, most_steps_ = 0;
+    int32_t shift_of_last_;  ///< The input channels by which the last section begins earlier, to end with the input.
+    int32_t lanes_[2][vector_channels] = {};  ///< Of an ApartLanes, and of that of the last section.
 };
 
 }  // namespace distile::dot_product

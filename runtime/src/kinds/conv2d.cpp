@@ -72,7 +72,7 @@ PixelRect interior(const void *op, const PixelRect &readable) {
 }
 
 bool packs(const void *op, WeightOrder order) {
-    return order == WeightOrder::ChannelBlocks || order == WeightOrder::QuantizedDotProduct || conv_of(op).groups == 1;
+    return (order != WeightOrder::TensorCore && order != WeightOrder::QuantizedTensorCore) || conv_of(op).groups == 1;
 }
 
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
@@ -82,8 +82,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_tensor_cores(extents, source, layout);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
-        return pack_for_dot_products(extents, ReadChannels(extents, conv.groups), phase_of_all(conv.kernel_h),
-                                     phase_of_all(conv.kernel_w), source, layout);
+        return pack_for_dot_products(extents, conv.groups, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w),
+                                     source, layout);
     }
     const int32_t groups = layout.keeps_groups_apart ? conv.groups : 1;
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source,

@@ -58,8 +58,7 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_tensor_cores(extents(op), source, layout);
     case WeightOrder::DotProduct:
     case WeightOrder::QuantizedDotProduct:
-        return pack_for_dot_products(extents(op), ReadChannels(extents(op)), phase_of_all(1), phase_of_all(1), source,
-                                     layout);
+        return pack_for_dot_products(extents(op), 1, phase_of_all(1), phase_of_all(1), source, layout);
     case WeightOrder::ChannelBlocks:
         break;
     }

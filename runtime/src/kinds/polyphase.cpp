@@ -66,8 +66,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     const distile_conv2d &conv = conv_of(op);
     const Polyphase phases = polyphase_of(conv, nearest);
     if (layout.order != WeightOrder::ChannelBlocks) {
-        return pack_for_dot_products(filter_extents(conv), ReadChannels(filter_extents(conv)), phased_taps(phases.rows),
-                                     phased_taps(phases.columns), source, layout);
+        return pack_for_dot_products(filter_extents(conv), 1, phased_taps(phases.rows), phased_taps(phases.columns),
+                                     source, layout);
     }
     return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }

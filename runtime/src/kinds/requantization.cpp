@@ -26,7 +26,8 @@ distile_requantization header_of(const FilterSource &source) {
     return header;
 }
 
-std::vector<float> words_of(const FilterSource &source, const WeightSums &weights, size_t padded_channels) {
+std::vector<float> words_of(const FilterSource &source, const WeightSums &weights, size_t padded_channels,
+                            const std::function<int32_t(int32_t)> &place) {
     const distile_quantization &from = *source.source.quantization;
     const distile_requantization header = header_of(source);
     const size_t numbers = header_words + (weights.phases + size_t{1}) * padded_channels;
@@ -39,19 +40,21 @@ std::vector<float> words_of(const FilterSource &source, const WeightSums &weight
     float *const offsets = words.data() + header_words, *const multipliers = offsets + weights.phases * padded_channels;
     const size_t channels = weights.sums.size() / weights.phases;
     for (size_t o = 0; o < channels; o++) {
+        const size_t to = place ? place(static_cast<int32_t>(o)) : o;
         for (int32_t phase = 0; phase < weights.phases; phase++) {
             const auto offset = static_cast<uint32_t>((from.bias ? from.bias[o] : 0) -
                                                       zero_point * weights.sums[o * weights.phases + phase]);
-            std::memcpy(&offsets[phase * padded_channels + o], &offset, sizeof(offset));
+            std::memcpy(&offsets[phase * padded_channels + to], &offset, sizeof(offset));
         }
-        multipliers[o] = from.input.scale * from.filter_scales[o] / unit_of(source);
+        multipliers[to] = from.input.scale * from.filter_scales[o] / unit_of(source);
     }
     return words;
 }
 
 }  // namespace
 
-void add_requantization(const FilterSource &source, const WeightSums &weights, std::vector<PackedArray> &packed) {
+void add_requantization(const FilterSource &source, const WeightSums &weights, std::vector<PackedArray> &packed,
+                        const std::function<int32_t(int32_t)> &place) {
     if (!source.quantized) {
         return;
     }
@@ -61,7 +64,7 @@ void add_requantization(const FilterSource &source, const WeightSums &weights, s
     PackedArray requantization{
         DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks + padding}, {}};
     if (source.filter) {
-        requantization.values = words_of(source, weights, bias.values.size());
+        requantization.values = words_of(source, weights, bias.values.size(), place);
         for (float &value : bias.values) {
             value /= unit_of(source);
         }

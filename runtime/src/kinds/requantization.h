@@ -5,6 +5,7 @@
 #define DISTILE_REQUANTIZATION_H
 
 #include "filter.h"
+#include <functional>
 
 namespace distile {
 
@@ -31,8 +32,10 @@ struct WeightSums {
 };
 
 /** Adds a distile_requantization and what follows it to the packed weights and bias of a quantized operator, whose bias
- * gets the unit of results. Does nothing for others. */
-void add_requantization(const FilterSource &source, const WeightSums &weights, std::vector<PackedArray> &packed);
+ * gets the unit of results. `place` tells where an output channel is; nothing: where its index is. Does nothing for
+ * other operators. */
+void add_requantization(const FilterSource &source, const WeightSums &weights, std::vector<PackedArray> &packed,
+                        const std::function<int32_t(int32_t)> &place = nullptr);
 
 }  // namespace distile
 
