@@ -12,10 +12,11 @@
  *     LIMIT(x, low, high)     low where x is less, high where it is more; NaN stays NaN
  *     ONE_PLUS_EXP_MINUS(x)   1 + exp(-x), infinite where float32 has no number
  *     ERF(x)                  the error function
- *     KEEP_NAN(x, value)      the value, but NaN where x is NaN, though one of the last two may be a number there
+ *     TANH(x)                 the hyperbolic tangent
+ *     KEEP_NAN(x, value)      the value, but NaN where x is NaN, though the last three may be a number there
  *
- * and gradients also BETWEEN(x, low, high) and ABOVE(x, low), which are 1 or 0, CHOOSE(condition, value, other), EXP(x)
- * and SIGMOID(x).
+ * and gradients also BETWEEN(x, low, high) and ABOVE(x, low), which are 1 or 0, CHOOSE(condition, value, other),
+ * EXP(x), SIGMOID(x) and SOFTPLUS(x).
  */
 #ifndef DISTILE_FACTS_ACTIVATIONS_H
 #define DISTILE_FACTS_ACTIVATIONS_H
@@ -46,7 +47,16 @@
         g * BETWEEN(x, -3, 3) / 6) \
     ROW(7, hardswish, HARDSWISH, \
         x * (LIMIT(x + 3, 0, 6) / 6), \
-        g * CHOOSE(x > -3, CHOOSE(x < 3, x / 3 + .5, 1.), 0.))
+        g * CHOOSE(x > -3, CHOOSE(x < 3, x / 3 + .5, 1.), 0.)) \
+    ROW(8, tanh, TANH, \
+        KEEP_NAN(x, TANH(x)), \
+        g * (1 - TANH(x) * TANH(x))) \
+    ROW(9, elu, ELU, \
+        AT_LEAST(x, 0) + 2 * TANH(.5f * LIMIT(x, -40, 0)) / (1 - TANH(.5f * LIMIT(x, -40, 0))), \
+        g * CHOOSE(x > 0, 1., EXP(x))) \
+    ROW(10, mish, MISH, \
+        x / (.5f * (2 * ONE_PLUS_EXP_MINUS(x) - 1 + 1 / (2 * ONE_PLUS_EXP_MINUS(x) - 1))), \
+        g * (TANH(SOFTPLUS(x)) + x * SIGMOID(x) * (1 - TANH(SOFTPLUS(x)) * TANH(SOFTPLUS(x)))))
 /* clang-format on */
 
 #define DISTILE_ACTIVATION_COUNTED(number, name, NAME, value, gradient) +1

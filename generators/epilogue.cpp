@@ -30,12 +30,25 @@ Expr error_function(const Expr &value) {
     return clamp(x * p / q, -1.0f, 1.0f);
 }
 
+/** The hyperbolic tangent to a few units in the last place, with the coefficients of Eigen 3.3
+ * (Eigen/src/Core/MathFunctionsImpl.h, generic_fast_tanh_float). From 9 on it is 1 in float32. */
+Expr hyperbolic_tangent(const Expr &value) {
+    const Expr x = clamp(value, -9.0f, 9.0f), square = x * x;
+    const Expr p = polynomial(square, {-2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f,
+                                       5.12229709037114e-08f, 1.48572235717979e-05f, 6.37261928875436e-04f,
+                                       4.89352455891786e-03f});
+    const Expr q = polynomial(
+        square, {1.19825839466702e-06f, 1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f});
+    return clamp(x * p / q, -1.0f, 1.0f);
+}
+
 /** Halide's exp fails for arguments far outside float32's range. The exponential of 89 is infinite. */
 Expr one_plus_exponential_of_minus(const Expr &value) {
     return 1.0f + exp(-clamp(value, -89.0f, 87.0f));
 }
 
-/** The value, but NaN where `x` is NaN, of which exp() may make any number: the difference of a number and itself is 0.
+/** The value, but NaN where `x` is NaN, of which the functions above may make any number: the difference of a number
+ * and itself is 0.
  */
 Expr keep_nan(const Expr &x, const Expr &value) {
     const Expr limited = min(1.0f, max(-1.0f, x));
@@ -46,6 +59,7 @@ Expr keep_nan(const Expr &x, const Expr &value) {
 #define LIMIT(x, low, high) min(high, max(low, x))
 #define ONE_PLUS_EXP_MINUS(x) one_plus_exponential_of_minus(x)
 #define ERF(x) error_function(x)
+#define TANH(x) hyperbolic_tangent(x)
 #define KEEP_NAN(x, value) keep_nan(x, value)
 
 Expr row_of(distile_activation activation, const Expr &x) {

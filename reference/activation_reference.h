@@ -28,6 +28,12 @@ inline double apply_epilogue(distile_activation epilogue, double value) {
         return value < -3 ? 0 : value > 3 ? 1 : (value + 3) / 6;
     case DISTILE_ACTIVATION_HARDSWISH:
         return value * (value < -3 ? 0 : value > 3 ? 6 : value + 3) / 6;
+    case DISTILE_ACTIVATION_TANH:
+        return std::tanh(value);
+    case DISTILE_ACTIVATION_ELU:
+        return value < 0 ? std::expm1(value) : value;
+    case DISTILE_ACTIVATION_MISH:
+        return value * std::tanh(std::log1p(std::exp(value)));
     }
     return value;
 }

@@ -36,6 +36,8 @@ _PRIMITIVES = {
     "ERF": torch.erf,
     "EXP": torch.exp,
     "SIGMOID": torch.sigmoid,
+    "SOFTPLUS": torch.nn.functional.softplus,
+    "TANH": torch.tanh,
 }
 _GRADIENTS = {name: eval(f"lambda x, g: {gradient}", _PRIMITIVES) for name, (_, gradient) in ACTIVATIONS.items()}
 

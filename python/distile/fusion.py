@@ -25,6 +25,8 @@ def activation_of(module: nn.Module | None) -> str | None:
     """The name of an activation that masked layers have."""
     if type(module) is nn.GELU and module.approximate != "none":
         return None
+    if type(module) is nn.ELU and module.alpha != 1:
+        return None
     return ACTIVATIONS.get(type(module))
 
 

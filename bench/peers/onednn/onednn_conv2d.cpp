@@ -197,6 +197,15 @@ dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residu
     case DISTILE_ACTIVATION_HARDSWISH:
         steps.append_eltwise(dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
         break;
+    case DISTILE_ACTIVATION_TANH:
+        steps.append_eltwise(dnnl::algorithm::eltwise_tanh, 0.0f, 0.0f);
+        break;
+    case DISTILE_ACTIVATION_ELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_elu, 1.0f, 0.0f);
+        break;
+    case DISTILE_ACTIVATION_MISH:
+        steps.append_eltwise(dnnl::algorithm::eltwise_mish, 0.0f, 0.0f);
+        break;
     }
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(steps);

@@ -64,10 +64,28 @@ DISTILE_INLINE float error_function(float value) {
     return at_most(at_least(x * p / q, -1), 1);
 }
 
+/** As in generators/epilogue.cpp. */
+DISTILE_INLINE float hyperbolic_tangent(float value) {
+    const float x = at_most(at_least(value, -9), 9), square = x * x;
+    float p = -2.76076847742355e-16f;
+    p = p * square + 2.00018790482477e-13f;
+    p = p * square + -8.60467152213735e-11f;
+    p = p * square + 5.12229709037114e-08f;
+    p = p * square + 1.48572235717979e-05f;
+    p = p * square + 6.37261928875436e-04f;
+    p = p * square + 4.89352455891786e-03f;
+    float q = 1.19825839466702e-06f;
+    q = q * square + 1.18534705686654e-04f;
+    q = q * square + 2.26843463243900e-03f;
+    q = q * square + 4.89352518554385e-03f;
+    return at_most(at_least(x * p / q, -1), 1);
+}
+
 #define AT_LEAST(x, low) at_least(x, low)
 #define LIMIT(x, low, high) at_most(at_least(x, low), high)
 #define ONE_PLUS_EXP_MINUS(x) one_plus_exponential_of_minus(x)
 #define ERF(x) error_function(x)
+#define TANH(x) hyperbolic_tangent(x)
 #define KEEP_NAN(x, value) (value)
 template<distile_activation kind> DISTILE_INLINE float activated(float x) {
     switch (kind) {
@@ -80,6 +98,7 @@ template<distile_activation kind> DISTILE_INLINE float activated(float x) {
     return x;
 }
 #undef KEEP_NAN
+#undef TANH
 #undef ERF
 #undef ONE_PLUS_EXP_MINUS
 #undef LIMIT

@@ -19,6 +19,7 @@ __device__ __forceinline__ float limited(float x, float low, float high) {
 #define LIMIT(x, low, high) limited(x, low, high)
 #define ONE_PLUS_EXP_MINUS(x) (1 + expf(-(x)))
 #define ERF(x) erff(x)
+#define TANH(x) tanhf(x)
 #define KEEP_NAN(x, value) (value)
 #define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
     case number:                                                                                                       \
@@ -32,6 +33,7 @@ __device__ __forceinline__ float activated(int activation, float x) {
 
 #undef DISTILE_ROW
 #undef KEEP_NAN
+#undef TANH
 #undef ERF
 #undef ONE_PLUS_EXP_MINUS
 #undef LIMIT

@@ -508,6 +508,7 @@ float larger(float a, float b) {
 #define LIMIT(x, low, high) at_most(at_least(x, low), high)
 #define ONE_PLUS_EXP_MINUS(x) (1 + exp(-(x)))
 #define ERF(x) erf(x)
+#define TANH(x) tanh(x)
 #define KEEP_NAN(x, value) (value)
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case number:                                                                                                       \
