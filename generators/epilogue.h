@@ -14,8 +14,7 @@ namespace distile {
 /** Maps the names in operator files to activations. */
 const std::map<std::string, distile_activation> &activations_by_name();
 
-/** Applies an activation to a float32 value. NaN stays NaN; silu, gelu and hardswish of minus infinity are NaN, as in
- * PyTorch. */
+/** Applies an activation to a float32 value. NaN stays NaN, and infinities become what they do in PyTorch. */
 Halide::Expr apply_epilogue(distile_activation activation, const Halide::Expr &value);
 
 }  // namespace distile
