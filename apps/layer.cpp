@@ -121,7 +121,7 @@ std::string Layer::summary() const {
 
 void Layer::compute_reference() {
     const distile_conv2d &conv = conv2d();
-    if (conv.epilogue != DISTILE_EPILOGUE_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
+    if (conv.epilogue != DISTILE_ACTIVATION_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
         conv.dilation_h != 1 || conv.dilation_w != 1) {
         throw std::runtime_error("'" + name() +
                                  "' is not a plain convolution with a ReLU; the demonstration supports nothing else");

@@ -1,18 +1,19 @@
 #include "activation.h"
 #include "errors.h"
+#include "facts/activation_names.h"
 
 namespace distile::bindings {
 
-distile_epilogue epilogue_of(const std::string &activation) {
-    static const char *const names[] = {"none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish"};
-    for (int32_t i = DISTILE_EPILOGUE_NONE; i <= DISTILE_EPILOGUE_HARDSWISH; i++) {
-        if (activation == names[i]) {
-            return static_cast<distile_epilogue>(i);
+distile_activation activation_of(const std::string &name) {
+    std::string known;
+    int32_t number = 0;
+    for (const char *const there : activation_names) {
+        if (name == there) {
+            return static_cast<distile_activation>(number);
         }
+        known += (number++ > 0 ? ", " : "") + std::string(there);
     }
-    fail("there is no activation '" + activation +
-         "'; there are none, relu, relu6, silu, gelu, sigmoid, "
-         "hardsigmoid and hardswish");
+    fail("there is no activation '" + name + "'; there are " + known);
 }
 
 }  // namespace distile::bindings

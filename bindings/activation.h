@@ -4,14 +4,13 @@
 #ifndef DISTILE_BINDINGS_ACTIVATION_H
 #define DISTILE_BINDINGS_ACTIVATION_H
 
-#include <distile/polykernel.h>
+#include <distile/distile.h>
 #include <string>
 
 namespace distile::bindings {
 
-/** "none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid" or "hardswish"; fails for others. Layers have the
- * same numbers (distile_activation). */
-distile_epilogue epilogue_of(const std::string &activation);
+/** Fails for a name that no activation has. */
+distile_activation activation_of(const std::string &name);
 
 }  // namespace distile::bindings
 

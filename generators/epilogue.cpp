@@ -1,4 +1,5 @@
 #include "epilogue.h"
+#include "facts/activations.h"
 #include <vector>
 
 namespace distile {
@@ -29,50 +30,67 @@ Expr error_function(const Expr &value) {
     return clamp(x * p / q, -1.0f, 1.0f);
 }
 
+/** The hyperbolic tangent to a few units in the last place, with the coefficients of Eigen 3.3
+ * (Eigen/src/Core/MathFunctionsImpl.h, generic_fast_tanh_float). From 9 on it is 1 in float32. */
+Expr hyperbolic_tangent(const Expr &value) {
+    const Expr x = clamp(value, -9.0f, 9.0f), square = x * x;
+    const Expr p = polynomial(square, {-2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f,
+                                       5.12229709037114e-08f, 1.48572235717979e-05f, 6.37261928875436e-04f,
+                                       4.89352455891786e-03f});
+    const Expr q = polynomial(
+        square, {1.19825839466702e-06f, 1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f});
+    return clamp(x * p / q, -1.0f, 1.0f);
+}
+
 /** Halide's exp fails for arguments far outside float32's range. The exponential of 89 is infinite. */
 Expr one_plus_exponential_of_minus(const Expr &value) {
     return 1.0f + exp(-clamp(value, -89.0f, 87.0f));
 }
 
+/** The value, but NaN where `x` is NaN, of which the functions above may make any number: the difference of a number
+ * and itself is 0.
+ */
+Expr keep_nan(const Expr &x, const Expr &value) {
+    const Expr limited = min(1.0f, max(-1.0f, x));
+    return value + (limited - limited);
+}
+
+#define AT_LEAST(x, low) max(low, x)
+#define LIMIT(x, low, high) min(high, max(low, x))
+#define ONE_PLUS_EXP_MINUS(x) one_plus_exponential_of_minus(x)
+#define ERF(x) error_function(x)
+#define TANH(x) hyperbolic_tangent(x)
+#define KEEP_NAN(x, value) keep_nan(x, value)
+
+Expr row_of(distile_activation activation, const Expr &x) {
+    switch (activation) {
+#define ROW(number, name, NAME, value, gradient)                                                                       \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        return value;
+        DISTILE_ACTIVATIONS(ROW)
+#undef ROW
+    }
+    return x;
+}
+
 }  // namespace
 
-const std::map<std::string, Epilogue> &epilogue_names() {
-    static const std::map<std::string, Epilogue> names = {{"none", Epilogue::None},
-                                                          {"relu", Epilogue::Relu},
-                                                          {"relu6", Epilogue::Relu6},
-                                                          {"silu", Epilogue::Silu},
-                                                          {"gelu", Epilogue::Gelu},
-                                                          {"sigmoid", Epilogue::Sigmoid},
-                                                          {"hardsigmoid", Epilogue::Hardsigmoid},
-                                                          {"hardswish", Epilogue::Hardswish}};
+const std::map<std::string, distile_activation> &activations_by_name() {
+    static const std::map<std::string, distile_activation> names = {
+#define ROW(number, name, NAME, value, gradient) {#name, DISTILE_ACTIVATION_##NAME},
+        DISTILE_ACTIVATIONS(ROW)
+#undef ROW
+    };
     return names;
 }
 
-Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
-    // Halide's code otherwise assumes that there are no NaNs. As strict comparisons, max(a, b) is b where b is NaN.
-    switch (epilogue) {
-    case Epilogue::None:
-        return value;
-    case Epilogue::Relu:
-        return strict_float(max(0.0f, value));
-    case Epilogue::Relu6:
-        return strict_float(min(6.0f, max(0.0f, value)));
-    case Epilogue::Silu:
-        return strict_float(value / one_plus_exponential_of_minus(value));
-    case Epilogue::Gelu:
-        // The error function of NaN may be any number; the factor `value` keeps NaN. Twice `value` could overflow.
-        return value * (0.5f + 0.5f * error_function(value * 0.70710678f));
-    case Epilogue::Sigmoid: {
-        // The exponential of NaN may be any number; the difference of this and itself is 0 or NaN.
-        const Expr limited = min(1.0f, max(-1.0f, value));
-        return strict_float(1.0f / one_plus_exponential_of_minus(value) + (limited - limited));
-    }
-    case Epilogue::Hardsigmoid:
-        return strict_float(min(6.0f, max(0.0f, value + 3.0f)) / 6.0f);
-    case Epilogue::Hardswish:
-        return strict_float(value * (min(6.0f, max(0.0f, value + 3.0f)) / 6.0f));
-    }
-    return value;
+Expr apply_epilogue(distile_activation activation, const Expr &value) {
+    const Expr activated = row_of(activation, value);
+    // Halide's code otherwise assumes that there are no NaNs. As strict comparisons, max(a, b) is b where b is NaN. A
+    // GELU keeps NaN without: whatever the error function makes of it, x is a factor. Its polynomials are then fused
+    // multiplications and additions.
+    return activation == DISTILE_ACTIVATION_NONE || activation == DISTILE_ACTIVATION_GELU ? activated
+                                                                                          : strict_float(activated);
 }
 
 }  // namespace distile

@@ -33,7 +33,7 @@ class VirtualPixels {
 public:
     // The storage type of activations. Sums are float32, rounded once.
     Halide::GeneratorParam<Halide::Type> dtype{"dtype", Halide::Float(32)};
-    Halide::GeneratorParam<Epilogue> epilogue{"epilogue", Epilogue::None, epilogue_names()};
+    Halide::GeneratorParam<distile_activation> epilogue{"epilogue", DISTILE_ACTIVATION_NONE, activations_by_name()};
     Halide::GeneratorParam<bool> residual{"residual", false};
     // The granularity of the listed tiles, in output pixels.
     Halide::GeneratorParam<int> tile_h{"tile_h", 1, 1, 65535};

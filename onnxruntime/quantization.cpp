@@ -82,9 +82,9 @@ std::vector<uint8_t> int4_filter_of(const NodeView &node) {
 
 }  // namespace
 
-Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_epilogue epilogue)
+Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_activation epilogue)
     : in_output_units_(is_quantized(setup.output_type) &&
-                       (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU)) {
+                       (epilogue == DISTILE_ACTIVATION_NONE || epilogue == DISTILE_ACTIVATION_RELU)) {
     const NodeView &node = setup.node;
     const auto channels = static_cast<size_t>(out_channels);
     input_ = scale_of(node, setup.type, input_x_scale, "input");

@@ -14,7 +14,7 @@ namespace distile::ort {
 class Quantization {
 public:
     /** Fails if they are no initializers, or missing, or too many. */
-    Quantization(const Setup &setup, int32_t out_channels, distile_epilogue epilogue);
+    Quantization(const Setup &setup, int32_t out_channels, distile_activation epilogue);
 
     /** Valid as long as this. */
     distile_quantization numbers() const;

@@ -158,7 +158,7 @@ void WeightedKernel::run_dense(const Call &call, const Lease &lease) const {
     args.input = &result;
     args.output = &target;
     args.mask = mask_of(lease, call.input(input_mask), layout_, result.batch);
-    args.activation = static_cast<distile_activation>(epilogue_);
+    args.activation = epilogue_;
     args.inactive = output.inactive();
     check(distile_combine(lease->context(), &args), lease->context());
     if (quantizes) {

@@ -24,7 +24,7 @@ public:
         std::string words; /**< For a warning. */
         distile_weights_order order;
         Layout layout;
-        distile_epilogue epilogue;
+        distile_activation epilogue;
         int32_t out_channels;
     };
     /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel, from the numbers of a quantized
@@ -49,7 +49,7 @@ private:
 
     distile_weights_order order_;
     Layout layout_;
-    distile_epilogue epilogue_;
+    distile_activation epilogue_;
     int32_t out_channels_;
     ElementType output_type_;
     Tensor filter_;

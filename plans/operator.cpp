@@ -1,4 +1,5 @@
 #include "operator.h"
+#include "facts/activation_names.h"
 #include "known_names.h"
 #include "operator_kind.h"
 #include "operator_schema.h"
@@ -12,17 +13,12 @@ namespace {
 
 using nlohmann::json;
 
-/** By the names of operator files, in the order of distile_epilogue. */
-constexpr struct {
-    const char *name, *enumerator;
-} epilogues[] = {{"none", "DISTILE_EPILOGUE_NONE"},
-                 {"relu", "DISTILE_EPILOGUE_RELU"},
-                 {"relu6", "DISTILE_EPILOGUE_RELU6"},
-                 {"silu", "DISTILE_EPILOGUE_SILU"},
-                 {"gelu", "DISTILE_EPILOGUE_GELU"},
-                 {"sigmoid", "DISTILE_EPILOGUE_SIGMOID"},
-                 {"hardsigmoid", "DISTILE_EPILOGUE_HARDSIGMOID"},
-                 {"hardswish", "DISTILE_EPILOGUE_HARDSWISH"}};
+/** What C calls the activations, by their numbers. */
+constexpr const char *activation_enumerators[] = {
+#define ROW(number, name, NAME, value, gradient) "DISTILE_ACTIVATION_" #NAME,
+    DISTILE_ACTIVATIONS(ROW)
+#undef ROW
+};
 
 [[noreturn]] void refuse(const std::string &where, const std::string &what) {
     throw FileError(where + ": " + what);
@@ -134,9 +130,9 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
     } else if (key == "epilogue" && !op.reads_keys()) {
         std::string names;
         bool known = false;
-        for (const auto &epilogue : epilogues) {
-            known = known || value == epilogue.name;
-            names.append(names.empty() ? "\"" : ", \"").append(epilogue.name).append("\"");
+        for (const char *const name : activation_names) {
+            known = known || value == name;
+            names.append(names.empty() ? "\"" : ", \"").append(name).append("\"");
         }
         if (!known) {
             refuse(where, what + ", not one of " + names);
@@ -215,16 +211,15 @@ Extents Operator::mask_of(const Extents &output) const {
 }
 
 const char *Operator::epilogue() const {
-    return epilogues[epilogue_value()].enumerator;
+    return activation_enumerators[epilogue_value()];
 }
 
-distile_epilogue Operator::epilogue_value() const {
-    const auto *found = std::find_if(std::begin(epilogues), std::end(epilogues),
-                                     [&](const auto &epilogue) { return params.at("epilogue") == epilogue.name; });
-    if (found == std::end(epilogues)) {
+distile_activation Operator::epilogue_value() const {
+    const auto *found = std::find(std::begin(activation_names), std::end(activation_names), params.at("epilogue"));
+    if (found == std::end(activation_names)) {
         throw std::logic_error("operators are checked when they are read");
     }
-    return static_cast<distile_epilogue>(found - std::begin(epilogues));
+    return static_cast<distile_activation>(found - std::begin(activation_names));
 }
 
 int Operator::in_channels() const {
@@ -317,7 +312,7 @@ Operator parse_operator(const json &json, const std::string &where) {
     // An operator is the same whether its file names a default or leaves it out.
     op.params.emplace("dtype", "float32");
     if (!op.reads_keys()) {
-        op.params.insert({{"epilogue", epilogues[0].name}, {"residual", "false"}});
+        op.params.insert({{"epilogue", activation_names[DISTILE_ACTIVATION_NONE]}, {"residual", "false"}});
     }
     for (const char *flag : op.schema().flags) {
         op.params.emplace(flag, "false");

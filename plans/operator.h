@@ -67,9 +67,9 @@ struct Operator {
     int token_channels() const;
     /** The factor of the scores unless a call gives one; 0 without scores. */
     float usual_scale() const;
-    /** In C, a distile_epilogue. */
+    /** In C, a distile_activation. */
     const char *epilogue() const;
-    distile_epilogue epilogue_value() const;
+    distile_activation epilogue_value() const;
     /** With as many keys as typical. */
     int in_channels() const;
     int out_channels() const;

@@ -25,27 +25,6 @@ const char *element_of(const DataType &type) {
     }
 }
 
-const char *activation_of(const Operator &op) {
-    switch (op.epilogue_value()) {
-    case DISTILE_EPILOGUE_RELU:
-        return "Relu";
-    case DISTILE_EPILOGUE_RELU6:
-        return "Relu6";
-    case DISTILE_EPILOGUE_SILU:
-        return "Silu";
-    case DISTILE_EPILOGUE_GELU:
-        return "Gelu";
-    case DISTILE_EPILOGUE_SIGMOID:
-        return "Sigmoid";
-    case DISTILE_EPILOGUE_HARDSIGMOID:
-        return "Hardsigmoid";
-    case DISTILE_EPILOGUE_HARDSWISH:
-        return "Hardswish";
-    default:
-        return "None";
-    }
-}
-
 /** A kernel runs one of its variants. As many blocks of each fit a multiprocessor. */
 struct Kernel {
     std::string name;
@@ -264,7 +243,7 @@ std::string tensor_core_source(const Plan &plan) {
        << ", stride_h = " << conv.stride_h << ", stride_w = " << conv.stride_w << ";\n"
        << "    static constexpr int pad_top = " << conv.pad_top << ", pad_left = " << conv.pad_left
        << ", dilation_h = " << conv.dilation_h << ", dilation_w = " << conv.dilation_w << ";\n"
-       << "    static constexpr Activation activation = Activation::" << activation_of(plan.op) << ";\n"
+       << "    static constexpr Activation activation = Activation::" << plan.op.params.at("epilogue") << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
        << "};\n";
     for (const Kernel &kernel : own_kernels(plan)) {

@@ -106,28 +106,6 @@ float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x
     return load_as(tensor.dtype, address_of(tensor, n, y, x, channel));
 }
 
-double apply_epilogue(distile_epilogue epilogue, double value) {
-    switch (epilogue) {
-    case DISTILE_EPILOGUE_NONE:
-        return value;
-    case DISTILE_EPILOGUE_RELU:
-        return value < 0 ? 0 : value;
-    case DISTILE_EPILOGUE_RELU6:
-        return value < 0 ? 0 : value > 6 ? 6 : value;
-    case DISTILE_EPILOGUE_SILU:
-        return value / (1 + std::exp(-value));
-    case DISTILE_EPILOGUE_GELU:
-        return value * 0.5 * std::erfc(-value / std::sqrt(2.0));
-    case DISTILE_EPILOGUE_SIGMOID:
-        return 1 / (1 + std::exp(-value));
-    case DISTILE_EPILOGUE_HARDSIGMOID:
-        return value < -3 ? 0 : value > 3 ? 1 : (value + 3) / 6;
-    case DISTILE_EPILOGUE_HARDSWISH:
-        return value * (value < -3 ? 0 : value > 3 ? 6 : value + 3) / 6;
-    }
-    return value;
-}
-
 int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height, distile_operator_kind kind) {
     return output_extent(kind, input_height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
                          conv.dilation_h);

@@ -5,6 +5,7 @@
 #ifndef DISTILE_CONV2D_REFERENCE_H
 #define DISTILE_CONV2D_REFERENCE_H
 
+#include "activation_reference.h"
 #include <cstddef>
 #include <cstdint>
 #include <distile/polykernel.h>
@@ -25,13 +26,6 @@ float round_to(distile_dtype dtype, float value);
 
 /** An element of a tensor of any type. */
 float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel);
-
-/** NaN stays NaN. */
-double apply_epilogue(distile_epilogue epilogue, double value);
-/** Whether an epilogue makes integers of integers. */
-inline bool keeps_integers(distile_epilogue epilogue) {
-    return epilogue <= DISTILE_EPILOGUE_RELU6;
-}
 
 /** The output's extents; 0 if the kernel does not fit the input. */
 int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height,

@@ -9,15 +9,6 @@
 
 namespace distile {
 
-static_assert(int{DISTILE_ACTIVATION_HARDSWISH} == int{DISTILE_EPILOGUE_HARDSWISH} &&
-                  int{DISTILE_ACTIVATION_GELU} == int{DISTILE_EPILOGUE_GELU} &&
-                  int{DISTILE_ACTIVATION_RELU} == int{DISTILE_EPILOGUE_RELU},
-              "activations are numbered as epilogues");
-
-inline double plain_activation(double x, distile_activation activation) {
-    return apply_epilogue(static_cast<distile_epilogue>(activation), x);
-}
-
 /** Appends what every pixel must become: compute(n, y, x) returns the channels of the active ones. */
 template<typename Compute> ReferenceOutput plain_pixels(const distile_tensor &output, const std::vector<uint8_t> &mask,
                                                         distile_inactive inactive, const Compute &compute) {
@@ -99,12 +90,12 @@ inline ReferenceOutput plain_combine(const distile_tensor &input, const distile_
             const bool all = other->height == input.height && other->width == input.width;
             const std::vector<float> second = channels_at(*other, n, all ? y : 0, all ? x : 0);
             for (size_t c = 0; c < values.size(); c++) {
-                const double operand = plain_activation(second[c], args.other_activation);
+                const double operand = apply_epilogue(args.other_activation, second[c]);
                 values[c] = args.combination == DISTILE_ADD ? values[c] + operand : values[c] * operand;
             }
         }
         for (double &value : values) {
-            value = plain_activation(value, args.activation);
+            value = apply_epilogue(args.activation, value);
         }
         return values;
     });
@@ -145,7 +136,7 @@ inline ReferenceOutput plain_group_norm(const distile_tensor &input, const std::
             const size_t at = n * static_cast<size_t>(statistics.groups) + c * statistics.groups / values.size();
             const double factor = (gamma.empty() ? 1 : gamma[c]) / std::sqrt(statistics.variance[at] + args.epsilon);
             const double value = (values[c] - statistics.mean[at]) * factor + (beta.empty() ? 0 : beta[c]);
-            normalized.push_back(plain_activation(value, args.activation));
+            normalized.push_back(apply_epilogue(args.activation, value));
         }
         return normalized;
     });

@@ -45,7 +45,7 @@ public:
             block.query_key_value = Layer(linear(channels, 3 * channels), seed());
             block.attention = Layer(attention(sizes.heads, channels / sizes.heads), 0);
             block.projection = Layer(linear(channels, channels).with_residual(), seed());
-            block.up = Layer(linear(channels, 4 * channels).then(DISTILE_EPILOGUE_GELU), seed());
+            block.up = Layer(linear(channels, 4 * channels).then(DISTILE_ACTIVATION_GELU), seed());
             block.down = Layer(linear(4 * channels, channels).with_residual(), seed());
             block.mask = engine.make_mask();
         }

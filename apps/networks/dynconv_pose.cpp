@@ -29,7 +29,7 @@ public:
         image_ = engine.make(batch, size, size, 3);
         const std::vector<float> pixels = photo(size, batch);
         std::copy(pixels.begin(), pixels.end(), image_.at(0, 0, 0));
-        stem_ = Layer(conv2d(3, channels, 7, 4).then(DISTILE_EPILOGUE_RELU), seed());
+        stem_ = Layer(conv2d(3, channels, 7, 4).then(DISTILE_ACTIVATION_RELU), seed());
         first_ = block();
         for (int32_t stack = 0; stack < stacks; stack++) {
             Hourglass &hourglass = hourglasses_.emplace_back();
@@ -81,8 +81,8 @@ private:
         blocks_++;
         InvertedResidual block;
         block.unit = MaskUnit(engine_, channels);
-        block.expand = Layer(conv2d(channels, wide, 1).then(DISTILE_EPILOGUE_RELU6), seed());
-        block.depthwise = Layer(depthwise_conv2d(wide, 3).then(DISTILE_EPILOGUE_RELU6), seed());
+        block.expand = Layer(conv2d(channels, wide, 1).then(DISTILE_ACTIVATION_RELU6), seed());
+        block.depthwise = Layer(depthwise_conv2d(wide, 3).then(DISTILE_ACTIVATION_RELU6), seed());
         // Many blocks add to each other: a small gain keeps the sum's size.
         block.project = Layer(conv2d(wide, channels, 1).with_residual(), seed(), .3F);
         block.read = engine_.make_mask();

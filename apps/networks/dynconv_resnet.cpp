@@ -23,7 +23,7 @@ class ResNet : public Network {
 public:
     ResNet(Engine &engine, int32_t size, double density, int32_t batch, const std::vector<int32_t> &counts,
            int32_t width, int32_t classes)
-        : Network(engine), density_(density), stem_(conv2d(3, width, 7, 2).then(DISTILE_EPILOGUE_RELU), seed()) {
+        : Network(engine), density_(density), stem_(conv2d(3, width, 7, 2).then(DISTILE_ACTIVATION_RELU), seed()) {
         image_ = engine.make(batch, size, size, 3);
         const std::vector<float> pixels = photo(size, batch);
         std::copy(pixels.begin(), pixels.end(), image_.at(0, 0, 0));
@@ -75,10 +75,10 @@ private:
         block.width = width;
         block.stride = stride;
         block.unit = MaskUnit(engine_, channels);
-        block.reduce = Layer(conv2d(channels, width, 1).then(DISTILE_EPILOGUE_RELU), seed());
-        block.middle = Layer(conv2d(width, width, 3, stride).then(DISTILE_EPILOGUE_RELU), seed());
+        block.reduce = Layer(conv2d(channels, width, 1).then(DISTILE_ACTIVATION_RELU), seed());
+        block.middle = Layer(conv2d(width, width, 3, stride).then(DISTILE_ACTIVATION_RELU), seed());
         // Many blocks add to each other: a small gain keeps the sum's size.
-        block.expand = Layer(conv2d(width, 4 * width, 1).then(DISTILE_EPILOGUE_RELU).with_residual(), seed(), .3F);
+        block.expand = Layer(conv2d(width, 4 * width, 1).then(DISTILE_ACTIVATION_RELU).with_residual(), seed(), .3F);
         block.changes_shape = channels != 4 * width;
         if (block.changes_shape) {
             block.shortcut = Layer(conv2d(channels, 4 * width, 1, stride), seed());

@@ -1,6 +1,6 @@
 #include "operator.h"
+#include "facts/activation_names.h"
 #include "process.h"
-#include <array>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -11,10 +11,6 @@
 namespace distile::networks {
 
 namespace {
-
-// The names that operator files have for distile_epilogue.
-constexpr std::array<const char *, 8> epilogues = {"none", "relu",    "relu6",       "silu",
-                                                   "gelu", "sigmoid", "hardsigmoid", "hardswish"};
 
 const char *generator_of(const Operator &op) {
     switch (op.kind) {
@@ -35,7 +31,7 @@ nlohmann::ordered_json parameters_of(const Operator &op) {
         return {{"dtype", "float32"}, {"heads", op.attention.heads}, {"head_dim", op.attention.head_dim}};
     }
     nlohmann::ordered_json json = {
-        {"dtype", "float32"}, {"epilogue", epilogues.at(conv.epilogue)}, {"residual", conv.residual != 0}};
+        {"dtype", "float32"}, {"epilogue", activation_names[conv.epilogue]}, {"residual", conv.residual != 0}};
     if (op.is_depthwise()) {
         json["channels"] = conv.in_channels;
     } else {
@@ -59,7 +55,7 @@ nlohmann::ordered_json parameters_of(const Operator &op) {
 
 }  // namespace
 
-Operator Operator::then(distile_epilogue epilogue) const {
+Operator Operator::then(distile_activation epilogue) const {
     Operator result = *this;
     result.conv.epilogue = epilogue;
     return result;

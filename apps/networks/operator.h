@@ -20,7 +20,7 @@ struct Operator {
     distile_attention attention{};
 
     /** The same with this epilogue. */
-    Operator then(distile_epilogue epilogue) const;
+    Operator then(distile_activation epilogue) const;
     /** The same with a sum: a residual comes before the epilogue. */
     Operator with_residual() const;
 

@@ -84,7 +84,7 @@ private:
     Spade spade(int32_t channels) {
         Spade spade;
         spade.norm.groups = channels;
-        spade.shared = Layer(conv2d(classes_, hidden_, 3).then(DISTILE_EPILOGUE_RELU), seed());
+        spade.shared = Layer(conv2d(classes_, hidden_, 3).then(DISTILE_ACTIVATION_RELU), seed());
         spade.factor = Layer(conv2d(hidden_, channels, 3), seed(), .3F, 1);  // GauGAN multiplies by 1 + factor.
         spade.summand = Layer(conv2d(hidden_, channels, 3), seed());
         return spade;

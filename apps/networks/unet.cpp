@@ -29,8 +29,8 @@ void UNet::add_block(Level &level, int32_t in, int32_t out) {
 void UNet::build(const Shape &shape) {
     epsilon_ = shape.epsilon;
     const int32_t time = 4 * shape.channels;
-    time1_ = Layer(linear(shape.channels, time).then(DISTILE_EPILOGUE_SILU), seed());
-    time2_ = Layer(linear(time, time).then(DISTILE_EPILOGUE_SILU), seed());  // All that reads it begins with a silu.
+    time1_ = Layer(linear(shape.channels, time).then(DISTILE_ACTIVATION_SILU), seed());
+    time2_ = Layer(linear(time, time).then(DISTILE_ACTIVATION_SILU), seed());  // All that reads it begins with a silu.
     enter_ = Layer(conv2d(shape.image_channels, shape.channels, 3), seed());
     std::vector<int32_t> skips = {shape.channels};
     int32_t wide = shape.channels;

@@ -28,6 +28,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
         check_buildable(plan, variant);
     }
     const std::string headers = tool("tensor_core"), choice = tool("choice"), base = folder + "/" + name;
+    const std::string root = std::filesystem::path(tool("facts")).parent_path().string();
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
     const std::vector<std::string> options = {"-std=c++17",
@@ -38,6 +39,8 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
                                               headers,
                                               "-I",
                                               choice,
+                                              "-I",
+                                              root,
                                               sm90 ? "-cubin" : "-ptx",
                                               sm90 ? "-arch=sm_90a" : "-arch=compute_80",
                                               "-o",
@@ -53,7 +56,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
 
 std::vector<std::string> tensor_core_headers() {
     std::vector<std::string> headers;
-    for (const char *folder : {"tensor_core", "choice"}) {
+    for (const char *folder : {"tensor_core", "choice", "facts"}) {
         for (const fs::directory_entry &file : fs::directory_iterator(tool(folder))) {
             headers.push_back(file.path().string());
         }

@@ -129,7 +129,7 @@ const Cublas &GpuWorkbench::cublas() const {
     if (!libraries_.cublas) {
         throw PeerMissing("there is no cuBLAS; the header of the results says why");
     }
-    if (op.polykernel->kind != DISTILE_MASKED_LINEAR || op.conv.epilogue != DISTILE_EPILOGUE_NONE ||
+    if (op.polykernel->kind != DISTILE_MASKED_LINEAR || op.conv.epilogue != DISTILE_ACTIVATION_NONE ||
         op.conv.residual != 0) {
         throw PeerMissing("cuBLAS is the peer of linear layers without residual and epilogue only");
     }

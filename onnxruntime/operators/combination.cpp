@@ -7,7 +7,7 @@ namespace distile::ort {
 namespace {
 
 distile_activation activation_of(const NodeView &node, const char *attribute) {
-    return static_cast<distile_activation>(bindings::epilogue_of(node.text(attribute, "none")));
+    return bindings::activation_of(node.text(attribute, "none"));
 }
 
 /** Bits of the elements of NCHW images where a mask is active, and 0 elsewhere, without transposing them. */

@@ -62,7 +62,7 @@ Convolution describe(const NodeView &node, distile_operator_kind kind) {
     conv.pad_left = of.window.pad_left;
     conv.pad_bottom = of.pad_bottom - number(what.output_padding[0], "output_padding");
     conv.pad_right = of.pad_right - number(what.output_padding[1], "output_padding");
-    conv.epilogue = bindings::epilogue_of(node.text("activation", "none"));
+    conv.epilogue = bindings::activation_of(node.text("activation", "none"));
     conv.residual = node.has_input(input_residual) ? 1 : 0;
     return what;
 }

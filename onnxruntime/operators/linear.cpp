@@ -48,7 +48,7 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
     distile_linear linear{};
     linear.in_channels = number(filter[transposed ? 1 : 0], "the number of channels");
     linear.out_channels = number(filter[transposed ? 0 : 1], "the number of channels");
-    linear.epilogue = bindings::epilogue_of(setup.node.text("activation", "none"));
+    linear.epilogue = bindings::activation_of(setup.node.text("activation", "none"));
     linear.residual = setup.node.has_input(input_residual) ? 1 : 0;
     const std::string words = "a linear layer of " + std::to_string(linear.in_channels) + " to " +
                               std::to_string(linear.out_channels) + " channels";

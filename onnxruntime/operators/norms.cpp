@@ -57,7 +57,7 @@ public:
     explicit GroupNorm(const Setup &setup)
         : LeasingKernel(setup), layout_(image_layout(setup.node)), groups_(batch_norm ? 0 : groups_of(setup.node)),
           epsilon_(setup.node.number("epsilon", 1e-5F)),
-          activation_(bindings::epilogue_of(setup.node.text("activation", "none"))) {
+          activation_(bindings::activation_of(setup.node.text("activation", "none"))) {
     }
 
     void compute(const Call &call) override {
@@ -79,7 +79,7 @@ public:
         args.gamma = vector(call, input_scale, input.channels);
         args.beta = vector(call, input_bias, input.channels);
         args.epsilon = epsilon_;
-        args.activation = static_cast<distile_activation>(activation_);
+        args.activation = activation_;
         args.inactive = DISTILE_ZERO;
         check(distile_group_norm(lease->context(), &args), lease->context());
         output.finish(args.mask);
@@ -89,7 +89,7 @@ private:
     Layout layout_;
     int32_t groups_;
     float epsilon_;
-    distile_epilogue activation_;
+    distile_activation activation_;
 };
 
 /** The mean and the variance of each image and group, of active pixels, or without a mask of all: [N, groups]. */

@@ -64,7 +64,7 @@ distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints
     conv.stride_w = positive(stride[1], "a stride");
     conv.dilation_h = positive(dilation[0], "a dilation");
     conv.dilation_w = positive(dilation[1], "a dilation");
-    conv.epilogue = epilogue_of(activation);
+    conv.epilogue = activation_of(activation);
     conv.residual = call.residual ? 1 : 0;
     return conv;
 }

@@ -10,12 +10,6 @@ namespace distile::python {
 
 namespace {
 
-static_assert(static_cast<int>(DISTILE_ACTIVATION_HARDSWISH) == static_cast<int>(DISTILE_EPILOGUE_HARDSWISH));
-
-distile_activation activation_of(const std::string &name) {
-    return static_cast<distile_activation>(epilogue_of(name));
-}
-
 distile_inactive inactive_of(const Tensor *out, bool zero) {
     return out && !zero ? DISTILE_KEEP : DISTILE_ZERO;
 }

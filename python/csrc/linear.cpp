@@ -29,7 +29,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     distile_linear linear{};
     linear.in_channels = static_cast<int32_t>(call.weight.size(1));
     linear.out_channels = static_cast<int32_t>(call.weight.size(0));
-    linear.epilogue = epilogue_of(activation);
+    linear.epilogue = activation_of(activation);
     linear.residual = call.residual ? 1 : 0;
     const Ints result{call.input.size(0), call.input.size(1), linear.out_channels};
     Session &session = Session::of(call.input);

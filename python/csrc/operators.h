@@ -9,7 +9,7 @@
 
 namespace distile::python {
 
-using bindings::epilogue_of;
+using bindings::activation_of;
 
 Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
               const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,

@@ -4,11 +4,10 @@ is the constant 0 and has no gradient. Types of 16 bits are multiplied as they a
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from . import dense
+from ._facts import ACTIVATIONS
 from ._library import ops
 from .forms import gradients
 
@@ -29,29 +28,23 @@ def _axis(kind, out, extent, before, stride, dilation, tap):
     return place, (place >= 0) & (place < extent)
 
 
+# What the table of activations calls, in PyTorch's numbers.
+_PRIMITIVES = {
+    "ABOVE": torch.gt,
+    "BETWEEN": lambda x, low, high: (x > low) & (x < high),
+    "CHOOSE": torch.where,
+    "ERF": torch.erf,
+    "EXP": torch.exp,
+    "SIGMOID": torch.sigmoid,
+    "SOFTPLUS": torch.nn.functional.softplus,
+    "TANH": torch.tanh,
+}
+_GRADIENTS = {name: eval(f"lambda x, g: {gradient}", _PRIMITIVES) for name, (_, gradient) in ACTIVATIONS.items()}
+
+
 def _activate(activation, before, gradient):
     """The gradient before an activation, from the values before it."""
-    if activation == "none":
-        return gradient
-    if activation == "relu":
-        return gradient * (before > 0)
-    if activation == "relu6":
-        return gradient * ((before > 0) & (before < 6))
-    if activation == "silu":
-        logistic = torch.sigmoid(before)
-        return gradient * (logistic * (1 + before * (1 - logistic)))
-    if activation == "sigmoid":
-        logistic = torch.sigmoid(before)
-        return gradient * (logistic * (1 - logistic))
-    if activation == "hardsigmoid":
-        return gradient * ((before > -3) & (before < 3)) / 6
-    if activation == "hardswish":
-        slope = torch.where(before < 3, before / 3 + 0.5, 1.0)
-        return gradient * torch.where(before > -3, slope, 0.0)
-    if activation != "gelu":
-        raise ValueError(f"there is no activation {activation!r}")
-    density = torch.exp(before * before * -0.5) / math.sqrt(2 * math.pi)
-    return gradient * (0.5 * (1 + torch.erf(before * math.sqrt(0.5))) + before * density)
+    return _GRADIENTS[activation](before, gradient)
 
 
 def _empty(like):

@@ -8,21 +8,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import operators, polykernels
+from . import _facts, operators, polykernels
 from ._library import ops
 
 MOST_TOKENS = 65535  # As the library takes in one call.
 _library = torch.library.Library("distile", "FRAGMENT")
-ACTIVATIONS = {
-    "none": lambda x: x,
-    "relu": F.relu,
-    "relu6": F.relu6,
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "sigmoid": torch.sigmoid,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
-}
+# PyTorch has functions of the same names.
+ACTIVATIONS = {name: (lambda x: x) if name == "none" else getattr(F, name) for name in _facts.ACTIVATIONS}
 
 
 def finish(result, mask, residual, activation):

@@ -8,13 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from . import _facts
 from . import nn as masked
 from .dataflow import Flow, flows
 from .folding import Fold
 from .nn_base import Activated
 
-ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu", nn.Sigmoid: "sigmoid",
-               nn.Hardsigmoid: "hardsigmoid", nn.Hardswish: "hardswish"}
+_MODULES = {name.lower(): kind for name, kind in vars(nn).items() if isinstance(kind, type)}
+# PyTorch has modules of the same names.
+ACTIVATIONS = {_MODULES[name]: name for name in _facts.ACTIVATIONS if name != "none"}
 FUNCTIONS = {F.relu: "relu", torch.relu: "relu", torch.relu_: "relu", "relu": "relu", "relu_": "relu", F.relu6: "relu6"}
 IDEMPOTENT = ("relu", "relu6")
 
@@ -22,6 +24,8 @@ IDEMPOTENT = ("relu", "relu6")
 def activation_of(module: nn.Module | None) -> str | None:
     """The name of an activation that masked layers have."""
     if type(module) is nn.GELU and module.approximate != "none":
+        return None
+    if type(module) is nn.ELU and module.alpha != 1:
         return None
     return ACTIVATIONS.get(type(module))
 

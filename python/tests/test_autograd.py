@@ -33,7 +33,7 @@ CONV = [
 ]
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish"])
+@pytest.mark.parametrize("activation", dense.ACTIVATIONS)
 @pytest.mark.parametrize("ins, outs, kernel, stride, padding, dilation, groups", CONV)
 def test_conv2d(ins, outs, kernel, stride, padding, dilation, groups, activation):
     args = (stride, padding, dilation, groups, activation)

@@ -175,7 +175,7 @@ TEST_CASE("oneDNN computes convolutions of every geometry", "[onednn]") {
 TEST_CASE("oneDNN computes transposed convolutions and those after upsampling", "[onednn]") {
     Case test{conv3x3(16, 32), 2, 5, 7};
     test.kind = GENERATE(DISTILE_MASKED_CONV_TRANSPOSE2D, DISTILE_MASKED_UPSAMPLE_CONV2D);
-    test.conv.epilogue = DISTILE_EPILOGUE_RELU;
+    test.conv.epilogue = DISTILE_ACTIVATION_RELU;
     test.conv.stride_h = 2;
     test.conv.stride_w = 3;
     SECTION("with asymmetric padding and a residual") {
@@ -218,7 +218,7 @@ TEST_CASE("oneDNN reads borders and gaps in place", "[onednn]") {
 TEST_CASE("oneDNN applies epilogues and residuals in our order", "[onednn]") {
     Case test{conv3x3(16, 16), 1, 7, 7};
     test.conv.epilogue =
-        GENERATE(DISTILE_EPILOGUE_NONE, DISTILE_EPILOGUE_RELU, DISTILE_EPILOGUE_RELU6, DISTILE_EPILOGUE_SILU);
+        GENERATE(DISTILE_ACTIVATION_NONE, DISTILE_ACTIVATION_RELU, DISTILE_ACTIVATION_RELU6, DISTILE_ACTIVATION_SILU);
     SECTION("no residual") {
     }
     SECTION("a residual of its own") {

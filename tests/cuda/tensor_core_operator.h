@@ -56,7 +56,7 @@ struct TensorCoreOperator {
     TensorCoreOperator(const TensorCoreOperator &) = delete;
     TensorCoreOperator &operator=(const TensorCoreOperator &) = delete;
 
-    distile_conv2d conv = {64, 24, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1};
+    distile_conv2d conv = {64, 24, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 1};
     std::array<distile_operand, 5> operands;
     std::array<distile_variant, 3> variants{};
     distile_polykernel polykernel{};

@@ -299,7 +299,7 @@ TEST_CASE("A small mask is not listed for code that reads its bits", "[.fake_dri
 
 TEST_CASE("A context computes in TF32 only what it allows", "[.fake_driver]") {
     const TensorCoreOperator op(DISTILE_FLOAT32);
-    const distile_linear geometry{64, 24, DISTILE_EPILOGUE_NONE, 1};
+    const distile_linear geometry{64, 24, DISTILE_ACTIVATION_NONE, 1};
     distile_polykernel conv = op.polykernel, linear = op.polykernel;
     conv.otherwise = &test_odd_cuda;
     linear.kind = DISTILE_MASKED_LINEAR;

@@ -55,6 +55,25 @@ for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/
     [[ "$quotes " == *" $file "* ]] || fail "no document shows $file"
 done
 
+# HACKING.md lists the places of an activation: the files that name one that no network here has. The documents for users
+# name them all.
+listed=$(sed -n '/^\* \*\*An activation\*\*/,/^  `tests/p' HACKING.md | grep -oE '`[^`]+/[^`]+`' | tr -d '`' | grep -v '^tests/')
+naming=$(grep -rliE '\b(hard_?swish|mish)\b' --include='*.'{h,hpp,c,cpp,cu,cuh,cl,py} --exclude=_facts.py \
+    --exclude-dir={build,tests,.venv*} .)
+for file in $naming; do
+    has -Fx "${file#./}" <<<"$listed" || fail "$file names an activation, but is not in HACKING.md's list of its places"
+done
+for file in $listed; do
+    grep -qE 'hard_?swish|facts/activations|_facts import ACTIVATIONS' -i "$file" || fail "$file, in HACKING.md, has no activation"
+done
+activations=$(sed -n 's/^    ROW([0-9]*, \([a-z0-9_]*\),.*/\1/p' facts/activations.h)
+[[ $activations == *relu*mish* ]] || fail "found the activations $activations only"
+for name in $activations; do
+    for document in docs/plans.md docs/python.md docs/onnx.md; do
+        has -F "\`$name\`" <"$document" || fail "$document does not name the activation $name"
+    done
+done
+
 # The messages that docs/own_operator.md explains; test_messages.cpp has those of the runtime.
 misspelt='masked_conv2d has no parameter "in_chanels"'
 file=$(mktemp)

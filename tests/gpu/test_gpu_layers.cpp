@@ -113,7 +113,7 @@ TEST_CASE("A graph pools and combines whatever its mask then is", "[gpu_layers]"
         for (size_t i = 0; i < expected.exact.size(); i++) {
             const auto image = static_cast<int32_t>(i / (size_t{height} * width * channels));
             const auto channel = static_cast<int32_t>(i % channels);
-            expected.exact[i] *= plain_activation(gate.get(image, 0, 0, channel), DISTILE_ACTIVATION_SIGMOID);
+            expected.exact[i] *= apply_epilogue(DISTILE_ACTIVATION_SIGMOID, gate.get(image, 0, 0, channel));
             expected.values[i] = static_cast<float>(expected.exact[i]);
         }
         CHECK(pooled.difference(before, expected) == "");

@@ -63,8 +63,8 @@ TEST_CASE("A layer that reads what was not computed is seen", "[networks]") {
     Engine engine(2);
     const Tensor image = engine.make(1, 16, 16, 16);
     draw(1, 1, image.at(0, 0, 0), size_t{16} * 16 * 16);
-    const Layer reduce(conv2d(16, 16, 1).then(DISTILE_EPILOGUE_RELU), 2);
-    const Layer middle(conv2d(16, 16, 3).then(DISTILE_EPILOGUE_RELU), 3);
+    const Layer reduce(conv2d(16, 16, 1).then(DISTILE_ACTIVATION_RELU), 2);
+    const Layer middle(conv2d(16, 16, 3).then(DISTILE_ACTIVATION_RELU), 3);
     REQUIRE((reduce.op.polykernel() && middle.op.polykernel()));
     const distile::Mask output = engine.make_mask(), needed = engine.make_mask();
     std::vector<uint8_t> active(size_t{16} * 16);

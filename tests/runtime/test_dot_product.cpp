@@ -1,5 +1,6 @@
 // Variants for dot-product and matrix instructions against the plain loops. Their code reads the operator at run time,
 // so these PolyKernels are written here; nothing is generated.
+#include "activation_tests.h"
 #include "catch.h"
 #include "cpu_features_of.h"
 #include "dot_product_kernel.h"
@@ -16,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <iterator>
@@ -86,42 +88,42 @@ DotProductOperator operator_of(const Case &of, distile_dtype dtype) {
 
 // Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
 const Case cases[] = {
-    {"whole steps", DISTILE_MASKED_CONV2D, {32, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
+    {"whole steps", DISTILE_MASKED_CONV2D, {32, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
     {"odd channels, strides",
      DISTILE_MASKED_CONV2D,
-     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 1}},
-    {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_EPILOGUE_RELU6, 1}},
-    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_HARDSIGMOID, 0}},
-    {"1x1", DISTILE_MASKED_CONV2D, {64, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_HARDSWISH, 1}},
+     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1}},
+    {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_ACTIVATION_RELU6, 1}},
+    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0}},
+    {"1x1", DISTILE_MASKED_CONV2D, {64, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_HARDSWISH, 1}},
     {"1x1 of a padded image",
      DISTILE_MASKED_CONV2D,
-     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
-    {"linear", DISTILE_MASKED_LINEAR, {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_GELU, 1}},
+     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
+    {"linear", DISTILE_MASKED_LINEAR, {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_GELU, 1}},
     {"transposed",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
-    {"groups of 4", DISTILE_MASKED_CONV2D, {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 1}},
+     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
+    {"groups of 4", DISTILE_MASKED_CONV2D, {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1}},
     {"an odd number of groups side by side",
      DISTILE_MASKED_CONV2D,
-     {104, 104, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+     {104, 104, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
     {"groups of 4 with twice the outputs",
      DISTILE_MASKED_CONV2D,
-     {20, 40, 5, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_HARDSWISH, 0}},
-    {"groups of 24", DISTILE_MASKED_CONV2D, {48, 48, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_SILU, 1}},
+     {20, 40, 5, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSWISH, 0}},
+    {"groups of 24", DISTILE_MASKED_CONV2D, {48, 48, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1}},
     {"three groups of 40, 1x1",
      DISTILE_MASKED_CONV2D,
-     {120, 120, 3, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 1}},
+     {120, 120, 3, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 1}},
     {"groups of 56, strides",
      DISTILE_MASKED_CONV2D,
-     {112, 112, 2, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU6, 0}},
-    {"groups of 100", DISTILE_MASKED_CONV2D, {200, 200, 2, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+     {112, 112, 2, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU6, 0}},
+    {"groups of 100", DISTILE_MASKED_CONV2D, {200, 200, 2, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
     {"groups of many inputs",
      DISTILE_MASKED_CONV2D,
-     {96, 15, 3, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+     {96, 15, 3, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
     {"phases without taps",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_SIGMOID, 1}},
-    {"upsampled", DISTILE_MASKED_UPSAMPLE_CONV2D, {8, 24, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
+     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_ACTIVATION_SIGMOID, 1}},
+    {"upsampled", DISTILE_MASKED_UPSAMPLE_CONV2D, {8, 24, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
 };
 
 /** Tiles do not multiply groups that must be kept apart. */
@@ -131,6 +133,31 @@ bool has_code(const TypedSet &set, const Case &of) {
 }
 
 }  // namespace
+
+TEST_CASE("Every activation after dot products is that of the reference", "[dot_product]") {
+    struct Set;
+    using Vectors = dot_product::Epilogue<Set>;
+    check_activations([](distile_activation activation, const std::vector<float> &inputs) {
+        constexpr size_t lanes = dot_product::vector_channels;
+        std::vector<float> values = inputs;
+        values.resize((inputs.size() + lanes - 1) / lanes * lanes);
+        for (size_t i = 0; i < values.size(); i += lanes) {
+            typename Vectors::Floats vector;
+            std::memcpy(&vector, &values[i], sizeof(vector));
+            switch (activation) {
+#define ROW(number, name, NAME, value, gradient)                                                                       \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        Vectors::activate<DISTILE_ACTIVATION_##NAME>(vector);                                                          \
+        break;
+                DISTILE_ACTIVATIONS(ROW)
+#undef ROW
+            }
+            std::memcpy(&values[i], &vector, sizeof(vector));
+        }
+        values.resize(inputs.size());
+        return values;
+    });
+}
 
 TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot_product]") {
     for (const TypedSet &set : instruction_sets) {

@@ -61,13 +61,13 @@ const struct {
     distile_operator_kind kind;
     distile_conv2d conv;
 } operators[] = {
-    {"3x3", DISTILE_MASKED_CONV2D, {24, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
+    {"3x3", DISTILE_MASKED_CONV2D, {24, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
     {"transposed",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {8, channels, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+     {8, channels, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
     {"depthwise",
      DISTILE_MASKED_CONV2D,
-     {channels, channels, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+     {channels, channels, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
 };
 
 DotProductOperator operator_of(const distile_operator_kind kind, const distile_conv2d &conv, distile_dtype dtype) {

@@ -165,7 +165,7 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
     constexpr int32_t channels = 16, extent = 12, taps = 9 * channels;
     const QuantizedCase one = {"",
                                DISTILE_MASKED_CONV2D,
-                               {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+                               {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0},
                                DISTILE_UINT8,
                                DISTILE_UINT8};
     const DotProductKernel polykernel(instruction_sets[1], operator_of(one));
@@ -244,7 +244,7 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
 TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") {
     const QuantizedCase one = {"",
                                DISTILE_MASKED_CONV2D,
-                               {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+                               {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
                                DISTILE_UINT8,
                                DISTILE_INT8};
     std::mt19937 random(2);

@@ -157,6 +157,16 @@ TEST_CASE("Scores above a threshold set a mask", "[layers]") {
     }
 }
 
+TEST_CASE("Every activation of every level is that of the reference", "[layers]") {
+    for (const SimdLevel &level : supported_simd_levels()) {
+        CAPTURE(level.name);
+        check_activations([&](distile_activation activation, std::vector<float> values) {
+            level.channels.activate(activation, static_cast<int64_t>(values.size()), values.data());
+            return values;
+        });
+    }
+}
+
 TEST_CASE("Every level computes channels alike", "[layers]") {
     std::mt19937 random(54);
     for (int64_t count : {1, 7, 8, 15, 16, 33, 200}) {
@@ -169,14 +179,9 @@ TEST_CASE("Every level computes channels alike", "[layers]") {
         for (const SimdLevel &level : supported_simd_levels()) {
             const ChannelLoops &loops = level.channels;
             std::vector<std::vector<float>> results;
-            for (int activation = 0; activation < 8; activation++) {
+            for (int activation = 0; activation < DISTILE_NUM_ACTIVATIONS; activation++) {
                 std::vector<float> values = a;
                 loops.activate(static_cast<distile_activation>(activation), count, values.data());
-                for (int64_t i = 0; i < count; i++) {
-                    const double due = plain_activation(a[i], static_cast<distile_activation>(activation));
-                    CAPTURE(level.name, activation, a[i]);
-                    CHECK(std::abs(values[i] - due) <= 5e-7 * std::max(std::abs(double{a[i]}), 1.0));
-                }
                 results.push_back(values);
             }
             for (const auto function : {loops.add, loops.multiply, loops.maximize}) {

@@ -295,7 +295,7 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         ReferenceArgs args;
         args.kind = kind;
         args.conv = conv;
-        args.conv.epilogue = DISTILE_EPILOGUE_NONE;
+        args.conv.epilogue = DISTILE_ACTIVATION_NONE;
         args.input = input.view();
         args.filter.assign(filter_size(conv), 1.0f);
         args.mask.assign(size_t(out_height) * out_width, 1);

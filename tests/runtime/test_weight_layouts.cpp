@@ -18,7 +18,7 @@ namespace {
 using WeightAt = std::function<float(int32_t out, int32_t tap, int32_t in)>;
 
 distile_conv2d conv_of_size(int32_t in, int32_t out, int32_t kernel_h, int32_t kernel_w) {
-    return {in, out, 1, kernel_h, kernel_w, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
+    return {in, out, 1, kernel_h, kernel_w, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0};
 }
 
 /** What the array for tensor cores holds at a place of a row, which has `elements`, in a step. */
@@ -111,7 +111,7 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     for (const char *unknown : {"", "cpu-o17", "cuda-k4"}) {
         CHECK(find_layout(unknown) == nullptr);
     }
-    const distile_linear linear{8, 8, DISTILE_EPILOGUE_NONE, 0};
+    const distile_linear linear{8, 8, DISTILE_ACTIVATION_NONE, 0};
     distile_conv2d conv = conv_of_size(8, 8, 3, 3);
     const auto packs = [](const OperatorKind &kind, const void *op) {
         CHECK(kind.weights->packs(op, WeightOrder::ChannelBlocks));
@@ -164,7 +164,7 @@ TEST_CASE("Weights for dot products lie in pairs of the reduction", "[weight_lay
         }
         CHECK(wrong == 0);
         CHECK(conv2d_kind.weights->pack(&conv, {source.given, nullptr}, *find_layout("cpu-k32"))[0].values.empty());
-        const distile_linear linear{in, out, DISTILE_EPILOGUE_NONE, 0};
+        const distile_linear linear{in, out, DISTILE_ACTIVATION_NONE, 0};
         if (taps == 1) {
             CHECK((source.pack(linear_kind, &linear, "cpu-k32")[0].values == packed[0].values));
         }
@@ -194,7 +194,7 @@ TEST_CASE("Weights for tensor cores lie in swizzled steps of the reduction", "[w
         check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
         check_packed(source.pack(conv2d_kind, &conv, "cuda-k32"), conv, weight, 32);
         if (taps == 1) {
-            const distile_linear linear{in, out, DISTILE_EPILOGUE_NONE, 0};
+            const distile_linear linear{in, out, DISTILE_ACTIVATION_NONE, 0};
             check_packed(source.pack(linear_kind, &linear, "cuda-k16"), conv, weight, 64);
         }
         // Without a filter there are only the extents.

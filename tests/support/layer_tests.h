@@ -5,6 +5,7 @@
 #ifndef DISTILE_TESTS_LAYER_TESTS_H
 #define DISTILE_TESTS_LAYER_TESTS_H
 
+#include "activation_tests.h"
 #include "catch.h"
 #include "conv2d_cases.h"
 #include "plain_layers.h"
@@ -150,10 +151,10 @@ void test_combination(const Machine &machine, distile_dtype dtype, int number, s
     const char *name = mask_names[number % std::size(mask_names)];
     distile_combine_args args{};
     args.combination = static_cast<distile_combination>(number % 3);
-    args.activation = static_cast<distile_activation>(number % 8);
+    args.activation = static_cast<distile_activation>(number % DISTILE_NUM_ACTIVATIONS);
     args.inactive = number / 3 % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
     const bool copies = args.combination == DISTILE_COPY, spread = number / 4 % 2 == 0;
-    args.other_activation = static_cast<distile_activation>(copies ? 0 : number / 3 % 8);
+    args.other_activation = static_cast<distile_activation>(copies ? 0 : number / 3 % DISTILE_NUM_ACTIVATIONS);
     // Into a tensor of its own, or in the place of an operand.
     const int place = number / 5 % (copies || spread ? 2 : 3);
     CAPTURE(dtype, number, batch, height, width, channels, args.combination, args.activation, args.other_activation,
@@ -199,7 +200,7 @@ void test_group_norm(const Machine &machine, distile_dtype dtype, int number, st
     distile_group_norm_args args{};
     args.groups = groups;
     args.epsilon = number % 2 == 0 ? 1e-3f : 0.25f;
-    args.activation = static_cast<distile_activation>(number % 8);
+    args.activation = static_cast<distile_activation>(number % DISTILE_NUM_ACTIVATIONS);
     args.inactive = number / 3 % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
     CAPTURE(dtype, number, batch, height, width, channels, groups, name, source, in_place, args.activation);
     const std::vector<uint8_t> active = make_mask(name, batch, height, width, random);
@@ -346,29 +347,26 @@ template<typename Machine> void test_special_layers(const Machine &machine) {
     const auto count = static_cast<int32_t>(values.size());
     const std::vector<uint8_t> active(1, 1);
     const LayerCall<Machine> call(machine, active, 1, 1, 1);
-    TestTensor input(1, 1, 1, count), output(1, 1, 1, count);
-    for (int32_t c = 0; c < count; c++) {
-        input.set(0, 0, 0, c, values[c]);
-    }
-    for (int activation = 0; activation < 8; activation++) {
-        CAPTURE(activation);
-        distile_combine_args args{};
-        args.activation = static_cast<distile_activation>(activation);
-        const ReferenceOutput expected = plain_combine(input.view(), nullptr, active, args);
+    check_activations([&](distile_activation activation, const std::vector<float> &inputs) {
+        const auto channels = static_cast<int32_t>(inputs.size());
+        TestTensor input(1, 1, 1, channels), output(1, 1, 1, channels);
+        for (int32_t c = 0; c < channels; c++) {
+            input.set(0, 0, 0, c, inputs[c]);
+        }
         typename Machine::Tensor device_input(input, false), device_output(output, false);
+        distile_combine_args args{};
         args.input = &device_input.view();
         args.output = &device_output.view();
         args.mask = call.mask.get();
+        args.activation = activation;
         machine.check(distile_combine(machine.context.get(), &args));
         REQUIRE(device_output.download());
-        for (int32_t c = 0; c < count; c++) {
-            const float due = expected.values[c], got = output.get(0, 0, 0, c);
-            CAPTURE(values[c], due, got);
-            // Subnormal numbers may be 0.
-            const float bound = 1e-5f * std::abs(due) + 1e-37f;
-            CHECK((std::isnan(due) ? std::isnan(got) : due == got || std::abs(due - got) <= bound));
+        std::vector<float> results;
+        for (int32_t c = 0; c < channels; c++) {
+            results.push_back(output.get(0, 0, 0, c));
         }
-    }
+        return results;
+    });
     // Of two pixels, in either order.
     for (bool swapped : {false, true}) {
         TestTensor pixels(1, 1, 2, count), pooled(1, 1, 1, count);

@@ -18,7 +18,8 @@ class PlainLinear {
 public:
     PlainLinear(distile_dtype dtype, int32_t in_channels, int32_t out_channels, bool gelu = false,
                 bool residual = false)
-        : linear_{in_channels, out_channels, gelu ? DISTILE_EPILOGUE_GELU : DISTILE_EPILOGUE_NONE, residual ? 1 : 0},
+        : linear_{in_channels, out_channels, gelu ? DISTILE_ACTIVATION_GELU : DISTILE_ACTIVATION_NONE,
+                  residual ? 1 : 0},
           operands_{{DISTILE_ROLE_INPUT, dtype, in_channels},
                     {DISTILE_ROLE_WEIGHTS, dtype, out_channels},
                     {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, out_channels}} {
@@ -98,7 +99,7 @@ private:
             if (call.num_operands == 5) {
                 sum += load(call.operands[3], {o, x, y, n});
             }
-            const double result = gelu ? apply_epilogue(DISTILE_EPILOGUE_GELU, sum) : sum;
+            const double result = gelu ? apply_epilogue(DISTILE_ACTIVATION_GELU, sum) : sum;
             store_as(output.dtype, static_cast<float>(result), const_cast<char *>(element(output, {o, x, y, n})));
         }
     }

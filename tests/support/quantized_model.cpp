@@ -29,12 +29,12 @@ std::vector<uint8_t> in_halves(const std::vector<int8_t> &filter) {
 }
 
 /** Where code for all devices gives the same bits, in the order in which it computes. */
-float activate(distile_epilogue epilogue, float value) {
-    if (epilogue != DISTILE_EPILOGUE_HARDSIGMOID && epilogue != DISTILE_EPILOGUE_HARDSWISH) {
+float activate(distile_activation epilogue, float value) {
+    if (epilogue != DISTILE_ACTIVATION_HARDSIGMOID && epilogue != DISTILE_ACTIVATION_HARDSWISH) {
         return static_cast<float>(apply_epilogue(epilogue, value));
     }
     const float factor = std::clamp(value + 3, 0.0f, 6.0f) / 6;
-    return epilogue == DISTILE_EPILOGUE_HARDSWISH ? value * factor : factor;
+    return epilogue == DISTILE_ACTIVATION_HARDSWISH ? value * factor : factor;
 }
 
 }  // namespace
@@ -172,8 +172,8 @@ int32_t QuantizedModel::sum(const QuantizedTensor &input, int32_t n, int32_t y, 
 void QuantizedModel::result(const QuantizedTensor &input, const QuantizedTensor *residual, int32_t n, int32_t y,
                             int32_t x, int32_t o, uint8_t *to) const {
     const bool quantized = of.output != DISTILE_FLOAT32;
-    const distile_epilogue epilogue = of.conv.epilogue;
-    const bool in_units = quantized && (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU);
+    const distile_activation epilogue = of.conv.epilogue;
+    const bool in_units = quantized && (epilogue == DISTILE_ACTIVATION_NONE || epilogue == DISTILE_ACTIVATION_RELU);
     const float unit = in_units ? quantization.output.scale : 1;
     const float multiplier = quantization.input.scale * scales[o] / unit;
     volatile float value = static_cast<float>(sum(input, n, y, x, o)) * multiplier;

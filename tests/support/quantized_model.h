@@ -65,9 +65,9 @@ public:
                 int32_t o, uint8_t *to) const;
     /** Whether code for all devices gives the same bits. */
     bool is_exact() const {
-        const distile_epilogue epilogue = of.conv.epilogue;
-        return epilogue != DISTILE_EPILOGUE_SILU && epilogue != DISTILE_EPILOGUE_GELU &&
-               epilogue != DISTILE_EPILOGUE_SIGMOID;
+        const distile_activation epilogue = of.conv.epilogue;
+        return epilogue != DISTILE_ACTIVATION_SILU && epilogue != DISTILE_ACTIVATION_GELU &&
+               epilogue != DISTILE_ACTIVATION_SIGMOID;
     }
 
     QuantizedCase of;

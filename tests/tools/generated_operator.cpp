@@ -1,5 +1,7 @@
 #include "generated_operator.h"
+#include "activation_reference.h"
 #include "apply.h"
+#include "epilogue.h"
 #include "group_blocks.h"
 #include "masked_operator.h"
 #include "polyphase.h"
@@ -172,19 +174,6 @@ Buffer<> set_apart(Buffer<> buffer, int groups) {
     dimensions[0].extent /= groups;
     dimensions.emplace_back(0, groups, dimensions[0].extent);
     return Buffer<>(buffer.type(), buffer.data(), static_cast<int>(dimensions.size()), dimensions.data());
-}
-
-double epilogue(const std::string &name, double value) {
-    return name == "relu"          ? (value < 0 ? 0 : value)
-           : name == "relu6"       ? (value < 0   ? 0
-                                      : value > 6 ? 6
-                                                  : value)
-           : name == "silu"        ? value / (1 + std::exp(-value))
-           : name == "gelu"        ? value * std::erfc(-value / std::sqrt(2.0)) / 2
-           : name == "sigmoid"     ? 1 / (1 + std::exp(-value))
-           : name == "hardsigmoid" ? std::min(std::max(value + 3, 0.0), 6.0) / 6
-           : name == "hardswish"   ? value * std::min(std::max(value + 3, 0.0), 6.0) / 6
-                                   : value;
 }
 
 }  // namespace
@@ -381,7 +370,8 @@ std::vector<float> GeneratedRun::values() const {
 ReferenceValues reference_values(const GeneratedCase &generated, const GeneratedArrays &arrays) {
     const Geometry g = geometry_of(generated);
     const auto found = generated.params.find("epilogue");
-    const std::string name = found == generated.params.end() ? "none" : found->second;
+    const distile_activation activation =
+        activations_by_name().at(found == generated.params.end() ? "none" : found->second);
     const int group_outputs = g.out_channels / g.groups;
     ReferenceValues result;
     result.values.resize(arrays.mask.size() * g.out_channels);
@@ -421,7 +411,7 @@ ReferenceValues reference_values(const GeneratedCase &generated, const Generated
             if (!arrays.residual.empty()) {
                 add(co, arrays.residual[pixel * g.out_channels + co]);
             }
-            values[co] = epilogue(name, values[co]);
+            values[co] = apply_epilogue(activation, values[co]);
         }
     }
     return result;

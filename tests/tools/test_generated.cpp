@@ -1,5 +1,6 @@
 // The generated code: every kind of operator in every type, on the CPUs that this one can stand for, against plain
 // loops in double precision; the epilogues and the conversions of types by themselves.
+#include "activation_tests.h"
 #include "catch.h"
 #include "epilogue.h"
 #include "generated_operator.h"
@@ -185,61 +186,13 @@ void check_values(const GeneratedCase &generated, const Format &format, int heig
 
 }  // namespace
 
-TEST_CASE("Epilogues are as exact as float32 sums", "[generated]") {
-    std::vector<float> values;
-    for (int i = -(20 << 12); i <= 20 << 12; i++) {
-        values.push_back(static_cast<float>(i) / (1 << 12));
-    }
-    for (float value : {1e-30f, -1e-30f, 1e-6f, -1e-6f, 87.5f, -87.5f, 1e4f, -1e4f, 1e30f, -1e30f}) {
-        values.push_back(value);
-    }
+TEST_CASE("Every activation in generated code is that of the reference", "[generated]") {
     for (const char *target : targets()) {
-        const auto worst = [&](Epilogue epilogue, const std::function<double(double)> &exact) {
-            const std::vector<float> found = apply<float>(
-                values, target, [&](const Halide::Expr &value) { return apply_epilogue(epilogue, value); });
-            double most = 0;
-            for (size_t i = 0; i < values.size(); i++) {
-                most =
-                    std::max(most, std::abs(found[i] - exact(values[i])) / std::max(1.0, std::abs(double{values[i]})));
-            }
-            return most;
-        };
         CAPTURE(target);
-        CHECK(worst(Epilogue::Gelu, [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }) < 3e-7);
-        CHECK(worst(Epilogue::Silu, [](double x) { return x / (1 + std::exp(-x)); }) < 3e-7);
-        CHECK(worst(Epilogue::Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }) < 3e-7);
-        const auto hardsigmoid = [](double x) { return std::min(std::max(x + 3, 0.0), 6.0) / 6; };
-        CHECK(worst(Epilogue::Hardsigmoid, hardsigmoid) < 3e-7);
-        CHECK(worst(Epilogue::Hardswish, [&](double x) { return x * hardsigmoid(x); }) < 3e-7);
-        CHECK(worst(Epilogue::Relu6, [](double x) { return std::min(std::max(x, 0.0), 6.0); }) == 0);
-        CHECK(worst(Epilogue::Relu, [](double x) { return std::max(x, 0.0); }) == 0);
-        CHECK(worst(Epilogue::None, [](double x) { return x; }) == 0);
-    }
-}
-
-TEST_CASE("Epilogues keep NaN, have PyTorch's values of infinities, and overflow nowhere", "[generated]") {
-    constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-    constexpr float most = std::numeric_limits<float>::max();
-    const std::vector<float> values = {nan, -nan, infinity, -infinity, most, -most, 1e5f, -1e5f, 0.0f};
-    const std::map<Epilogue, std::vector<float>> expected = {
-        {Epilogue::None, values},
-        {Epilogue::Relu, {nan, nan, infinity, 0, most, 0, 1e5f, 0, 0}},
-        {Epilogue::Relu6, {nan, nan, 6, 0, 6, 0, 6, 0, 0}},
-        {Epilogue::Silu, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}},
-        {Epilogue::Gelu, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}},
-        {Epilogue::Sigmoid, {nan, nan, 1, 0, 1, 0, 1, 0, 0.5f}},
-        {Epilogue::Hardsigmoid, {nan, nan, 1, 0, 1, 0, 1, 0, 0.5f}},
-        {Epilogue::Hardswish, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}}};
-    REQUIRE(expected.size() == epilogue_names().size());
-    for (const char *target : targets()) {
-        for (const auto &[epilogue, due] : expected) {
-            const std::vector<float> found = apply<float>(
-                values, target, [&](const Halide::Expr &value) { return apply_epilogue(epilogue, value); });
-            for (size_t i = 0; i < values.size(); i++) {
-                CAPTURE(target, static_cast<int>(epilogue), values[i], found[i], due[i]);
-                CHECK((std::isnan(due[i]) ? std::isnan(found[i]) : found[i] == due[i]));
-            }
-        }
+        check_activations([&](distile_activation activation, const std::vector<float> &values) {
+            return apply<float>(values, target,
+                                [&](const Halide::Expr &value) { return apply_epilogue(activation, value); });
+        });
     }
 }
 

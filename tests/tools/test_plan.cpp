@@ -161,7 +161,7 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(conv.out_channels == 48);
     CHECK(conv.stride_h == 1);
     CHECK(conv.dilation_w == 1);
-    CHECK(conv.epilogue == DISTILE_EPILOGUE_RELU);
+    CHECK(conv.epilogue == DISTILE_ACTIVATION_RELU);
     CHECK(conv.residual == 0);
     CHECK(contains(op.summary(), "3x3"));
     CHECK(contains(op.summary(), "16 -> 48"));
@@ -193,7 +193,7 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
                       {"pad_bottom", 1}, {"residual", true}, {"epilogue", "silu"}};
     const Operator other = parse_operator(file, "here");
     CHECK(conv_of(other).residual == 1);
-    CHECK(conv_of(other).epilogue == DISTILE_EPILOGUE_SILU);
+    CHECK(conv_of(other).epilogue == DISTILE_ACTIVATION_SILU);
     // Rows of 40 pixels and one of padding, of which the kernel spans nine.
     CHECK(other.typical_output().height == (40 + 1 - 9) / 2 + 1);
     for (const char *word : {"5x3", "stride 2x1", "dilation 2x1", "residual", "silu", "0/1/1/1"}) {
@@ -824,10 +824,10 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     CHECK(std::string(generic_device_of(plan.target)) == "generic_avx512");
 
     const std::string c = emit_polykernels({plan}, "s");
-    for (const char *word :
-         {"static const distile_taps rows[] = {{-1, 1, 3}};", ".epilogue = DISTILE_EPILOGUE_GELU", ".block_pixels = 12",
-          ".block_channels = 32", ".staged_blocks = 2", ".channel_splits = 1", ".stride_h = 1, .stride_w = 2",
-          "return distile_call_avx512_bf16(&code, call);", ".layout = \"cpu-k32\", .run = run_s_0_fine}"}) {
+    for (const char *word : {"static const distile_taps rows[] = {{-1, 1, 3}};", ".epilogue = DISTILE_ACTIVATION_GELU",
+                             ".block_pixels = 12", ".block_channels = 32", ".staged_blocks = 2", ".channel_splits = 1",
+                             ".stride_h = 1, .stride_w = 2", "return distile_call_avx512_bf16(&code, call);",
+                             ".layout = \"cpu-k32\", .run = run_s_0_fine}"}) {
         CAPTURE(word, c);
         CHECK(contains(c, word));
     }
@@ -1023,7 +1023,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     const std::string source = tensor_core_source(plan);
     for (const char *word :
          {"#include \"sm90.cuh\"", "using Element = Tf32;", "in_channels = 64, out_channels = 48",
-          "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::Relu;", "residual = false",
+          "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::relu;", "residual = false",
           "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
           "index = 2;", "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);",
           "distile_chosen_1(", "distile_chosen_0(__grid_constant__ const Launch<2>",
@@ -1050,7 +1050,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     const Plan mlp = read_plan(folder.write("plan.json", linear.dump()));
     const std::string of_linear = tensor_core_source(mlp);
     for (const char *word :
-         {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::Gelu", "residual = true", "Sm80<"}) {
+         {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::gelu", "residual = true", "Sm80<"}) {
         CAPTURE(word, of_linear);
         CHECK(contains(of_linear, word));
     }
@@ -1350,7 +1350,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
              std::string(".plan_hash = 0x") + good_hash, "static const distile_conv2d op = {",
              "    .in_channels = 16,\n", "    .out_channels = 48,\n", "    .groups = 1,\n", "    .kernel_h = 3,\n",
              "    .stride_w = 1,\n", "    .pad_right = 1,\n", "    .dilation_w = 1,\n",
-             "    .epilogue = DISTILE_EPILOGUE_RELU,\n", "    .residual = 0,\n",
+             "    .epilogue = DISTILE_ACTIVATION_RELU,\n", "    .residual = 0,\n",
              "{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_FLOAT32, .channels = 16}",
              "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_FLOAT32, .channels = 48}", ".num_operands = 4",
              ".num_variants = 2", ".variants = variants_0", ".num_times = 4", ".times = times_0"}) {
@@ -1380,7 +1380,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
          {{"dtype", "float16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
     const std::string of_linear = emit_polykernels({read_plan(folder.write("plan.json", linear.dump()))}, "s");
     for (const char *word :
-         {".kind = DISTILE_MASKED_LINEAR", "static const distile_linear op = {", ".epilogue = DISTILE_EPILOGUE_GELU",
+         {".kind = DISTILE_MASKED_LINEAR", "static const distile_linear op = {", ".epilogue = DISTILE_ACTIVATION_GELU",
           ".residual = 1", "{.role = DISTILE_ROLE_WEIGHTS, .dtype = DISTILE_FLOAT32, .channels = 48}",
           "{.role = DISTILE_ROLE_BIAS, .dtype = DISTILE_FLOAT32, .channels = 48}",
           "{.role = DISTILE_ROLE_RESIDUAL, .dtype = DISTILE_FLOAT16, .channels = 48}", ".num_operands = 5"}) {

@@ -174,28 +174,37 @@ dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residu
         steps.append_binary(dnnl::algorithm::binary_add, describe(*residual));
     }
     switch (conv.epilogue) {
-    case DISTILE_EPILOGUE_NONE:
+    case DISTILE_ACTIVATION_NONE:
         break;
-    case DISTILE_EPILOGUE_RELU:
+    case DISTILE_ACTIVATION_RELU:
         steps.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
         break;
-    case DISTILE_EPILOGUE_RELU6:
+    case DISTILE_ACTIVATION_RELU6:
         steps.append_eltwise(dnnl::algorithm::eltwise_clip, 0.0f, 6.0f);
         break;
-    case DISTILE_EPILOGUE_SILU:
+    case DISTILE_ACTIVATION_SILU:
         steps.append_eltwise(dnnl::algorithm::eltwise_swish, 1.0f, 0.0f);
         break;
-    case DISTILE_EPILOGUE_GELU:
+    case DISTILE_ACTIVATION_GELU:
         steps.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
         break;
-    case DISTILE_EPILOGUE_SIGMOID:
+    case DISTILE_ACTIVATION_SIGMOID:
         steps.append_eltwise(dnnl::algorithm::eltwise_logistic, 0.0f, 0.0f);
         break;
-    case DISTILE_EPILOGUE_HARDSIGMOID:
+    case DISTILE_ACTIVATION_HARDSIGMOID:
         steps.append_eltwise(dnnl::algorithm::eltwise_hardsigmoid, 1.0f / 6, 0.5f);
         break;
-    case DISTILE_EPILOGUE_HARDSWISH:
+    case DISTILE_ACTIVATION_HARDSWISH:
         steps.append_eltwise(dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
+        break;
+    case DISTILE_ACTIVATION_TANH:
+        steps.append_eltwise(dnnl::algorithm::eltwise_tanh, 0.0f, 0.0f);
+        break;
+    case DISTILE_ACTIVATION_ELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_elu, 1.0f, 0.0f);
+        break;
+    case DISTILE_ACTIVATION_MISH:
+        steps.append_eltwise(dnnl::algorithm::eltwise_mish, 0.0f, 0.0f);
         break;
     }
     dnnl::primitive_attr attributes;

@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 
+from .._facts import ACTIVATIONS
 from ..description import Operator
 
 KINDS = {
@@ -19,7 +20,6 @@ KINDS = {
 }
 DEVICES = {"cpu": 1, "cuda": 2}
 TYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "uint8": 4, "int8": 5}
-ACTIVATIONS = ("none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish")
 
 
 def library_path() -> pathlib.Path:
@@ -71,7 +71,7 @@ def _numbers(generator: str, params: dict) -> list[int]:
     """The numbers of the operator's struct in polykernel.h."""
     if generator == "masked_attention":
         return [params["heads"], params["head_dim"], int(params["causal"])]
-    end = [ACTIVATIONS.index(params["epilogue"]), int(params["residual"])]
+    end = [list(ACTIVATIONS).index(params["epilogue"]), int(params["residual"])]
     if generator == "masked_linear":
         return [params["in_channels"], params["out_channels"], *end]
     channels = [params["channels"]] * 3 if "channels" in params else [params["in_channels"], params["out_channels"]]

@@ -50,7 +50,9 @@ def single(graph: Graph, node: onnx.NodeProto) -> str | None:
         return "gelu"
     if node.op_type == "Swish" and values.get("alpha", 1.0) == 1.0:
         return "silu"
-    return {"Relu": "relu", "HardSwish": "hardswish"}.get(node.op_type)
+    if node.op_type == "Elu" and values.get("alpha", 1.0) == 1.0:
+        return "elu"
+    return {"Relu": "relu", "HardSwish": "hardswish", "Tanh": "tanh", "Mish": "mish"}.get(node.op_type)
 
 
 def _other(node: onnx.NodeProto, name: str) -> str:

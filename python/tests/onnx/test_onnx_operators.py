@@ -1,8 +1,11 @@
 """Each operator of the library against ONNX Runtime's dense operator, and the mask after it."""
 
+import math
+
 import numpy as np
 import pytest
 import stand_in
+from distile import _facts
 from networks import BOOL, FLOAT, INT, Builder, run, run_node
 from onnx import TensorProto, helper
 
@@ -13,6 +16,11 @@ ACTIVATIONS = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "gelu": lambda x: x * np.vectorize(math.erfc)(-x * math.sqrt(0.5)) / 2,
+    "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "tanh": np.tanh,
+    "elu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
 }
 
 
@@ -35,6 +43,16 @@ def back(x, layout):
 
 def masked(dense, mask, kept=None):
     return np.where(mask[:, None], dense, np.float32(0) if kept is None else kept)
+
+
+@pytest.mark.parametrize("activation", _facts.ACTIVATIONS)
+def test_activations(activation):
+    x = np.concatenate([np.linspace(-20, 20, 4001), [np.nan, np.inf, -np.inf, -0.0, 1e-40, 80, -80]]).astype(np.float32)
+    x = x.reshape(1, -1, 1, 1)
+    result = run_node("MaskedActivation", [x, np.ones((1, 1, 1), bool)], activation=activation)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = ACTIVATIONS[activation](x.astype(np.float64))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 # With the PolyKernels that ship (the first four), and dense.

@@ -5,6 +5,7 @@
 #ifndef DISTILE_CHANNEL_LOOPS_H
 #define DISTILE_CHANNEL_LOOPS_H
 
+#include "facts/activations.h"
 #include "row_sums.h"
 #include <cstring>
 #include <distile/layers.h>
@@ -63,27 +64,45 @@ DISTILE_INLINE float error_function(float value) {
     return at_most(at_least(x * p / q, -1), 1);
 }
 
+/** As in generators/epilogue.cpp. */
+DISTILE_INLINE float hyperbolic_tangent(float value) {
+    const float x = at_most(at_least(value, -9), 9), square = x * x;
+    float p = -2.76076847742355e-16f;
+    p = p * square + 2.00018790482477e-13f;
+    p = p * square + -8.60467152213735e-11f;
+    p = p * square + 5.12229709037114e-08f;
+    p = p * square + 1.48572235717979e-05f;
+    p = p * square + 6.37261928875436e-04f;
+    p = p * square + 4.89352455891786e-03f;
+    float q = 1.19825839466702e-06f;
+    q = q * square + 1.18534705686654e-04f;
+    q = q * square + 2.26843463243900e-03f;
+    q = q * square + 4.89352518554385e-03f;
+    return at_most(at_least(x * p / q, -1), 1);
+}
+
+#define AT_LEAST(x, low) at_least(x, low)
+#define LIMIT(x, low, high) at_most(at_least(x, low), high)
+#define ONE_PLUS_EXP_MINUS(x) one_plus_exponential_of_minus(x)
+#define ERF(x) error_function(x)
+#define TANH(x) hyperbolic_tangent(x)
+#define KEEP_NAN(x, value) (value)
 template<distile_activation kind> DISTILE_INLINE float activated(float x) {
     switch (kind) {
-    case DISTILE_ACTIVATION_RELU:
-        return at_least(x, 0);
-    case DISTILE_ACTIVATION_RELU6:
-        return at_most(at_least(x, 0), 6);
-    case DISTILE_ACTIVATION_SILU:
-        return x / one_plus_exponential_of_minus(x);
-    case DISTILE_ACTIVATION_GELU:
-        return x * (0.5f + 0.5f * error_function(x * 0.70710678f));
-    case DISTILE_ACTIVATION_SIGMOID:
-        return 1 / one_plus_exponential_of_minus(x);
-    case DISTILE_ACTIVATION_HARDSIGMOID:
-        return at_most(at_least(x + 3, 0), 6) / 6;
-    case DISTILE_ACTIVATION_HARDSWISH:
-        return x * (at_most(at_least(x + 3, 0), 6) / 6);
-    case DISTILE_ACTIVATION_NONE:
-        break;
+#define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        return value;
+        DISTILE_ACTIVATIONS(DISTILE_ROW)
+#undef DISTILE_ROW
     }
     return x;
 }
+#undef KEEP_NAN
+#undef TANH
+#undef ERF
+#undef ONE_PLUS_EXP_MINUS
+#undef LIMIT
+#undef AT_LEAST
 
 template<distile_activation kind> DISTILE_INLINE void activate_all(int64_t count, float *values) {
     DISTILE_INDEPENDENT
@@ -94,22 +113,11 @@ template<distile_activation kind> DISTILE_INLINE void activate_all(int64_t count
 
 DISTILE_INLINE void activate_channels(distile_activation activation, int64_t count, float *values) {
     switch (activation) {
-    case DISTILE_ACTIVATION_RELU:
-        return activate_all<DISTILE_ACTIVATION_RELU>(count, values);
-    case DISTILE_ACTIVATION_RELU6:
-        return activate_all<DISTILE_ACTIVATION_RELU6>(count, values);
-    case DISTILE_ACTIVATION_SILU:
-        return activate_all<DISTILE_ACTIVATION_SILU>(count, values);
-    case DISTILE_ACTIVATION_GELU:
-        return activate_all<DISTILE_ACTIVATION_GELU>(count, values);
-    case DISTILE_ACTIVATION_SIGMOID:
-        return activate_all<DISTILE_ACTIVATION_SIGMOID>(count, values);
-    case DISTILE_ACTIVATION_HARDSIGMOID:
-        return activate_all<DISTILE_ACTIVATION_HARDSIGMOID>(count, values);
-    case DISTILE_ACTIVATION_HARDSWISH:
-        return activate_all<DISTILE_ACTIVATION_HARDSWISH>(count, values);
-    case DISTILE_ACTIVATION_NONE:
-        break;
+#define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        return activate_all<DISTILE_ACTIVATION_##NAME>(count, values);
+        DISTILE_ACTIVATIONS(DISTILE_ROW)
+#undef DISTILE_ROW
     }
 }
 

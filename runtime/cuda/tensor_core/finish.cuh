@@ -4,47 +4,10 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_FINISH_CUH
 #define DISTILE_CUDA_TENSOR_CORE_FINISH_CUH
 
+#include "activation.cuh"
 #include "types.cuh"
 
 namespace distile::tensor_core {
-
-enum class Activation { None, Relu, Relu6, Silu, Gelu, Sigmoid, Hardsigmoid, Hardswish };
-
-/** x times the share of the normal distribution that is below x, by equation 26.2.17 of Abramowitz and Stegun: the
- * share is off by less than 5e-7. erff() takes twice as long, while the tensor cores wait. */
-__device__ inline float gelu(float x) {
-    float t, density;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(.2316419f, fabsf(x), 1)));
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(density) : "f"(x * x * -.72134752f));
-    const float slope =
-        fmaf(t, fmaf(t, fmaf(t, fmaf(t, .53070271f, -.72657601f), .71070687f), -.14224837f), .12741480f);
-    const float tail = density * t * slope;
-    return x * (x > 0 ? 1 - tail : tail);
-}
-
-/** NaN stays NaN. */
-template<Activation Kind> __device__ inline float activate(float x) {
-    switch (Kind) {
-    case Activation::Relu:
-        return x < 0 ? 0 : x;
-    case Activation::Relu6:
-        return x < 0 ? 0 : x > 6 ? 6 : x;
-    case Activation::Silu:
-        return x / (1 + expf(-x));
-    case Activation::Gelu:
-        return gelu(x);
-    case Activation::Sigmoid:
-        return 1 / (1 + expf(-x));
-    case Activation::Hardsigmoid:
-        return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
-    case Activation::Hardswish:
-        // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
-    case Activation::None:
-        break;
-    }
-    return x;
-}
 
 /** What results need of the output channels from one on. */
 template<class Op> struct Numbers {
@@ -108,7 +71,7 @@ public:
 /** Of quantized operators: to the bit what code for CPUs makes, so nothing may be fused. */
 template<class Op> class Finish<Op, true> {
     using Stored = Storage<typename Op::Result>;
-    static constexpr bool in_output_units = Op::activation == Activation::None || Op::activation == Activation::Relu;
+    static constexpr bool in_output_units = Op::activation == Activation::none || Op::activation == Activation::relu;
 
 public:
     __device__ explicit Finish(const Arguments &a) {

@@ -127,6 +127,22 @@ typedef struct distile_choice {
 /** Called after every successful distile_run, on the calling thread. Must not throw. */
 typedef void (*distile_trace)(void *user, const distile_choice *choice);
 
+/** A function of each value, in float32. NaN stays NaN, and silu, gelu, hardswish and mish of minus infinity are NaN,
+ * as in PyTorch. */
+typedef enum distile_activation {
+    DISTILE_ACTIVATION_NONE = 0,
+    DISTILE_ACTIVATION_RELU = 1,
+    DISTILE_ACTIVATION_RELU6 = 2,       /**< min(max(x, 0), 6) */
+    DISTILE_ACTIVATION_SILU = 3,        /**< x * sigmoid(x) */
+    DISTILE_ACTIVATION_GELU = 4,        /**< x * Phi(x), with the error function. */
+    DISTILE_ACTIVATION_SIGMOID = 5,     /**< 1 / (1 + exp(-x)) */
+    DISTILE_ACTIVATION_HARDSIGMOID = 6, /**< relu6(x + 3) / 6 */
+    DISTILE_ACTIVATION_HARDSWISH = 7,   /**< x * relu6(x + 3) / 6 */
+    DISTILE_ACTIVATION_TANH = 8,        /**< tanh(x) */
+    DISTILE_ACTIVATION_ELU = 9,         /**< x, or exp(x) - 1 below 0. */
+    DISTILE_ACTIVATION_MISH = 10        /**< x * tanh(log(1 + exp(x))) */
+} distile_activation;
+
 /** How float32 operators multiply on a GPU. Sums are float32 in each. */
 typedef enum distile_math {
     DISTILE_MATH_DEFAULT = 0, /**< As in PyTorch: TF32 for convolutions, float32 for linear layers. */

@@ -19,19 +19,6 @@
 extern "C" {
 #endif
 
-/** A function of each value, in float32. NaN stays NaN, and silu, gelu and hardswish of minus infinity are NaN,
- * as in PyTorch. */
-typedef enum distile_activation {
-    DISTILE_ACTIVATION_NONE = 0,
-    DISTILE_ACTIVATION_RELU = 1,
-    DISTILE_ACTIVATION_RELU6 = 2,       /**< min(max(x, 0), 6) */
-    DISTILE_ACTIVATION_SILU = 3,        /**< x * sigmoid(x) */
-    DISTILE_ACTIVATION_GELU = 4,        /**< x * Phi(x), with the error function. */
-    DISTILE_ACTIVATION_SIGMOID = 5,     /**< 1 / (1 + exp(-x)) */
-    DISTILE_ACTIVATION_HARDSIGMOID = 6, /**< relu6(x + 3) / 6 */
-    DISTILE_ACTIVATION_HARDSWISH = 7    /**< x * relu6(x + 3) / 6 */
-} distile_activation;
-
 /* ---- Pooling ------------------------------------------------------------------------------ */
 
 typedef enum distile_pooling {

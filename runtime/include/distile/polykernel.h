@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 15
+#define DISTILE_POLYKERNEL_VERSION 16
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -34,18 +34,6 @@ typedef enum distile_operator_kind {
     DISTILE_MASKED_MATMUL = 6     /**< distile_matmul */
 } distile_operator_kind;
 
-/** Numbered as distile_activation in layers.h. */
-typedef enum distile_epilogue {
-    DISTILE_EPILOGUE_NONE = 0,
-    DISTILE_EPILOGUE_RELU = 1,
-    DISTILE_EPILOGUE_RELU6 = 2,
-    DISTILE_EPILOGUE_SILU = 3,
-    DISTILE_EPILOGUE_GELU = 4,        /**< x * Phi(x), with the error function. */
-    DISTILE_EPILOGUE_SIGMOID = 5,     /**< 1 / (1 + exp(-x)) */
-    DISTILE_EPILOGUE_HARDSIGMOID = 6, /**< relu6(x + 3) / 6 */
-    DISTILE_EPILOGUE_HARDSWISH = 7    /**< x * relu6(x + 3) / 6 */
-} distile_epilogue;
-
 /** The compile-time parameters of a masked convolution. Extents and padding in pixels. */
 typedef struct distile_conv2d {
     int32_t in_channels, out_channels;
@@ -54,14 +42,14 @@ typedef struct distile_conv2d {
     int32_t stride_h, stride_w;
     int32_t pad_top, pad_bottom, pad_left, pad_right;
     int32_t dilation_h, dilation_w;
-    distile_epilogue epilogue;
+    distile_activation epilogue;
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_conv2d;
 
 /** The compile-time parameters of a masked linear layer over tokens. */
 typedef struct distile_linear {
     int32_t in_channels, out_channels;
-    distile_epilogue epilogue;
+    distile_activation epilogue;
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_linear;
 
@@ -318,7 +306,7 @@ typedef struct distile_taps {
 
 /** A variant for dot-product or matrix instructions of CPUs, or for dot products on NVIDIA GPUs. */
 typedef struct distile_dot_product_code {
-    distile_epilogue epilogue;
+    distile_activation epilogue;
     int32_t tile_h, tile_w;               /**< Granularity in output pixels. */
     int32_t block_pixels, block_channels; /**< Output pixels and channels whose sums are held in registers. */
     int32_t staged_blocks;                /**< Blocks of pixels that a task stages at a time. */

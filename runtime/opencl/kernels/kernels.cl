@@ -1,3 +1,5 @@
+#include "facts/activations.h"
+
 // The library's own kernels, in OpenCL C 1.2. A pointer comes as a buffer and the byte in it.
 #define POINTER(name) __global uchar *name##_buffer, ulong name##_byte
 #define AT(type, name) ((__global type *)(name##_buffer + name##_byte))
@@ -502,27 +504,28 @@ float larger(float a, float b) {
     return a > b || isnan(a) ? a : b;
 }
 
-// As distile_activation numbers them. NaN stays NaN.
+#define AT_LEAST(x, low) at_least(x, low)
+#define LIMIT(x, low, high) at_most(at_least(x, low), high)
+#define ONE_PLUS_EXP_MINUS(x) (1 + exp(-(x)))
+#define ERF(x) erf(x)
+#define TANH(x) tanh(x)
+#define KEEP_NAN(x, value) (value)
+#define ROW(number, name, NAME, value, gradient)                                                                       \
+    case number:                                                                                                       \
+        return value;
+
+float at_least(float x, float low) {
+    return x < low ? low : x;
+}
+
+float at_most(float x, float high) {
+    return x > high ? high : x;
+}
+
+// By its number. NaN stays NaN.
 float activate(float x, int activation) {
-    switch (activation) {
-    case 1:
-        return x < 0 ? 0 : x;
-    case 2:
-        return x < 0 ? 0 : x > 6 ? 6 : x;
-    case 3:
-        return x / (1 + exp(-x));
-    case 4:
-        return .5f * x * (1 + erf(x * .70710678f));
-    case 5:
-        return 1 / (1 + exp(-x));
-    case 6:
-        return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
-    case 7:
-        // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
-    default:
-        return x;
-    }
+    switch (activation) { DISTILE_ACTIVATIONS(ROW) }
+    return x;
 }
 
 // The window of a pooling, and the input's extents.

@@ -10,9 +10,9 @@ bool is_quantized(const distile_polykernel &polykernel) {
 
 QuantizedOperator quantized_operator(const distile_polykernel &polykernel) {
     const distile_dtype output = find_operand(polykernel, DISTILE_ROLE_OUTPUT)->dtype;
-    const distile_epilogue epilogue = find_operator_kind(polykernel.kind)->weights->epilogue(polykernel.op);
+    const distile_activation epilogue = find_operator_kind(polykernel.kind)->weights->epilogue(polykernel.op);
     return {find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype, output,
-            is_quantized(output) && (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU)};
+            is_quantized(output) && (epilogue == DISTILE_ACTIVATION_NONE || epilogue == DISTILE_ACTIVATION_RELU)};
 }
 
 std::string why_types_illegal(const distile_polykernel &polykernel) {

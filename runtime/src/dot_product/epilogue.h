@@ -5,6 +5,7 @@
 #ifndef DISTILE_DOT_PRODUCT_EPILOGUE_H
 #define DISTILE_DOT_PRODUCT_EPILOGUE_H
 
+#include "facts/activations.h"
 #include <cstdint>
 #include <cstring>
 #include <distile/polykernel.h>
@@ -86,6 +87,17 @@ template<class Set> struct Epilogue {
         x = x * p / q;
         clamp(x, -1, 1);
     }
+    /** The hyperbolic tangent to a few units in the last place, with the coefficients of Eigen 3.3; 1 from 9 on. */
+    static void hyperbolic_tangent(Floats &x) {
+        clamp(x, -9, 9);
+        const Floats square = x * x;
+        Floats p = Floats{} - 2.76076847742355e-16f, q = Floats{} + 1.19825839466702e-06f;
+        polynomial(square, p, 2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f,
+                   1.48572235717979e-05f, 6.37261928875436e-04f, 4.89352455891786e-03f);
+        polynomial(square, q, 1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f);
+        x = x * p / q;
+        clamp(x, -1, 1);
+    }
     /** 1 + exp(-x). The exponential of 89 is infinite. */
     static void one_plus_exponential_of_minus(Floats &x) {
         clamp(x, -89, 87);
@@ -99,35 +111,43 @@ template<class Set> struct Epilogue {
         x = x < low ? low : x;
         x = x > high ? high : x;
     }
-    /** NaN stays NaN. */
-    template<distile_epilogue Kind> static void activate(Floats &x) {
-        const Floats zero{};
-        if constexpr (Kind == DISTILE_EPILOGUE_RELU) {
-            x = x < zero ? zero : x;
-        } else if constexpr (Kind == DISTILE_EPILOGUE_RELU6) {
-            limit(x, 0, 6);
-        } else if constexpr (Kind == DISTILE_EPILOGUE_SILU) {
-            Floats divisor = x;
-            one_plus_exponential_of_minus(divisor);
-            x = x / divisor;
-        } else if constexpr (Kind == DISTILE_EPILOGUE_SIGMOID) {
-            // The exponential of NaN is a number; 0 times NaN is NaN.
-            Floats limited = x;
-            limit(limited, -1, 1);
-            one_plus_exponential_of_minus(x);
-            x = 1 / x + 0 * limited;
-        } else if constexpr (Kind == DISTILE_EPILOGUE_HARDSIGMOID || Kind == DISTILE_EPILOGUE_HARDSWISH) {
-            Floats factor = x + 3;
-            limit(factor, 0, 6);
-            factor /= 6;
-            x = Kind == DISTILE_EPILOGUE_HARDSWISH ? x * factor : factor;
-        } else if constexpr (Kind == DISTILE_EPILOGUE_GELU) {
-            // Twice the value could overflow.
-            Floats error = x * .70710678f;
-            error_function(error);
-            x = x * (error * .5f + .5f);
-        }
+    /** The value, but NaN where `x` is NaN, of which the functions above make a number: 0 times NaN is NaN. */
+    static void keep_nan(const Floats &x, Floats &value) {
+        Floats limited = x;
+        limit(limited, -1, 1);
+        value += 0 * limited;
     }
+
+// Expressions of vectors. A function that returned one would depend on the instruction set.
+#define DISTILE_MADE(made, x, ...)                                                                                     \
+    __extension__({                                                                                                    \
+        Floats made = x;                                                                                               \
+        __VA_ARGS__;                                                                                                   \
+        made;                                                                                                          \
+    })
+#define AT_LEAST(x, low) DISTILE_MADE(raised, x, raised = raised < Floats{} + (low) ? Floats{} + (low) : raised)
+#define LIMIT(x, low, high) DISTILE_MADE(limited, x, limit(limited, low, high))
+#define ONE_PLUS_EXP_MINUS(x) DISTILE_MADE(power, x, one_plus_exponential_of_minus(power))
+#define ERF(x) DISTILE_MADE(error, x, error_function(error))
+#define TANH(x) DISTILE_MADE(tangent, x, hyperbolic_tangent(tangent))
+#define KEEP_NAN(x, value) DISTILE_MADE(kept, value, keep_nan(x, kept))
+#define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
+    if constexpr (Kind == DISTILE_ACTIVATION_##NAME) {                                                                 \
+        x = value;                                                                                                     \
+    }
+    /** NaN stays NaN. */
+    template<distile_activation Kind> static void activate(Floats &x) {
+        DISTILE_ACTIVATIONS(DISTILE_ROW)
+    }
+#undef DISTILE_ROW
+#undef KEEP_NAN
+#undef TANH
+#undef ERF
+#undef ONE_PLUS_EXP_MINUS
+#undef LIMIT
+#undef AT_LEAST
+#undef DISTILE_MADE
+
     /** `results.at<Vectors>(channel)` has, for up to 16 channels of each vector from this one on,
      *
      *     // Of the row with this index.
@@ -136,17 +156,17 @@ template<class Set> struct Epilogue {
      *
      * and `Results::widest` is the number of vectors that it stores together at most. All rows of some channels follow
      * each other, so that what these have in common stays in registers. */
-    template<distile_epilogue Kind, class Results, class Row>
+    template<distile_activation Kind, class Results, class Row>
     [[gnu::noinline]] static void store_all(const Results &results, const Row *rows, int32_t num_rows, int32_t count) {
         // Activations take more registers, and more code.
-        constexpr int32_t widest = Kind == DISTILE_EPILOGUE_NONE ? Results::widest : 1;
+        constexpr int32_t widest = Kind == DISTILE_ACTIVATION_NONE ? Results::widest : 1;
         int32_t c = store_vectors<Kind, widest>(results, rows, num_rows, 0, count);
         if (c < count) {
             store_part<Kind>(results, rows, num_rows, c, count - c);
         }
     }
     /** Returns the first channel of those that fill no vector. */
-    template<distile_epilogue Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static int32_t
+    template<distile_activation Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static int32_t
     store_vectors(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
         constexpr int32_t channels = Vectors * vector_channels;
         for (; count - channel >= channels; channel += channels) {
@@ -157,7 +177,7 @@ template<class Set> struct Epilogue {
         }
         return channel;
     }
-    template<distile_epilogue Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static void
+    template<distile_activation Kind, int32_t Vectors, class Results, class Row> [[gnu::always_inline]] static void
     store_channels(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
         // A value, because bytes that are stored may lie anywhere but there.
         const auto channels = results.template at<Vectors>(channel);
@@ -170,30 +190,19 @@ template<class Set> struct Epilogue {
             channels.save(rows[row], count, values);
         }
     }
-    template<distile_epilogue Kind, class Results, class Row> [[gnu::noinline]] static void
+    template<distile_activation Kind, class Results, class Row> [[gnu::noinline]] static void
     store_part(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
         store_channels<Kind, 1>(results, rows, num_rows, channel, count);
     }
     /** Activates and stores `count` channels of each row. */
-    template<class Results, class Row> static void store(distile_epilogue epilogue, const Results &results,
+    template<class Results, class Row> static void store(distile_activation epilogue, const Results &results,
                                                          const Row *rows, int32_t num_rows, int32_t count) {
         switch (epilogue) {
-        case DISTILE_EPILOGUE_NONE:
-            return store_all<DISTILE_EPILOGUE_NONE>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_RELU:
-            return store_all<DISTILE_EPILOGUE_RELU>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_RELU6:
-            return store_all<DISTILE_EPILOGUE_RELU6>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_SILU:
-            return store_all<DISTILE_EPILOGUE_SILU>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_GELU:
-            return store_all<DISTILE_EPILOGUE_GELU>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_SIGMOID:
-            return store_all<DISTILE_EPILOGUE_SIGMOID>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_HARDSIGMOID:
-            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(results, rows, num_rows, count);
-        case DISTILE_EPILOGUE_HARDSWISH:
-            return store_all<DISTILE_EPILOGUE_HARDSWISH>(results, rows, num_rows, count);
+#define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        return store_all<DISTILE_ACTIVATION_##NAME>(results, rows, num_rows, count);
+            DISTILE_ACTIVATIONS(DISTILE_ROW)
+#undef DISTILE_ROW
         }
     }
 };

@@ -84,12 +84,12 @@ private:
         const int32_t least = dtype_ == DISTILE_INT8 ? -128 : 0;
         lowest_ = least - header_.output_zero_point;
         highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
-        const bool six = epilogue_ == DISTILE_EPILOGUE_RELU6;
-        if (six || epilogue_ == DISTILE_EPILOGUE_RELU) {
+        const bool six = epilogue_ == DISTILE_ACTIVATION_RELU6;
+        if (six || epilogue_ == DISTILE_ACTIVATION_RELU) {
             const float most = 6 * header_.output_factor;
             lowest_ = 0;
             highest_ = six && most < highest_ ? most : highest_;
-            epilogue_ = DISTILE_EPILOGUE_NONE;
+            epilogue_ = DISTILE_ACTIVATION_NONE;
         }
     }
 
@@ -203,7 +203,7 @@ private:
         Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
-    distile_epilogue epilogue_;
+    distile_activation epilogue_;
     uint8_t flip_;
     const float *bias_;
     const char *residual_;

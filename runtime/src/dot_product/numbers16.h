@@ -99,7 +99,7 @@ private:
         }
     };
 
-    distile_epilogue epilogue_;
+    distile_activation epilogue_;
     const float *bias_;
     const Element *residual_;
     Element *output_;

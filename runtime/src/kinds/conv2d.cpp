@@ -17,7 +17,7 @@ std::string why_channels_illegal(const void *op) {
            " -> " + std::to_string(conv.out_channels) + " channels";
 }
 
-distile_epilogue epilogue_of_conv(const void *op) {
+distile_activation epilogue_of_conv(const void *op) {
     return conv_of(op).epilogue;
 }
 

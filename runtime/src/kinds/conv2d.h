@@ -26,7 +26,7 @@ inline Axis columns_of(const distile_conv2d &conv) {
 FilterExtents filter_extents(const distile_conv2d &conv);
 /** What is wrong with the channels and groups; "" if nothing. */
 std::string why_channels_illegal(const void *op);
-distile_epilogue epilogue_of_conv(const void *op);
+distile_activation epilogue_of_conv(const void *op);
 distile_window window_of_conv(const distile_conv2d &conv, distile_window_kind kind);
 /** For instance "256 -> 256 channels in 1 groups, 3 x 3 kernel". */
 std::string shape_of_filter(const void *op);

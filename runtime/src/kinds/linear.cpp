@@ -21,7 +21,7 @@ std::string why_illegal(const void *op) {
                      " channels";
 }
 
-distile_epilogue epilogue(const void *op) {
+distile_activation epilogue(const void *op) {
     return linear_of(op).epilogue;
 }
 

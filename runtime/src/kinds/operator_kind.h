@@ -64,7 +64,7 @@ struct WeightPacking {
     std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
     /** The number of elements in a source's filter. */
     int64_t (*filter_elements)(const void *op);
-    distile_epilogue (*epilogue)(const void *op);
+    distile_activation (*epilogue)(const void *op);
 };
 
 /** A kind of operator that reads a key, a value or both. Its mask has one row of tokens. */

@@ -1,5 +1,6 @@
 #include "tensor.h"
 #include "context.h"
+#include "facts/activations.h"
 #include "types.h"
 #include <algorithm>
 #include <cmath>
@@ -7,6 +8,11 @@
 namespace distile {
 
 namespace {
+
+// The header repeats the table for its readers.
+#define ROW(number, name, NAME, value, gradient) static_assert(DISTILE_ACTIVATION_##NAME == (number));
+DISTILE_ACTIVATIONS(ROW)
+#undef ROW
 
 /** The distance from the first to the last element of a tensor, including its border. */
 int64_t span_of(const distile_tensor &tensor) {
@@ -203,10 +209,10 @@ distile_status check_inactive(distile_context *context, const char *call, const 
 distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
                                 const char *name) {
     const int32_t number = raw(activation);
-    return number >= DISTILE_ACTIVATION_NONE && number <= DISTILE_ACTIVATION_HARDSWISH
+    return number >= 0 && number < DISTILE_NUM_ACTIVATIONS
                ? DISTILE_OK
                : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is %d; it must be 0 to %d", call, name, number,
-                      DISTILE_ACTIVATION_HARDSWISH);
+                      DISTILE_NUM_ACTIVATIONS - 1);
 }
 
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,

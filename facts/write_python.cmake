@@ -1,0 +1,24 @@
+# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D OUT=_facts.py.
+file(READ "${TABLE}" text)
+string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
+set(next " \\\\\n +")
+set(row "\n    ROW\\(([0-9]+), ([a-z0-9_]+), [A-Z0-9_]+,${next}([^\n]+),${next}([^\n]+)\\)")
+set(rows "")
+string(REGEX MATCHALL "${row}" found "${text}")
+foreach (match IN LISTS found)
+    string(REGEX REPLACE "${row}" "    \"\\2\": (\"\\3\", \"\\4\"),\n" match "${match}")
+    string(APPEND rows "${match}")
+endforeach ()
+list(LENGTH begun expected)
+list(LENGTH found count)
+if (NOT count EQUAL expected OR count EQUAL 0)
+    message(FATAL_ERROR "${TABLE} has ${expected} rows, but ${count} of three lines each, as write_python.cmake reads them")
+endif ()
+# Python's numbers have no suffix.
+string(REGEX REPLACE "([.0-9])f" "\\1" rows "${rows}")
+file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h.\"\"\"
+
+# The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
+ACTIVATIONS = {
+${rows}}
+")

@@ -1,0 +1,60 @@
+"""The table of activations: its values are PyTorch's functions of the same names, and its gradients are theirs."""
+
+import math
+
+import pytest
+import torch
+from distile import _facts, dense, fusion
+from distile.autograd import _activate
+from torch import nn
+
+ops = torch.ops.distile
+# What the values call.
+PRIMITIVES = {
+    "AT_LEAST": lambda x, low: torch.clamp(x, min=low),
+    "LIMIT": torch.clamp,
+    "ONE_PLUS_EXP_MINUS": lambda x: 1 + torch.exp(-x),
+    "ERF": torch.erf,
+    "TANH": torch.tanh,
+    "KEEP_NAN": lambda x, value: value,
+}
+SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-310, 1e-40, -1e-40, 87.0, -87.0, 89.0, -89.0, 1e30, -1e30]
+
+
+def inputs():
+    return torch.cat([torch.linspace(-20, 20, 4001, dtype=torch.float64), torch.tensor(SPECIAL, dtype=torch.float64)])
+
+
+@pytest.mark.parametrize("name", _facts.ACTIVATIONS)
+def test_value(name):
+    value = eval(f"lambda x: {_facts.ACTIVATIONS[name][0]}", PRIMITIVES)
+    x = inputs()
+    torch.testing.assert_close(value(x), dense.ACTIVATIONS[name](x), rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", _facts.ACTIVATIONS)
+def test_gradient(name):
+    # PyTorch's gradients at the corners differ from function to function.
+    x = inputs()
+    x = x[x.isfinite() & ~torch.isin(x, torch.tensor([0.0, -3, 3, 6], dtype=x.dtype))].requires_grad_()
+    g = torch.linspace(-2, 2, len(x), dtype=x.dtype)
+    (due,) = torch.autograd.grad(dense.ACTIVATIONS[name](x), x, g)
+    torch.testing.assert_close(_activate(name, x.detach(), g), due, rtol=1e-6, atol=1e-7)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", _facts.ACTIVATIONS)
+def test_operator(name):
+    x = inputs().float().view(1, -1, 1, 1)
+    result = ops.activate(x, torch.ones(1, 1, 1, dtype=torch.bool), activation=name)
+    torch.testing.assert_close(result, dense.ACTIVATIONS[name](x), rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_modules():
+    """Every activation but none is a module of PyTorch, and a layer that takes it in computes the same."""
+    assert set(fusion.ACTIVATIONS.values()) == set(_facts.ACTIVATIONS) - {"none"}
+    for module, name in fusion.ACTIVATIONS.items():
+        assert fusion.activation_of(module()) == name
+        x = torch.randn(100)
+        torch.testing.assert_close(module()(x), dense.ACTIVATIONS[name](x))
+    assert fusion.activation_of(nn.GELU("tanh")) is fusion.activation_of(nn.ELU(0.5)) is None
