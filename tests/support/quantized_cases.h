@@ -98,7 +98,7 @@ inline const QuantizedCase quantized_cases[] = {
      DISTILE_FLOAT32},
     {"groups of 56, strides",
      DISTILE_MASKED_CONV2D,
-     {112, 112, 2, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+     {112, 112, 2, 1, 3, 2, 2, 0, 0, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0},
      DISTILE_INT8,
      DISTILE_INT8},
     {"groups of 100",

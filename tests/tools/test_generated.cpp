@@ -309,6 +309,8 @@ TEST_CASE("Groups of any width load their inputs as vectors or broadcast them", 
     // ResNeXt's and RegNet's widths, and unequal ones; register tiles as wide as the spaces allow.
     for (const auto &[inputs, outputs, groups, channels] : {std::tuple(4, 4, 32, 16),
                                                             {8, 8, 16, 16},
+                                                            {8, 8, 13, 16},  // The last block is half full.
+                                                            {4, 4, 5, 16},
                                                             {24, 24, 2, 32},
                                                             {40, 40, 2, 48},
                                                             {56, 56, 2, 64},

@@ -68,12 +68,28 @@ public:
         return count;
     }
 
-    /** Copies what `count` rows read of `channels` channels, from the first of them on, into a block, whose steps are
-     * `stride` elements apart. Pixels outside the input, and what is left of the last step, are padding. */
-    void stage(const Phase &phase, const Row *rows, int32_t count, int32_t first, int32_t channels, Element *to,
-               int32_t stride) const {
-        for (; count > 0; count -= most_together, rows += most_together, to += most_together * step_elements) {
-            stage_together(phase, rows, count < most_together ? count : most_together, first, channels, to, stride);
+    /** Finds the input pixels that `count` rows read: [tap][row]. They are null beyond the input. */
+    void find(const Phase &phase, const Row *rows, int32_t count, const Element **pixels) const {
+        for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
+            for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
+                for (int32_t row = 0; row < count; row++) {
+                    *pixels++ = pixel(rows[row], ty * phase.rows.step, tx * phase.columns.step);
+                }
+            }
+        }
+    }
+    /** Some channels of pixels that find() found. */
+    struct Pixels {
+        const Element *const *first;
+        int32_t rows, taps;
+        int32_t channel, channels;
+    };
+    /** Copies them into a block, whose steps are `stride` elements apart. Pixels beyond the input, and what is left of
+     * the last step, are padding. */
+    void stage(const Pixels &pixels, Element *to, int32_t stride) const {
+        for (int32_t row = 0; row < pixels.rows; row += most_together, to += most_together * step_elements) {
+            const int32_t left = pixels.rows - row;
+            stage_together(pixels, row, left < most_together ? left : most_together, to, stride);
         }
     }
     /** Whether rows lie side by side in the input, and read nothing beyond it. */
@@ -141,31 +157,24 @@ private:
     static constexpr int32_t most_together = 32;
 
     /** Fills one step of all rows after the other: what is written lies side by side, in few pages. */
-    void stage_together(const Phase &phase, const Row *rows, int32_t count, int32_t first, int32_t channels,
-                        Element *to, int32_t stride) const {
+    void stage_together(const Pixels &pixels, int32_t row, int32_t count, Element *to, int32_t stride) const {
+        const Element *const *of_tap = pixels.first + row;
         int32_t offset = 0;  // In the step.
-        for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
-            for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
-                const Element *pixels[most_together];
-                for (int32_t row = 0; row < count; row++) {
-                    const Element *const found = pixel(rows[row], ty * phase.rows.step, tx * phase.columns.step);
-                    pixels[row] = found ? found + first : nullptr;
-                }
-                for (int32_t done = 0; done < channels;) {
-                    const int32_t room = step_elements - offset, left = channels - done,
-                                  part = left < room ? left : room;
-                    copy(pixels, count, done, part, to + offset);
-                    done += part;
-                    offset += part;
-                    if (offset == step_elements) {
-                        offset = 0;
-                        to += stride;
-                    }
+        for (int32_t tap = 0; tap < pixels.taps; tap++, of_tap += pixels.rows) {
+            for (int32_t done = 0; done < pixels.channels;) {
+                const int32_t room = step_elements - offset, left = pixels.channels - done,
+                              part = left < room ? left : room;
+                copy(of_tap, count, pixels.channel + done, part, to + offset);
+                done += part;
+                offset += part;
+                if (offset == step_elements) {
+                    offset = 0;
+                    to += stride;
                 }
             }
         }
-        for (int32_t row = 0; offset != 0 && row < count; row++) {
-            numbers_.pad(to + row * step_elements + offset, step_elements - offset);
+        for (int32_t i = 0; offset != 0 && i < count; i++) {
+            numbers_.pad(to + i * step_elements + offset, step_elements - offset);
         }
     }
     /** Copies a part of a step of each pixel, or padding. */

@@ -36,6 +36,7 @@ template<class Element> struct TileRows {
     const Element *first;
     const int64_t *steps;  ///< How far each step is from the first one, in elements.
     int32_t distance;      ///< Bytes between rows.
+    const Element *pixel;  ///< The input pixel of the first row's first tap, to load in place; null: staged.
 };
 
 /** Which packs of a step, of 4 bytes each, the lanes of a vector multiply where groups are kept apart. A window of
@@ -84,6 +85,8 @@ public:
             for (int32_t column = 0; column < code.scale_w; column++) {
                 const int32_t steps = steps_of(code.rows[row], code.columns[column]);
                 most_steps_ = steps > most_steps_ ? steps : most_steps_;
+                const int32_t taps = code.rows[row].taps * code.columns[column].taps;
+                most_taps_ = taps > most_taps_ ? taps : most_taps_;
             }
         }
         set_lanes();
@@ -107,22 +110,25 @@ public:
     int32_t first_input(const ChannelBlock &channels) const {
         return least_first(channels.section);
     }
-    void prepare(const Phase & /*phase*/, const Rows<Numbers> & /*source*/, Row * /*rows*/, int32_t /*count*/,
-                 Element * /*to*/) const {
+    /** Finds what rows read, for all sections. */
+    void prepare(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, Element *to) const {
+        if constexpr (Set::loads_in_place) {
+            for (int32_t first = 0; first < count; first += tile_rows) {
+                prepare_tile(phase, source, rows + first, rows_of_tile(first, count), first / tile_rows, to);
+            }
+        } else {
+            source.find(phase, rows, count, pixels_of(to, 0));
+        }
     }
-    void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
+    void stage(const Phase &phase, const Rows<Numbers> &source, const Row * /*rows*/, int32_t count,
                const ChannelBlock &channels, Element *to) const {
-        const int32_t first_channel = first_input(channels);
         Element *const room = to + head_elements();
         if constexpr (Set::loads_in_place) {
             for (int32_t first = 0; first < count; first += tile_rows) {
-                const int32_t left = count - first, tile = first / tile_rows;
-                stage_tile(phase, source, rows + first, left < tile_rows ? left : tile_rows, first_channel,
-                           head_of(to) + tile, steps_of_tiles(to) + int64_t{tile} * most_steps_,
-                           room + int64_t{first} * step_elements);
+                stage_tile(phase, source, rows_of_tile(first, count), first_input(channels), first / tile_rows, to);
             }
         } else {
-            source.stage(phase, rows, count, first_channel, code_.read_channels, room, staged_step());
+            source.stage(pixels_to_stage(phase, count, first_input(channels), 0, to), room, staged_step());
         }
     }
     /** At least one, for a phase that reads nothing. */
@@ -218,16 +224,20 @@ private:
         }
     }
 
-    /** Before the staged rows of a block of such a set: where the rows of each tile are, and then their steps. */
+    /** Before the staged rows of a block: of a set that loads in place, where the rows of each tile are, and then
+     * their steps; and the pixels of those that are staged. */
     int64_t head_elements() const {
-        if (!Set::loads_in_place) {
-            return 0;
-        }
-        const size_t bytes = tiles() * (sizeof(TileRows<Element>) + most_steps_ * sizeof(int64_t));
-        return static_cast<int64_t>((bytes + step_bytes - 1) / step_bytes) * step_elements;
+        const size_t pixels = int64_t{code_.block_pixels} * most_taps_ * sizeof(const Element *);
+        return static_cast<int64_t>((tile_bytes() + pixels + step_bytes - 1) / step_bytes) * step_elements;
+    }
+    size_t tile_bytes() const {
+        return Set::loads_in_place ? tiles() * (sizeof(TileRows<Element>) + most_steps_ * sizeof(int64_t)) : 0;
     }
     size_t tiles() const {
         return (code_.block_pixels + tile_rows - 1) / tile_rows;
+    }
+    static int32_t rows_of_tile(int32_t first, int32_t count) {
+        return count - first < tile_rows ? count - first : tile_rows;
     }
     static const TileRows<Element> *head_of(const Element *block) {
         return reinterpret_cast<const TileRows<Element> *>(block);
@@ -238,13 +248,25 @@ private:
     int64_t *steps_of_tiles(Element *block) const {
         return reinterpret_cast<int64_t *>(head_of(block) + tiles());
     }
-    /** Stages the rows of a tile, unless they can be loaded where they are. */
-    void stage_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
-                    int32_t first_channel, TileRows<Element> *tile, int64_t *steps, Element *to) const {
-        tile->steps = steps;
+    /** Those of the rows of a tile. */
+    const Element **pixels_of(Element *block, int32_t tile) const {
+        return reinterpret_cast<const Element **>(reinterpret_cast<char *>(block) + tile_bytes()) +
+               int64_t{tile} * tile_rows * most_taps_;
+    }
+    typename Rows<Numbers>::Pixels pixels_to_stage(const Phase &phase, int32_t count, int32_t first_channel,
+                                                   int32_t tile, Element *block) const {
+        return {pixels_of(block, tile), count, phase.rows.taps * phase.columns.taps, first_channel,
+                code_.read_channels};
+    }
+    /** Finds the rows of a tile: where they can be loaded, or what is to be staged. */
+    void prepare_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t index,
+                      Element *block) const {
+        TileRows<Element> &tile = head_of(block)[index];
+        int64_t *steps = steps_of_tiles(block) + int64_t{index} * most_steps_;
+        tile.steps = steps;
         if (is_even_ && count == tile_rows && source.are_even(phase, rows, count)) {
-            tile->first = source.pixel(rows[0], 0, 0) + first_channel;
-            tile->distance = static_cast<int32_t>((rows[1].input - rows[0].input) * int64_t{sizeof(Element)});
+            tile.pixel = source.pixel(rows[0], 0, 0);
+            tile.distance = static_cast<int32_t>((rows[1].input - rows[0].input) * int64_t{sizeof(Element)});
             for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
                 for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
                     const int64_t tap = int64_t{ty} * phase.rows.step * input_.dim[Y].stride +
@@ -255,17 +277,29 @@ private:
                 }
             }
         } else {
-            tile->first = to;
-            tile->distance = step_bytes;
+            tile.pixel = nullptr;
+            tile.distance = step_bytes;
             for (int32_t step = 0; step < phase.steps; step++) {
                 steps[step] = int64_t{step} * staged_step();
             }
-            source.stage(phase, rows, count, first_channel, code_.read_channels, to, staged_step());
-            if constexpr (Numbers::parts == 2) {
-                for (int32_t step = 0; step < phase.steps; step++) {
-                    Element *const high = to + steps[step];
-                    Numbers::split(high, int64_t{count} * step_elements, high, high + staged_step() / 2);
-                }
+            source.find(phase, rows, count, pixels_of(block, index));
+        }
+    }
+    /** Stages the rows of a tile, unless they can be loaded where they are. */
+    void stage_tile(const Phase &phase, const Rows<Numbers> &source, int32_t count, int32_t first_channel,
+                    int32_t index, Element *block) const {
+        TileRows<Element> &tile = head_of(block)[index];
+        if (tile.pixel) {
+            tile.first = tile.pixel + first_channel;
+            return;
+        }
+        Element *const to = block + head_elements() + int64_t{index} * tile_rows * step_elements;
+        tile.first = to;
+        source.stage(pixels_to_stage(phase, count, first_channel, index, block), to, staged_step());
+        if constexpr (Numbers::parts == 2) {
+            for (int32_t step = 0; step < phase.steps; step++) {
+                Element *const high = to + int64_t{step} * staged_step();
+                Numbers::split(high, int64_t{count} * step_elements, high, high + staged_step() / 2);
             }
         }
     }
@@ -274,7 +308,7 @@ private:
     const distile_array &input_;
     const PackedWeights<Numbers> weights_;
     bool is_even_;  ///< Whole steps are read of each pixel, as they are stored.
-    int32_t in_channels_, apart_groups_, most_steps_ = 0;
+    int32_t in_channels_, apart_groups_, most_steps_ = 0, most_taps_ = 0;
     int32_t shift_of_last_;  ///< The input channels by which the last section begins earlier, to end with the input.
     int32_t lanes_[2][vector_channels] = {};  ///< Of an ApartLanes, and of that of the last section.
 };
