@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
+
+import distile
 from distile import _facts, dense, fusion
 from distile.autograd import _activate
-from torch import nn
 
 ops = torch.ops.distile
 # What the values call.
@@ -48,6 +50,19 @@ def test_operator(name):
     x = inputs().float().view(1, -1, 1, 1)
     result = ops.activate(x, torch.ones(1, 1, 1, dtype=torch.bool), activation=name)
     torch.testing.assert_close(result, dense.ACTIVATIONS[name](x), rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("module, name", fusion.ACTIVATIONS.items())
+def test_conversion(module, name):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), module()).eval(), torch.randn(2, 3, 6, 5)
+    expected = model(x)
+    converted = distile.convert(model)
+    assert converted[0].activation == name and type(converted[1]) is nn.Identity
+    mask = torch.rand(2, 6, 5) < 0.5
+    with distile.mask(mask):
+        torch.testing.assert_close(converted(x), torch.where(mask[:, None], expected, 0), rtol=1e-5, atol=1e-5)
 
 
 def test_modules():

@@ -145,6 +145,16 @@ def _hardswish(graph: Graph, tensor: str, plus: onnx.NodeProto, outer: onnx.Node
     return None
 
 
+def _mish(graph: Graph, tensor: str, softplus: onnx.NodeProto, product: onnx.NodeProto) -> Activation | None:
+    """x * tanh(softplus(x)), as exporters write it before opset 18."""
+    tanh = graph.only_reader(softplus.output[0]) if softplus.op_type == "Softplus" else None
+    if tanh is None or tanh.op_type != "Tanh" or product.op_type != "Mul":
+        return None
+    if graph.only_reader(tanh.output[0]) is not product:
+        return None
+    return Activation("mish", [softplus, tanh, product])
+
+
 def activation_of(graph: Graph, tensor: str) -> Activation | None:
     """The activation that alone reads a tensor."""
     if tensor in graph.outputs:
@@ -156,7 +166,7 @@ def activation_of(graph: Graph, tensor: str) -> Activation | None:
     if len(readers) != 2:
         return None
     for first, second in (readers, readers[::-1]):
-        for match in (_gate, _gelu, _hardswish):
+        for match in (_gate, _gelu, _hardswish, _mish):
             found = match(graph, tensor, first, second)
             if found:
                 return found

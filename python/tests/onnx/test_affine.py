@@ -141,6 +141,31 @@ def test_hardswish(order):
     assert dict(row.operator.params)["epilogue"] == "hardswish"
 
 
+@pytest.mark.parametrize("op, attributes, name", [
+    ("Tanh", {}, "tanh"), ("Elu", {}, "elu"), ("Elu", {"alpha": 1.0}, "elu"), ("Elu", {"alpha": 0.5}, "none"),
+    ("Mish", {}, "mish"), ("LeakyRelu", {}, "none"),
+])  # fmt: skip
+def test_single_nodes(op, attributes, name):
+    b = Builder()
+    b.add(op, [b.conv("conv", "x", 6, 6)], "y", **attributes)
+    _, report = compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 6, 7, 6]}), MASK)
+    (row,) = report
+    assert dict(row.operator.params)["epilogue"] == name
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_mish(turned):
+    """As PyTorch's exporter writes it before opset 18."""
+    b = Builder()
+    x = b.conv("conv", "x", 6, 6)
+    gate = b.add("Tanh", [b.add("Softplus", [x], "softplus")], "tanh")
+    b.add("Mul", [gate, x] if turned else [x, gate], "y")
+    converted, report = compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 6, 7, 6]}), MASK)
+    assert ops(converted) == ["Transpose", "MaskedConv", "Transpose"]
+    (row,) = report
+    assert dict(row.operator.params)["epilogue"] == "mish"
+
+
 @pytest.mark.parametrize("numbers", [(2, 0, 6, 6), (3, 0, 5, 6), (3, 1, 6, 6), (3, 0, 6, 5)])
 def test_what_is_no_hardswish(numbers):
     b = Builder()
