@@ -16,8 +16,8 @@ namespace distile::tensor_core {
  * of compute capability 9.0 read them. */
 template<class Op> struct HeadLayout {
     static constexpr int element_bytes = sizeof(typename Op::Element);
-    /** Those that are multiplied, 32 bytes at once, with zeros behind the head's, and those that there is room for in
-     * whole columns. */
+    /** Channels that are multiplied, 32 bytes at once, with zeros behind the head's, and those that there is room for
+     * in whole columns. */
     static constexpr int step_channels = 32 / element_bytes;
     static constexpr int channels = (Op::head_dim + step_channels - 1) / step_channels * step_channels;
     static constexpr int stored_channels = (Op::head_dim + 31) / 32 * 32;

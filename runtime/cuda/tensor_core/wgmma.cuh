@@ -20,7 +20,7 @@ public:
         : bits_(uint64_t{line_bytes == 128 ? 1u : 2u} << 62 | uint64_t{8 * line_bytes / 16} << 32 |
                 uint64_t{column_bytes / 16} << 16 | address / 16) {
     }
-    /** The matrix that begins so many pieces later. */
+    /** The matrix that begins `pieces` later. */
     __device__ uint64_t at(uint32_t pieces) const {
         // The lower word has room for any address in shared memory.
         return (bits_ & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(bits_) + pieces);
