@@ -69,7 +69,7 @@ void check_attention(const Session &session, const AttentionCall &call) {
     if (key_mask) {
         session.check_mask(*key_mask, &keys);
     }
-    if (out && !(out->sizes() == query.sizes())) {
+    if (out && !out->sizes().equals(query.sizes())) {
         fail("`out` has another shape than the queries");
     }
     if (out && !tokens_in_place(*out, DISTILE_FLOAT32)) {

@@ -47,8 +47,8 @@ struct Source {
     }
     bool operator==(const Source &other) const {
         return data == other.data && fingerprint == other.fingerprint &&
-               tensor.scalar_type() == other.tensor.scalar_type() && tensor.sizes() == other.tensor.sizes() &&
-               tensor.strides() == other.tensor.strides();
+               tensor.scalar_type() == other.tensor.scalar_type() && tensor.sizes().equals(other.tensor.sizes()) &&
+               tensor.strides().equals(other.tensor.strides());
     }
 };
 
