@@ -65,7 +65,9 @@ variants = json.load(open(path))['variants']
 assert any(v.get('dense') for v in variants) and any(not v.get('dense') for v in variants)
 log = open(path.replace('.json', '.log')).read().splitlines()
 dense = ['\"dense\":true' in line for line in log[1:]]
-assert dense[:4] == [True, False, True, False], dense
+# In turns while both are left: on many cores so small an operator has one masked schedule.
+pairs = min(dense.count(True), dense.count(False))
+assert pairs and dense[:2 * pairs] == [True, False] * pairs, dense
 print(path)" >measured.txt || fail "plan measured no plan"
     cp "$(sed 's/json$/log/' measured.txt)" measured.log
     "$distile" plan "$operator" -o plans -q
