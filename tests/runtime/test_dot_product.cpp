@@ -126,10 +126,13 @@ const Case cases[] = {
     {"upsampled", DISTILE_MASKED_UPSAMPLE_CONV2D, {8, 24, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
 };
 
-/** Tiles do not multiply groups that must be kept apart. */
-bool has_code(const TypedSet &set, const Case &of) {
+/** Tiles do not multiply groups that must be kept apart. What emulated tiles stage of other groups does not depend on
+ * how they multiply, which takes long. */
+bool has_test(const TypedSet &set, const Case &of) {
     constexpr int32_t pairs = 2;
-    return !set.tiles || dot_product_taps(of.kind, of.conv, pairs).apart_groups == 1;
+    const bool is_emulated = *set.features == '\0';
+    return !set.tiles || (dot_product_taps(of.kind, of.conv, pairs).apart_groups == 1 &&
+                          (of.conv.groups == 1 || !is_emulated || set.dtype == DISTILE_BFLOAT16));
 }
 
 }  // namespace
@@ -162,7 +165,7 @@ TEST_CASE("Every activation after dot products is that of the reference", "[dot_
 TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot_product]") {
     for (const TypedSet &set : instruction_sets) {
         for (const Case &one : cases) {
-            if (!has_code(set, one)) {
+            if (!has_test(set, one)) {
                 continue;
             }
             INFO(set.name << ", " << one.name);
@@ -219,7 +222,7 @@ TEST_CASE("Operators of 16 bits that are built without a plan take the dot produ
 TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") {
     for (const TypedSet &set : instruction_sets) {
         for (const Case &one : cases) {
-            if (!has_code(set, one)) {
+            if (!has_test(set, one)) {
                 continue;
             }
             INFO(set.name << ", " << one.name);

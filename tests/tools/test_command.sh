@@ -27,6 +27,9 @@ fixtures=$source_folder/tests/fixtures/plans
     fail "info does not explain groups in blocks of their own"
 "$distile" info "$fixtures/test_groups5_20_20_residual_avx512.json" | has 'Groups .* 4 in a block of 16 .* by diagonals' ||
     fail "info does not explain groups side by side"
+sed 's/"kernel_h": 3,/"kernel_h": 3, "groups": 2,/' "$fixtures/test_conv3_24_40_residual_bf16_amx_bf16.json" >"$folder/groups.json"
+"$distile" info "$folder/groups.json" | has 'Groups .* 20 output channels padded to 32' ||
+    fail "info does not explain groups of dot products"
 "$distile" info "$fixtures/test_groups2_32_64_f16_avx512.json" | has 'Groups' && fail "info explains groups of whole blocks"
 expect_error "give --multiprocessors in place of --threads" profile "$cuda_plan" --threads 2
 if [[ ! -e /dev/nvidia0 ]]; then

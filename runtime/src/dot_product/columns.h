@@ -39,7 +39,9 @@ public:
           groups_((code.rows->taps + column_group - 1) / column_group) {
         // As it is stored.
         numbers.pad(padding_, widest_bytes);
-        numbers.copy(padding_, padding_, widest_bytes);
+        for (uint8_t &number : padding_) {
+            number ^= numbers.flip();
+        }
     }
     static void begin() {
     }

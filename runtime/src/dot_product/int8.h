@@ -8,7 +8,6 @@
 #include "epilogue.h"
 #include "narrow.h"
 #include "rows.h"
-#include "short_copy.h"
 #include <cstring>
 
 namespace distile::dot_product {
@@ -40,18 +39,8 @@ public:
         return flip_ == 0;
     }
     /** Numbers of int8 become unsigned ones. */
-    void copy_step(const Element *from, Element *to) const {
-        Bytes bytes;
-        std::memcpy(&bytes, from, sizeof(bytes));
-        bytes ^= flip_;
-        std::memcpy(to, &bytes, sizeof(bytes));
-    }
-    /** What makes unsigned numbers of those that are stored, by exclusive or. */
-    Element flip() const {
+    uint8_t flip() const {
         return flip_;
-    }
-    void copy(const Element *from, Element *to, int32_t count) const {
-        ShortCopy<Set>::copy(from, to, count, flip_);
     }
     void pad(Element *to, int32_t count) const {
         std::memset(to, static_cast<uint8_t>(header_.input_zero_point) ^ flip_, count);
@@ -77,7 +66,6 @@ private:
     using Floats = typename Epilogue<Set>::Floats;
     using Integers = typename Epilogue<Set>::Integers;
     using Words = typename Epilogue<Set>::Words;
-    using Bytes = uint8_t __attribute__((vector_size(step_bytes)));
 
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {

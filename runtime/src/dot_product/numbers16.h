@@ -10,7 +10,6 @@
 
 #include "epilogue.h"
 #include "rows.h"
-#include "short_copy.h"
 #include <cstring>
 
 namespace distile::dot_product {
@@ -34,12 +33,8 @@ public:
     static bool stages_as_stored() {
         return true;
     }
-    void copy_step(const Element *from, Element *to) const {
-        std::memcpy(to, from, step_bytes);
-    }
-    void copy(const Element *from, Element *to, int32_t count) const {
-        ShortCopy<Set>::copy(reinterpret_cast<const uint8_t *>(from), reinterpret_cast<uint8_t *>(to),
-                             count * static_cast<int32_t>(sizeof(Element)), 0);
+    static uint8_t flip() {
+        return 0;
     }
     void pad(Element *to, int32_t count) const {
         std::memset(to, 0, count * sizeof(Element));

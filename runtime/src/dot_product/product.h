@@ -38,9 +38,8 @@
  *     static constexpr int32_t parts;                // Numbers that are multiplied for a stored one: 1, or 2 with
  *     static void split(const Element *from, int64_t count, Element *high, Element *low);
  *     bool stages_as_stored() const;                                      // What is staged equals the input.
- *     void copy_step(const Element *from, Element *to) const;             // Stages 64 bytes of a pixel,
- *     void copy(const Element *from, Element *to, int32_t count) const;   // or fewer,
- *     void pad(Element *to, int32_t count) const;                         // or what counts as 0.
+ *     uint8_t flip() const;                         // What is staged of each byte is its exclusive or with this.
+ *     void pad(Element *to, int32_t count) const;   // Stages what counts as 0.
  *     const char *output(const Row &row, int32_t channel) const;
  *     // Stores the results of `num_rows` rows of sums.
  *     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums,

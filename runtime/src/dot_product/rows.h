@@ -4,6 +4,7 @@
 #ifndef DISTILE_DOT_PRODUCT_ROWS_H
 #define DISTILE_DOT_PRODUCT_ROWS_H
 
+#include "short_copy.h"
 #include <cstdint>
 #include <distile/polykernel.h>
 
@@ -179,15 +180,16 @@ private:
     }
     /** Copies a part of a step of each pixel, or padding. */
     void copy(const Element *const *pixels, int32_t count, int32_t from, int32_t part, Element *to) const {
-        for (int32_t row = 0; row < count; row++, to += step_elements) {
-            if (!pixels[row]) {
-                numbers_.pad(to, part);
-            } else if (part == step_elements) {
-                numbers_.copy_step(pixels[row] + from, to);
-            } else {
-                numbers_.copy(pixels[row] + from, to, part);
+        const auto copy_all = [&](const auto &copy_one) {
+            for (int32_t row = 0; row < count; row++, to += step_elements) {
+                if (pixels[row]) {
+                    copy_one(reinterpret_cast<const uint8_t *>(pixels[row] + from), reinterpret_cast<uint8_t *>(to));
+                } else {
+                    numbers_.pad(to, part);
+                }
             }
-        }
+        };
+        ShortCopy<Numbers>::with(part * static_cast<int32_t>(sizeof(Element)), numbers_.flip(), copy_all);
     }
 
     const Numbers &numbers_;

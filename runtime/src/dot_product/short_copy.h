@@ -1,5 +1,5 @@
 /** \file
- * Copies of up to a step, which calls of the C library would take longer for than for the copy itself.
+ * Copies of up to a step, for which calls of the C library would take longer than the copy itself.
  */
 #ifndef DISTILE_DOT_PRODUCT_SHORT_COPY_H
 #define DISTILE_DOT_PRODUCT_SHORT_COPY_H
@@ -9,39 +9,43 @@
 
 namespace distile::dot_product {
 
-/** `Set` as in Epilogue. */
+/** Copies of bytes that do not overlap, each byte changed by an exclusive or. `Set` as in Epilogue. */
 template<class Set> class ShortCopy {
 public:
-    /** Copies bytes, each changed by an exclusive or. They do not overlap, but may be copied in place if they are a
-     * multiple of 16. */
-    [[gnu::always_inline]] static void copy(const uint8_t *from, uint8_t *to, int32_t bytes, uint8_t flip) {
-        if (bytes >= 16) {
-            copy_units<Sixteen>(from, to, bytes, flip);
+    /** Calls use(copy) with what makes copies of so many bytes, up to 64: copy(from, to). */
+    template<class Use> [[gnu::always_inline]] static void with(int32_t bytes, uint8_t flip, const Use &use) {
+        constexpr int32_t most = sizeof(SixtyFour);
+        if (bytes == most) {
+            use([=](const uint8_t *from, uint8_t *to) { copy_unit<SixtyFour>(from, to, flip); });
+        } else if (bytes > 32) {
+            use([=](const uint8_t *from, uint8_t *to) { copy_ends<ThirtyTwo>(from, to, bytes, flip); });
+        } else if (bytes > 16) {
+            use([=](const uint8_t *from, uint8_t *to) { copy_ends<Sixteen>(from, to, bytes, flip); });
+        } else if (bytes == 16) {
+            use([=](const uint8_t *from, uint8_t *to) { copy_unit<Sixteen>(from, to, flip); });
         } else if (bytes >= 8) {
-            copy_units<uint64_t>(from, to, bytes, flip);
+            use([=](const uint8_t *from, uint8_t *to) { copy_ends<uint64_t>(from, to, bytes, flip); });
         } else if (bytes >= 4) {
-            copy_units<uint32_t>(from, to, bytes, flip);
+            use([=](const uint8_t *from, uint8_t *to) { copy_ends<uint32_t>(from, to, bytes, flip); });
         } else {
-            for (int32_t i = 0; i < bytes; i++) {
-                to[i] = from[i] ^ flip;
-            }
+            use([=](const uint8_t *from, uint8_t *to) {
+                for (int32_t i = 0; i < bytes; i++) {
+                    to[i] = from[i] ^ flip;
+                }
+            });
         }
     }
 
 private:
     using Sixteen = uint8_t __attribute__((vector_size(16)));
+    using ThirtyTwo = uint8_t __attribute__((vector_size(32)));
+    using SixtyFour = uint8_t __attribute__((vector_size(64)));
 
-    /** The last unit may overlap the one before. */
+    /** One or two units, which may overlap. */
     template<typename Unit>
-    [[gnu::always_inline]] static void copy_units(const uint8_t *from, uint8_t *to, int32_t bytes, uint8_t flip) {
-        constexpr int32_t size = sizeof(Unit);
-        int32_t i = 0;
-        for (; i + size <= bytes; i += size) {
-            copy_unit<Unit>(from + i, to + i, flip);
-        }
-        if (i < bytes) {
-            copy_unit<Unit>(from + bytes - size, to + bytes - size, flip);
-        }
+    [[gnu::always_inline]] static void copy_ends(const uint8_t *from, uint8_t *to, int64_t bytes, uint8_t flip) {
+        copy_unit<Unit>(from, to, flip);
+        copy_unit<Unit>(from + bytes - sizeof(Unit), to + bytes - sizeof(Unit), flip);
     }
     template<typename Unit>
     [[gnu::always_inline]] static void copy_unit(const uint8_t *from, uint8_t *to, uint8_t flip) {
