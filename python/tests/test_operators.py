@@ -117,7 +117,7 @@ def test_errors():
             x, weight, None, torch.ones(1, 9, 8, dtype=torch.bool), padding=[1] * 4, activation="relu"
         )
     with pytest.raises(RuntimeError, match="activation"):
-        torch.ops.distile.conv2d(x, weight, None, torch.ones(1, 8, 8, dtype=torch.bool), activation="tanh")
+        torch.ops.distile.conv2d(x, weight, None, torch.ones(1, 8, 8, dtype=torch.bool), activation="swish")
 
 
 def copies(run):

@@ -15,6 +15,7 @@
 #include "depthwise_space.h"
 #include "device_profile.h"
 #include "emit.h"
+#include "facts/activation_names.h"
 #include "operator_schema.h"
 #include "plan.h"
 #include "rank.h"
@@ -24,6 +25,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -198,6 +200,22 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(other.typical_output().height == (40 + 1 - 9) / 2 + 1);
     for (const char *word : {"5x3", "stride 2x1", "dilation 2x1", "residual", "silu", "0/1/1/1"}) {
         CHECK(contains(other.summary(), word));
+    }
+}
+
+TEST_CASE("Every activation is an epilogue of operator files", "[plan]") {
+    json file = good_operator();
+    int32_t number = 0;
+    for (const char *const name : activation_names) {
+        file["params"]["epilogue"] = name;
+        const Operator op = parse_operator(file, "here");
+        CHECK(conv_of(op).epilogue == number++);
+        CHECK(to_json(op)["params"]["epilogue"] == name);
+        // C calls it so, in capitals.
+        std::string enumerator = std::string("DISTILE_ACTIVATION_") + name;
+        std::transform(enumerator.begin(), enumerator.end(), enumerator.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+        CHECK(op.epilogue() == enumerator);
     }
 }
 
