@@ -1,8 +1,8 @@
 #include "info.h"
 #include "buildable.h"
-#include "cpu_space.h"
 #include "dot_product_layout.h"
 #include "operator_schema.h"
+#include "tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -88,21 +88,33 @@ std::string describe_times(const Plan &plan) {
     return text;
 }
 
-/** How the code of a CPU computes groups that are no whole blocks of output channels; "" if it has none. */
+/** That blocks of output channels read the input channels of several groups; "" if they do not. */
+std::string describe_joined_groups(int outputs, int inputs, int group_inputs) {
+    return inputs == group_inputs
+               ? ""
+               : fmt::format("Groups     {} output channels read {} input channels, of which each counts {}\n", outputs,
+                             inputs, group_inputs);
+}
+
+/** How code computes groups that are no whole blocks of output channels; "" if it has none. */
 std::string describe_groups(const Plan &plan) {
     OperatorFacts facts = facts_of(plan.op);
-    if (!get_backend(plan.backend).pads_groups || facts.groups == 1 || facts.depthwise) {
+    if (facts.groups == 1 || facts.depthwise) {
         return "";
     }
     const PlanVariant &variant = plan.variants.front();
     facts.channel_block = plan.channel_block(variant);
-    const GroupBlocks blocks = group_blocks(facts);
+    const GroupBlocks blocks = group_blocks(facts, get_backend(plan.backend).group_readers);
     if (variant.language == Language::DotProduct) {
         const ReadChannels reads({facts.out_channels, facts.in_channels, 1, 1}, facts.groups);
-        return reads.is_depthwise() || reads.count() == facts.in_channels
-                   ? ""
-                   : fmt::format("Groups     {} output channels read {} input channels, of which each counts {}\n",
-                                 facts.channel_block, reads.count(), facts.in_channels);
+        return reads.is_depthwise() ? ""
+                                    : describe_joined_groups(facts.channel_block, reads.count(), facts.in_channels);
+    }
+    if (variant.language == Language::TensorCore) {
+        const GroupPanels panels = group_panels(facts);
+        return panels.groups > 1
+                   ? describe_joined_groups(panels.outputs, panels.inputs, facts.in_channels)
+                   : fmt::format("Groups     each in blocks of its own, of its {} output channels\n", panels.outputs);
     }
     switch (blocks.form()) {
     case GroupForm::Padded:
@@ -114,7 +126,9 @@ std::string describe_groups(const Plan &plan) {
     case GroupForm::Whole:
         break;
     }
-    return "";
+    return blocks.readers == GroupReaders::Threads && blocks.group_outputs % blocks.block != 0
+               ? "Groups     each thread finds its own, and reads in place\n"
+               : "";
 }
 
 }  // namespace
