@@ -13,15 +13,14 @@ int filter_channels(int in_channels, int groups) {
 
 }  // namespace
 
-/** Each thread of a GPU finds its group, and needs no blocks for it. */
-GroupBlocks MaskedConv::blocks_of(const Conv &conv) const {
-    const int groups = on_gpu() ? 1 : conv.groups;
-    return {groups, filter_channels(conv.in_channels, conv.groups), conv.out_channels / groups, channel_block};
+void MaskedConv::set_groups(const Conv &conv, const Target &target) {
+    readers = target.has_gpu_feature() ? GroupReaders::Threads : GroupReaders::Vectors;
+    groups_apart = blocks_of(conv).form() == GroupForm::Padded ? conv.groups : 0;
 }
 
-void MaskedConv::set_groups(const Conv &conv, const Target &target) {
-    const bool apart = !target.has_gpu_feature() && blocks_of(conv).form() == GroupForm::Padded;
-    groups_apart = apart ? conv.groups : 0;
+GroupBlocks MaskedConv::blocks_of(const Conv &conv) const {
+    return {conv.groups, filter_channels(conv.in_channels, conv.groups), conv.out_channels / conv.groups, channel_block,
+            readers};
 }
 
 void MaskedConv::define_conv(const Conv &conv) {

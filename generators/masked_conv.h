@@ -4,8 +4,8 @@
  *     output(co, x, y, n) = epilogue(bias(co) + sum over ci, kx, ky of weights * input [+ residual])
  *
  * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
- * output channel's group. On a CPU, border tiles stage their input, so phantom reads become zeros once for all output
- * channels; and groups have one of the forms of GroupBlocks. With diagonals, an accumulator has a sum for each input
+ * output channel's group, and groups have one of the forms of GroupBlocks. On a CPU, border tiles stage their input, so
+ * phantom reads become zeros once for all output channels. With diagonals, an accumulator has a sum for each input
  * channel and diagonal, and the output adds those of its channel. Each input value then serves few sums, so border
  * tiles read it as those of a depthwise convolution do.
  *
@@ -40,6 +40,8 @@ protected:
 
 private:
     Halide::Var ci{"ci"}, diagonal{"diagonal"}, kx{"kx"}, ky{"ky"}, tile{"tile"}, wx{"wx"}, wy{"wy"};
+
+    GroupReaders readers = GroupReaders::Vectors;
 
     GroupBlocks blocks_of(const Conv &conv) const;
     Halide::Expr first_channel(const Conv &conv) const;

@@ -134,7 +134,7 @@ protected:
                             const Halide::Expr &image, bool in_place);
 
     StorageConversion conversion; /**< For the target. */
-    Halide::Var co{"co"}, group{"group"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
+    Halide::Var co{"co"}, group{"own_group"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
     int scale_h = 1, scale_w = 1;     /**< Set before defining the output. */
     bool reads_channels_once = false; /**< Set before adding the last arguments. */
     /** If not 0, set before adding the last arguments: the groups of output channels, which the output and the residual

@@ -6,6 +6,7 @@
 #define DISTILE_PLANS_BACKEND_H
 
 #include "data_type.h"
+#include "group_blocks.h"
 #include "platform.h"
 #include <string>
 #include <vector>
@@ -54,7 +55,7 @@ struct Backend {
     const char *operation, *multiply_adds;
     /** Generated code reads its input as float32, except in depthwise operators; the runtime converts other types. */
     bool reads_float32;
-    bool pads_groups; /**< Generated code has groups in blocks of their own (GroupForm::Padded). */
+    GroupReaders group_readers; /**< Of generated code. */
     bool blocks_rows; /**< Code of operators with keys is for one head and block of rows (distile_call_row_blocks). */
     int tile_counts;  /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };

@@ -57,7 +57,7 @@ void emit_operator(std::ostream &c, const Operator &op) {
 int groups_apart(const Plan &plan, const PlanVariant &variant) {
     OperatorFacts facts = facts_of(plan.op);
     facts.channel_block = plan.channel_block(variant);
-    return get_backend(plan.backend).pads_groups && pads_groups(facts) ? facts.groups : 1;
+    return pads_groups(facts, get_backend(plan.backend).group_readers) ? facts.groups : 1;
 }
 
 /** The call of a variant's code from Halide. */

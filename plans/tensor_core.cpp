@@ -138,6 +138,7 @@ void emit_codes(std::ostream &c, const Plan &plan, const std::vector<Kernel> &ke
               << "_code_end, .kernel = " << quote(kernel.name) << ", .place = " << place
               << ", .block_pixels = " << value_of(theta, "block_pixels")
               << ", .block_channels = " << value_of(theta, "block_channels")
+              << ", .channel_blocks = " << channel_blocks(facts, value_of(theta, "block_channels"))
               << ", .splits = " << value_of(theta, "splits") << ", .balanced = " << value_of(theta, "balanced")
               << ", .threads = " << kernel.block.threads
               << ", .blocks_per_multiprocessor = " << kernel.block.per_multiprocessor
@@ -229,6 +230,7 @@ std::string tensor_core_source(const Plan &plan) {
         return attention_source(plan);
     }
     const distile_conv2d conv = plan.op.schema().convolution(plan.op).conv;
+    const GroupPanels panels = group_panels(facts_of(plan.op));
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
        << "#include \"" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
@@ -237,7 +239,9 @@ std::string tensor_core_source(const Plan &plan) {
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"
        << "    using Result = " << result_type(plan.op) << ";\n"
-       << "    static constexpr int in_channels = " << conv.in_channels << ", out_channels = " << conv.out_channels
+       << "    static constexpr int out_channels = " << conv.out_channels << ";\n"
+       << "    // Output channels of a panel of groups, and the input channels that it reads.\n"
+       << "    static constexpr int panel_channels = " << panels.outputs << ", read_channels = " << panels.inputs
        << ";\n"
        << "    static constexpr int kernel_h = " << conv.kernel_h << ", kernel_w = " << conv.kernel_w
        << ", stride_h = " << conv.stride_h << ", stride_w = " << conv.stride_w << ";\n"

@@ -43,6 +43,13 @@ inline double error_bound(distile_dtype dtype, double result, double scale, dist
     return 0;
 }
 
+/** The relative error of the probabilities of attention where tensor cores multiply them in 16 bits: they are rounded
+ * to the operator's type, by half of its last bit. Below float16's least normal number they are off by half of its
+ * least one, which another half of a last bit of the larger probabilities outweighs. */
+inline double probability_error(distile_dtype dtype) {
+    return dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
+}
+
 }  // namespace distile
 
 #endif

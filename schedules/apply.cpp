@@ -17,9 +17,9 @@ std::string extents(int height, int width) {
     return std::to_string(height) + " x " + std::to_string(width);
 }
 
-/** The constraints of a CPU's spaces take the groups as GroupBlocks has them. */
-void check_groups(const MaskedOperator &op) {
-    if (!op.depthwise && op.groups_in_blocks != group_blocks(op).form()) {
+/** The constraints of spaces take the groups as GroupBlocks has them. */
+void check_groups(const MaskedOperator &op, GroupReaders readers) {
+    if (!op.depthwise && op.groups_in_blocks != group_blocks(op, readers).form()) {
         throw Halide::CompileError("PolyKernel: " + std::to_string(op.groups) + " groups of " +
                                    std::to_string(op.out_channels / op.groups) +
                                    " output channels do not lie in the pipeline's blocks of " +
@@ -94,6 +94,7 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, TokenOperator &op, 
 std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
                            const Halide::Target &target) {
     if (target.has_gpu_feature()) {
+        check_groups(op, GroupReaders::Threads);
         const Problem problem = problem_on(op, target);
         std::string source = runs_direct(op) ? apply_cuda_direct_schedule(pipeline, op, problem, theta)
                                              : apply_cuda_schedule(pipeline, op, problem, theta);
@@ -104,7 +105,7 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
     // The pipeline takes ownership of its passes.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     Halide::Pipeline(pipeline).add_custom_lowering_pass(new HoistAddresses);
-    check_groups(op);
+    check_groups(op, GroupReaders::Vectors);
     if (!reads_own_channels(op)) {
         return apply_cpu_schedule(op, theta, target);
     }
@@ -130,7 +131,8 @@ void vectorize_gpu_output(MaskedOperator &op, int lanes, std::ostream &source) {
     // It stores nothing, but must not appear to store from the host.
     DISTILE_APPLY(output.gpu_single_thread());
     DISTILE_APPLY(update.allow_race_conditions().split(co, vector, lane, lanes, TailStrategy::GuardWithIf));
-    if (op.out_channels % lanes == 0) {
+    const int channels = op.groups_in_blocks == GroupForm::Padded ? op.out_channels / op.groups : op.out_channels;
+    if (channels % lanes == 0) {
         DISTILE_APPLY(update.vectorize(lane));
     } else {
         DISTILE_APPLY(update.unroll(lane));

@@ -4,18 +4,16 @@
 #ifndef DISTILE_SCHEDULES_CPU_SPACE_H
 #define DISTILE_SCHEDULES_CPU_SPACE_H
 
-#include "group_blocks.h"
 #include "space.h"
 
 namespace distile {
 
-/** How a convolution's groups lie in the blocks of its weights. */
 inline GroupBlocks group_blocks(const OperatorFacts &op) {
-    return {op.groups, op.in_channels, op.out_channels / op.groups, op.channel_block};
+    return group_blocks(op, GroupReaders::Vectors);
 }
 
 inline bool pads_groups(const OperatorFacts &op) {
-    return !op.depthwise && group_blocks(op).form() == GroupForm::Padded;
+    return pads_groups(op, GroupReaders::Vectors);
 }
 
 /** The sums that each lane of an output has: those of the diagonals of a group, which the schedules of depthwise

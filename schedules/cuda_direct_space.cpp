@@ -21,7 +21,8 @@ std::string describe(const Theta &theta) {
 }  // namespace
 
 bool runs_direct(const OperatorFacts &op) {
-    return op.depthwise || (op.groups > 1 && op.out_channels / op.groups % op.channel_block != 0);
+    const bool has_whole_blocks = op.groups == 1 || op.out_channels / op.groups % op.channel_block == 0;
+    return op.depthwise || (!has_whole_blocks && !pads_groups(op, GroupReaders::Threads));
 }
 
 const Space &cuda_direct_space() {

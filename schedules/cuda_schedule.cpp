@@ -80,7 +80,11 @@ void CudaSchedule::compute_in_blocks() {
     DISTILE_APPLY(update.split(rest, thread, item, thread_pixels));
     DISTILE_APPLY(update.split(vector, co_block, co_rest, block_channels / lanes, TailStrategy::GuardWithIf));
     DISTILE_APPLY(update.split(co_rest, group, co_thread, channel_threads));
-    if (op.phases() == 1) {
+    if (op.groups_in_blocks == GroupForm::Padded) {
+        Var own_group = output.args()[4];
+        DISTILE_APPLY(update.reorder(lane, group, item, co_thread, thread, block, co_block, own_group));
+        DISTILE_APPLY(update.gpu_blocks(block, co_block, own_group).gpu_threads(co_thread, thread));
+    } else if (op.phases() == 1) {
         DISTILE_APPLY(update.reorder(lane, group, item, co_thread, thread, block, co_block));
         DISTILE_APPLY(update.gpu_blocks(block, co_block).gpu_threads(co_thread, thread));
     } else {

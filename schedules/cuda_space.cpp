@@ -39,6 +39,10 @@ std::string describe(const Theta &theta) {
 
 }  // namespace
 
+int padded_channels(const OperatorFacts &op) {
+    return group_blocks(op, GroupReaders::Threads).count() * op.channel_block;
+}
+
 int channel_threads(const Theta &theta) {
     return theta.at("block_channels") / theta.at("thread_channels");
 }
@@ -164,20 +168,20 @@ const Space &cuda_space() {
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
              },
              {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
-            {"block_channels that are whole blocks of the weights and divide the output channels, rounded up to whole "
-             "blocks",
+            {"block_channels that are whole blocks of the weights and divide the output channels of a group, rounded "
+             "up to whole blocks",
              [](const Theta &theta, const Problem &problem) {
                  const int channels = theta.at("block_channels"),
-                           padded = round_up(problem.out_channels, problem.channel_block);
+                           padded = round_up(problem.out_channels / problem.groups, problem.channel_block);
                  return padded % channels == 0 && channels % problem.channel_block == 0;
              },
              {"block_channels"}},
-            {"block_channels that divide the output channels of a group",
+            // The third dimension of the blocks is that of the groups, or that of the parts.
+            {"no splits if groups are padded",
              [](const Theta &theta, const Problem &problem) {
-                 return problem.groups == 1 ||
-                        problem.out_channels % (int64_t{problem.groups} * theta.at("block_channels")) == 0;
+                 return theta.at("splits") == 1 || !pads_groups(problem, GroupReaders::Threads);
              },
-             {"block_channels"}},
+             {"splits"}},
             // Halide does not see that a block's window belongs to one phase.
             {"no splits and no halo if the operator has phases",
              [](const Theta &theta, const Problem &problem) {

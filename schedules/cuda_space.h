@@ -6,9 +6,10 @@
  * `thread_pixels` x `thread_channels` per thread. With granularity 1 x 1 this is an implicit matrix product whose rows
  * are the active pixels. With `halo` it stages `chunk` channels of the whole windows of its tiles (all input that they
  * read) and the weights of all positions, so inputs that neighbouring pixels share are loaded once, with fewer
- * barriers. Staged values are float32 for every input type, so they are converted once. With phases, a block computes
- * one phase. If there are too few blocks to fill the chip, `splits` times as many blocks split the input channels:
- * their partial sums go through global memory, and a second kernel adds them.
+ * barriers. A block computes channels
+ * of one group. Staged values are float32 for every input type, so they are converted once. With phases, a block
+ * computes one phase. If there are too few blocks to fill the chip, `splits` times as many blocks split the input
+ * channels: their partial sums go through global memory, and a second kernel adds them.
  */
 #ifndef DISTILE_SCHEDULES_CUDA_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_SPACE_H
@@ -25,6 +26,9 @@ const Space &cuda_space();
 Problem cuda_problem(const OperatorFacts &op);
 /** The same for OpenCL: work-groups of up to 256 work-items and 32 KB of local memory, which phones' GPUs have. */
 Problem opencl_problem(const OperatorFacts &op);
+
+/** The output channels that blocks compute, groups padded to whole blocks of the weights. */
+int padded_channels(const OperatorFacts &op);
 
 /** A block's threads along the channels, along the pixels, and in total. */
 int channel_threads(const Theta &theta);

@@ -5,6 +5,7 @@
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H
 
+#include "group_blocks.h"
 #include <functional>
 #include <map>
 #include <optional>
@@ -44,6 +45,15 @@ struct OperatorFacts {
         return scale_h * scale_w;
     }
 };
+
+/** How a convolution's groups lie in the blocks of its weights. */
+inline GroupBlocks group_blocks(const OperatorFacts &op, GroupReaders readers) {
+    return {op.groups, op.in_channels, op.out_channels / op.groups, op.channel_block, readers};
+}
+
+inline bool pads_groups(const OperatorFacts &op, GroupReaders readers) {
+    return !op.depthwise && group_blocks(op, readers).form() == GroupForm::Padded;
+}
 
 /** The tensor cores that there are templates for: those of compute capability 8.0, which later GPUs have too, and those
  * that only 9.0 has. */

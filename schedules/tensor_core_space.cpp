@@ -32,7 +32,7 @@ template<TensorCores cores, bool quantized> std::string describe(const Theta &th
 
 /** Of 128 bytes of each channel. */
 int64_t reduction_steps(const Problem &problem) {
-    const int64_t elements = int64_t{problem.kernel_h} * problem.kernel_w * problem.in_channels;
+    const int64_t elements = int64_t{problem.kernel_h} * problem.kernel_w * group_panels(problem).inputs;
     return (elements * problem.bytes_per_element + 127) / 128;
 }
 
@@ -72,7 +72,7 @@ template<bool quantized> Space make_space(TensorCores cores) {
              {"tile_h", "tile_w"}},
             {"block_channels that leave no block beyond the channels",
              [](const Theta &theta, const Problem &problem) {
-                 return theta.at("block_channels") <= round_up(problem.out_channels, 32);
+                 return theta.at("block_channels") <= round_up(group_panels(problem).outputs, 32);
              },
              {"block_channels"}},
             {"splits that leave each block as many steps of the reduction as it has stages",
@@ -119,11 +119,18 @@ template<bool quantized> Space make_space(TensorCores cores) {
 
 }  // namespace
 
+GroupPanels group_panels(const OperatorFacts &op) {
+    return {op.groups, op.in_channels, op.out_channels / op.groups, is_quantized(op)};
+}
+
+int64_t channel_blocks(const OperatorFacts &op, int block_channels) {
+    const GroupPanels panels = group_panels(op);
+    const int channels = std::max(block_channels, 1);
+    return int64_t{panels.count} * (round_up(panels.outputs, channels) / channels);
+}
+
 bool runs_on_tensor_cores(const OperatorFacts &op) {
-    // Code copies 16 bytes of the input at a time.
-    const int multiple = is_quantized(op) ? 16 : 8;
-    return !op.depthwise && op.groups == 1 && op.phases() == 1 && op.in_channels % multiple == 0 &&
-           op.out_channels % multiple == 0 && op.kernel_h <= 16 && op.kernel_w <= 16;
+    return !op.depthwise && group_panels(op).fit && op.phases() == 1 && op.kernel_h <= 16 && op.kernel_w <= 16;
 }
 
 bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
@@ -132,7 +139,8 @@ bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
     // Boxes have zeros beyond the input, not zero points.
     return cores == TensorCores::Sm90 && !is_quantized(op) && tile_h <= most_extent && tile_w <= most_extent &&
            pixels >= fewest_pixels && pixels % 8 == 0 && value_of(theta, "block_pixels") % pixels == 0 &&
-           op.stride_h <= most_stride && op.stride_w <= most_stride && op.in_channels * op.bytes_per_element % 128 == 0;
+           op.stride_h <= most_stride && op.stride_w <= most_stride &&
+           group_panels(op).inputs * op.bytes_per_element % 128 == 0;
 }
 
 const Space &tensor_core_space(TensorCores cores, bool quantized) {

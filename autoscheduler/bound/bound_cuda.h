@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_CUDA_H
 
 #include "bound_cpu.h"
+#include "cuda_space.h"
 
 namespace distile {
 
@@ -89,7 +90,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     // The blocks, and the steps of the reduction that each of them takes. Pixels are virtual, and a block is of one
     // phase.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    const int out_channels = round_up(problem.out_channels, problem.channel_block);
+    const int out_channels = padded_channels(problem);
     const double pixel_blocks = std::ceil(all_pixels / block_pixels);
     const int channel_blocks = out_channels / block_channels;
     const double blocks = pixel_blocks * channel_blocks * splits * phases;

@@ -55,8 +55,8 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
 
     // Items are blocks of the result. As many as there are clusters are computed at once, in waves.
     const double pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    const double items = std::ceil(pixels / block_pixels) * std::ceil(problem.out_channels / block_channels);
-    const double elements = static_cast<double>(problem.kernel_h) * problem.kernel_w * problem.in_channels;
+    const double items = std::ceil(pixels / block_pixels) * static_cast<double>(channel_blocks(problem, values[3]));
+    const double elements = static_cast<double>(problem.kernel_h) * problem.kernel_w * group_panels(problem).inputs;
     const double steps = std::ceil(std::ceil(elements * problem.bytes_per_element / 128) / splits);
     const double usable = splits > 2 ? in_clusters : 1;
     const double room = resident * multiprocessors * usable / splits;

@@ -3,6 +3,7 @@
 #include "cpu_space.h"
 #include "dot_product.h"
 #include "operator_schema.h"
+#include "tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -108,17 +109,31 @@ std::string describe_sections(const OperatorFacts &facts, DotProducts instructio
                : describe_padded_groups(sections.outputs(), sections.padded_outputs());
 }
 
-/** How the code of a CPU computes groups that are no whole blocks of output channels; "" if it has none. */
+/** That blocks of output channels read the input channels of several groups; "" if they do not. */
+std::string describe_joined_groups(int outputs, int inputs, int group_inputs) {
+    return inputs == group_inputs
+               ? ""
+               : fmt::format("Groups     {} output channels read {} input channels, of which each counts {}\n", outputs,
+                             inputs, group_inputs);
+}
+
+/** How code computes groups that are no whole blocks of output channels; "" if it has none. */
 std::string describe_groups(const Plan &plan) {
     OperatorFacts facts = facts_of(plan.op);
-    if (!get_backend(plan.backend).pads_groups || facts.groups == 1 || facts.depthwise) {
+    if (facts.groups == 1 || facts.depthwise) {
         return "";
     }
     const PlanVariant &variant = plan.variants.front();
     facts.channel_block = plan.channel_block(variant);
-    const GroupBlocks blocks = group_blocks(facts);
+    const GroupBlocks blocks = group_blocks(facts, get_backend(plan.backend).group_readers);
     if (variant.language == Language::DotProduct) {
         return describe_sections(facts, dot_products_of(plan.op, plan.features()).value());
+    }
+    if (variant.language == Language::TensorCore) {
+        const GroupPanels panels = group_panels(facts);
+        return panels.groups > 1
+                   ? describe_joined_groups(panels.outputs, panels.inputs, facts.in_channels)
+                   : fmt::format("Groups     each in blocks of its own, of its {} output channels\n", panels.outputs);
     }
     switch (blocks.form()) {
     case GroupForm::Padded:
@@ -129,7 +144,9 @@ std::string describe_groups(const Plan &plan) {
     case GroupForm::Whole:
         break;
     }
-    return "";
+    return blocks.readers == GroupReaders::Threads && blocks.group_outputs % blocks.block != 0
+               ? "Groups     each thread finds its own, and reads in place\n"
+               : "";
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ Expected quantized(const DataType &type, double value) {
 }
 
 /** The pixels of an operator with a filter. */
-ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
+ExpectedPixel expect_filtered(const TrialData &data, distile_math multiplied) {
     const auto [kind, conv] = data.op.schema().convolution(data.op);
     const auto reference = std::make_shared<Conv2dReference>(conv, data.weights(), kind);
     const auto input = std::make_shared<BorderedTensor>(data.batch, data.input_extents.height, data.input_extents.width,
@@ -228,7 +228,6 @@ ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
     if (!data.residual.empty()) {
         residual->set(data.residual.data());
     }
-    const distile_math multiplied = math == DISTILE_MATH_TF32 ? math : DISTILE_MATH_FLOAT32;
     return [=, &data, epilogue = conv.epilogue](int n, int y, int x) {
         std::vector<double> sums, scales;
         reference->sums(input->view(), data.residual.empty() ? nullptr : &residual->view(), n, y, x, sums, &scales);
@@ -246,9 +245,9 @@ ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
     };
 }
 
-/** The rows of an operator that reads keys. */
-ExpectedPixel expect_tokens(const TrialData &data) {
-    return [&data](int n, int y, int x) {
+/** The rows of an operator that reads keys. `rounded` is the relative error of its probabilities. */
+ExpectedPixel expect_tokens(const TrialData &data, distile_math multiplied, double rounded) {
+    return [&data, multiplied, rounded](int n, int y, int x) {
         const auto made = [&](const std::vector<float> &values, const Extents &extents, int channels) {
             return distile_tensor_make(const_cast<float *>(values.data()), data.batch, extents.height, extents.width,
                                        channels);
@@ -263,15 +262,27 @@ ExpectedPixel expect_tokens(const TrialData &data) {
         const std::shared_ptr<const void> op = schema.op(data.op);
         std::vector<Expected> pixel;
         for (const TokenResult &result : reference_token_row(token_operator_of(schema.kind, op.get()), args, n, y, x)) {
-            pixel.push_back({result.value, error_bound(data.op.dtype().dtype, result.value, result.scale)});
+            const double error = error_bound(data.op.dtype().dtype, result.value, result.scale, multiplied);
+            pixel.push_back({result.value, error + rounded * result.sum});
         }
         return pixel;
     };
 }
 
+ExpectedPixel expect_of(const TrialData &data, const distile_polykernel &polykernel) {
+    const distile_math multiplied = polykernel.math == DISTILE_MATH_TF32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
+    if (!data.op.reads_keys()) {
+        return expect_filtered(data, multiplied);
+    }
+    // The layout is that of kernels for tensor cores in 16 bits, also where nothing is packed.
+    const char *const layout = polykernel.variants[0].layout;
+    const bool rounds = polykernel.kind == DISTILE_MASKED_ATTENTION && layout && std::strcmp(layout, "cuda-k16") == 0;
+    return expect_tokens(data, multiplied, rounds ? probability_error(data.op.dtype().dtype) : 0);
+}
+
 }  // namespace
 
-std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
+std::string check_output(TrialRunner &runner, const TrialData &data, const distile_polykernel &polykernel,
                          const std::vector<uint8_t> &mask, size_t pixels) {
     const size_t channels = data.op.out_channels();
     // A value that no operator on numbers from -1 to 1 has here, and every type does.
@@ -283,7 +294,7 @@ std::string check_output(TrialRunner &runner, const TrialData &data, distile_mat
     const auto active =
         static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
-    const ExpectedPixel expect = data.op.reads_keys() ? expect_tokens(data) : expect_filtered(data, math);
+    const ExpectedPixel expect = expect_of(data, polykernel);
     const auto [rows, columns] = data.output_extents;
     const int mask_rows = data.mask_extents().height;
     size_t seen = 0;

@@ -85,8 +85,8 @@ std::unique_ptr<TrialDevice> make_opencl_device(int units);
 int opencl_units();
 
 /** "" if the variant computes what it should for a mask and leaves the rest of the output alone, otherwise what is
- * wrong. `math` is how its plan multiplies float32. At most `pixels` active pixels are compared. */
-std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
+ * wrong. `polykernel` is the one of the runner. At most `pixels` active pixels are compared. */
+std::string check_output(TrialRunner &runner, const TrialData &data, const distile_polykernel &polykernel,
                          const std::vector<uint8_t> &mask, size_t pixels);
 
 /** A key or a value in memory with as many tokens as typical; without data if that is null. */

@@ -83,10 +83,10 @@ public:
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
         }
-        std::string wrong = check_output(*device_.runner(polykernel, small), small, polykernel.math, mask, most_pixels);
+        std::string wrong = check_output(*device_.runner(polykernel, small), small, polykernel, mask, most_pixels);
         if (wrong.empty()) {
             int64_t tiles = loaded.trial.tiles[loaded.trial.tiles.size() / 2];
-            wrong = check_output(*device_.runner(polykernel, data_), data_, polykernel.math,
+            wrong = check_output(*device_.runner(polykernel, data_), data_, polykernel,
                                  mask_of_tiles(data_, loaded.trial.theta, tiles), most_pixels);
         }
         return wrong;

@@ -113,7 +113,7 @@ const Backend &cpu_backend() {
         "a vector",
         "vector multiply-adds",
         true,
-        true,
+        GroupReaders::Vectors,
         true,
         6,
     };

@@ -120,7 +120,7 @@ const Backend &cuda_backend() {
         "a warp",
         "multiply-adds",
         false,
-        false,
+        GroupReaders::Threads,
         false,
         12,  // Its time moves in steps.
     };

@@ -94,7 +94,7 @@ const Backend &opencl_backend() {
         "a group of 32 work-items",
         "multiply-adds",
         false,
-        false,
+        GroupReaders::Threads,
         false,
         12,  // Its time moves in steps.
     };

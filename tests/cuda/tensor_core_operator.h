@@ -15,9 +15,10 @@ inline const char *const tensor_core_cubin_end = tensor_core_cubin + sizeof(tens
 /** Two variants for single pixels, with 64 pixels by 32 channels a block and two blocks a reduction, which share a
  * kernel. Between them one for tiles of 2 x 2 in boxes, in balance instead of in pairs, and without an early start. */
 inline const std::array<distile_tensor_core_code, 3> tensor_core_codes = {
-    {{tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 0, 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1},
-     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_1", 0, 64, 32, 1, 1, 256, 2, 60000, 2, 2, 1, 1, 0},
-     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 1, 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1}}};
+    {{tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 0, 64, 32, 1, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1},
+     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_1", 0, 64, 32, 1, 1, 1, 256, 2, 60000, 2, 2, 1, 1, 0},
+     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 1, 64, 32, 1, 2, 0, 256, 1, 100000, 1, 1, 0, 0,
+      1}}};
 
 template<int variant> int run_tensor_core(const distile_kernel_call *call) {
     return distile_call_tensor_core(&tensor_core_codes[variant], call);

@@ -103,7 +103,7 @@ std::string test(const Device &device, const distile_polykernel &polykernel, con
     const TrialData data(op, 2, {op.typical_height, op.typical_width}, false);
     const std::unique_ptr<TrialRunner> runner = device.trials->runner(polykernel, data);
     for (const double density : {0.0, 0.3, 1.0}) {
-        const std::string wrong = check_output(*runner, data, polykernel.math, draw(data, density), most_pixels);
+        const std::string wrong = check_output(*runner, data, polykernel, draw(data, density), most_pixels);
         if (!wrong.empty()) {
             return fmt::format("at density {}: {}", density, wrong);
         }

@@ -3,6 +3,7 @@
 #include "attention_polykernels.h"
 #include "catch.h"
 #include "device_tensor.h"
+#include "error_bounds.h"
 #include "gpu_session.h"
 #include "pairwise.h"
 #include "token_call.h"
@@ -82,14 +83,13 @@ public:
         }
         // Loops take long, so they are a sample's.
         tensors.most_rows = 12;
-        // On tensor cores attention rounds probabilities to the type: its last bit, and of float16 its least number.
-        // Other factors are rounded to TF32 only.
+        // Tensor cores round probabilities; other factors to TF32 only.
         const std::string layout = polykernel.variants[0].layout;
         const bool rounds_all = layout == "cuda-k32" && !call.as_tf32;
         const bool is_attention = tensors.op.scores && tensors.op.values;
         tensors.math = rounds_all ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
         if (is_attention && !rounds_all && (layout == "cuda-k16" || layout == "cuda-k32")) {
-            tensors.weight_error = tensors.input->view().dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
+            tensors.weight_error = probability_error(tensors.input->view().dtype);
         }
         args = tensors.args(rows.get(), keys ? keys->get() : rows.get());
         args.input = &input_.view();

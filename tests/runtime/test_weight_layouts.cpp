@@ -21,40 +21,47 @@ distile_conv2d conv_of_size(int32_t in, int32_t out, int32_t kernel_h, int32_t k
     return {in, out, 1, kernel_h, kernel_w, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0};
 }
 
-/** What the array for tensor cores holds at a place of a row, which has `elements`, in a step. */
-float expected_at(const distile_conv2d &conv, const WeightAt &weight, int32_t elements, int32_t step, int32_t row,
-                  int32_t place) {
-    const int32_t piece = elements / 8, taps = conv.kernel_h * conv.kernel_w, in = conv.in_channels;
+/** What the array for tensor cores holds at a place of a row, which has `elements`, in a step of a panel of groups. */
+float expected_at(const distile_conv2d &conv, int32_t panel_groups, const WeightAt &weight, int32_t elements,
+                  int32_t panel, int32_t step, int32_t row, int32_t place) {
+    const int32_t piece = elements / 8, taps = conv.kernel_h * conv.kernel_w;
+    const int32_t group_in = conv.in_channels / conv.groups, group_out = conv.out_channels / conv.groups;
+    const int32_t in = group_in * panel_groups, out = group_out * panel_groups;
     const int32_t k = step * elements + ((place / piece) ^ (row % 8)) * piece + place % piece;
-    if (row >= conv.out_channels || k >= taps * in) {
+    if (row >= out || k >= taps * in) {
         return 0;
     }
-    return in % elements == 0 ? weight(row, k / elements % taps, k / (elements * taps) * elements + k % elements)
-                              : weight(row, k / in, k % in);
+    const bool in_steps = in % elements == 0;
+    const int32_t tap = in_steps ? k / elements % taps : k / in;
+    const int32_t channel = in_steps ? k / (elements * taps) * elements + k % elements : k % in;
+    return channel / group_in == row / group_out ? weight(panel * out + row, tap, channel % group_in) : 0;
 }
 
 /** Checks packed weights and their bias, which is 1, 2, 3 and so on. */
 void check_packed(const std::vector<PackedArray> &packed, const distile_conv2d &conv, const WeightAt &weight,
-                  int32_t elements) {
-    const int32_t rows = (conv.out_channels + 7) / 8 * 8, reduction = conv.in_channels * conv.kernel_h * conv.kernel_w;
+                  int32_t elements, int32_t panel_groups = 1) {
+    const int32_t panels = conv.groups / panel_groups, bias_rows = (conv.out_channels + 7) / 8 * 8;
+    const int32_t rows = (conv.out_channels / panels + 7) / 8 * 8;
+    const int32_t reduction = conv.in_channels / panels * conv.kernel_h * conv.kernel_w;
     const int32_t steps = (reduction + elements - 1) / elements;
-    CAPTURE(conv.in_channels, conv.out_channels, conv.kernel_h, conv.kernel_w, elements);
+    CAPTURE(conv.in_channels, conv.out_channels, conv.groups, conv.kernel_h, conv.kernel_w, elements);
     REQUIRE(packed.size() == 2);
     CHECK(packed[0].role == DISTILE_ROLE_WEIGHTS);
-    CHECK(packed[0].extents == std::vector<int32_t>{elements, rows, steps});
+    CHECK(packed[0].extents == std::vector<int32_t>{elements, rows, steps * panels});
     std::vector<float> expected;
-    for (int32_t step = 0; step < steps; step++) {
+    for (int32_t step = 0; step < steps * panels; step++) {
         for (int32_t row = 0; row < rows; row++) {
             for (int32_t place = 0; place < elements; place++) {
-                expected.push_back(expected_at(conv, weight, elements, step, row, place));
+                expected.push_back(
+                    expected_at(conv, panel_groups, weight, elements, step / steps, step % steps, row, place));
             }
         }
     }
     CHECK((packed[0].values == expected));
     CHECK(packed[1].role == DISTILE_ROLE_BIAS);
-    CHECK(packed[1].extents == std::vector<int32_t>{rows});
-    REQUIRE(packed[1].values.size() == static_cast<size_t>(rows));
-    for (int32_t row = 0; row < rows; row++) {
+    CHECK(packed[1].extents == std::vector<int32_t>{bias_rows});
+    REQUIRE(packed[1].values.size() == static_cast<size_t>(bias_rows));
+    for (int32_t row = 0; row < bias_rows; row++) {
         CHECK(packed[1].values[row] == static_cast<float>(row < conv.out_channels ? row + 1 : 0));
     }
 }
@@ -167,6 +174,41 @@ TEST_CASE("Weights for dot products lie in pairs of the reduction", "[weight_lay
         const distile_linear linear{in, out, DISTILE_ACTIVATION_NONE, 0};
         if (taps == 1) {
             CHECK((source.pack(linear_kind, &linear, "cpu-k32")[0].values == packed[0].values));
+        }
+    }
+}
+
+TEST_CASE("Weights of groups for tensor cores lie in panels, quantized ones of up to 32 channels", "[weight_layouts]") {
+    struct GroupedCase {
+        int32_t in, out, groups;
+        int32_t apart;     ///< Whether groups of floats have panels; 0: they have no code.
+        int32_t together;  ///< Quantized groups of a panel; 0: they have no code.
+    };
+    // Groups of 4, 8, 24, 40, 56 and 100, of other numbers of inputs and outputs, and depthwise.
+    for (const GroupedCase &each :
+         {GroupedCase{128, 128, 32, 0, 8}, GroupedCase{256, 256, 32, 1, 4}, GroupedCase{96, 96, 4, 1, 2},
+          GroupedCase{160, 160, 4, 1, 2}, GroupedCase{112, 112, 2, 1, 2}, GroupedCase{400, 400, 4, 0, 4},
+          GroupedCase{128, 64, 2, 1, 1}, GroupedCase{32, 64, 2, 1, 1}, GroupedCase{16, 96, 2, 1, 2},
+          GroupedCase{64, 64, 64, 0, 0}}) {
+        distile_conv2d conv = conv_of_size(each.in, each.out, 3, 2);
+        conv.groups = each.groups;
+        CAPTURE(each.in, each.out, each.groups);
+        const int32_t channels = each.in / each.groups;
+        Source source(conv);
+        for (size_t i = 0; i < source.filter.size(); i++) {
+            source.filter[i] = static_cast<float>(i % 2039 + 1);
+        }
+        const WeightAt weight = [&](int32_t o, int32_t tap, int32_t i) {
+            return source.filter[(o * channels + i) * 6 + tap];
+        };
+        CHECK(conv2d_kind.weights->packs(&conv, WeightOrder::TensorCore) == (each.apart != 0));
+        CHECK(conv2d_kind.weights->packs(&conv, WeightOrder::QuantizedTensorCore) == (each.together != 0));
+        if (each.apart != 0) {
+            check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
+            check_packed(source.pack(conv2d_kind, &conv, "cuda-k32"), conv, weight, 32);
+        }
+        if (each.together != 0) {
+            check_packed(source.pack(conv2d_kind, &conv, "cuda-k8"), conv, weight, 128, each.together);
         }
     }
 }

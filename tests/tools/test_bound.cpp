@@ -426,6 +426,16 @@ TEST_CASE("The bound counts what fills the blocks of groups, and a sum for each 
         CHECK(bound(padded, theta, 16).terms.at(name) == bound(filled, theta, 16).terms.at(name));
     }
 
+    // On a GPU too: groups of 24 channels as 32.
+    const Theta staged = {
+        {"tile_h", 1},          {"tile_w", 1},   {"block_pixels", 64}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 8}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 1},
+        {"padding", 4},         {"prefetch", 1}, {"halo", 0}};
+    const Bound on_gpu = bound(workload_of(make_operator(params, 4, 4), simple_gpu()), staged, 64);
+    const Bound filled_on_gpu = bound(workload_of(make_operator(whole, 4, 4), simple_gpu()), staged, 64);
+    CHECK(on_gpu.terms.at("blocks") == 2);
+    CHECK(on_gpu.terms.at("operations") == filled_on_gpu.terms.at("operations"));
+
     // Groups of 4 channels side by side: as a depthwise convolution, but with 4 sums for every input.
     const auto read = [](const char *generator, const json &of_generator) {
         return workload_of(parse_operator({{"distile_operator", 1},
@@ -819,6 +829,47 @@ TEST_CASE("The bound of tensor cores is as worked by hand", "[bound]") {
     CHECK(half.terms.at("t_global") == Approx(all.terms.at("t_global") / 2));
 }
 
+TEST_CASE("Groups on tensor cores are judged by the blocks that begin with them", "[bound]") {
+    DeviceProfile device = simple_gpu();
+    device.features = "sm_90";
+    set_derived(device);
+    const auto workload_for = [&](int channels, int groups, const char *type) {
+        json params = point_params(channels, channels);
+        params["groups"] = groups;
+        params["dtype"] = type;
+        const Operator op = make_operator(params, 16, 16);
+        CHECK(language_of(op, {hopper, Math::Float32}) == Language::TensorCore);
+        return workload_of(op, device, {hopper, Math::Float32});
+    };
+    Theta theta = {{"tile_h", 1}, {"tile_w", 1}, {"block_pixels", 64}, {"block_channels", 64},
+                   {"stages", 4}, {"splits", 1}, {"balanced", 0}};
+    const auto of = [&](const Workload &workload) { return bound(workload, theta, 256); };
+    const auto why = [&](const Workload &workload) {
+        return tensor_core_space(TensorCores::Sm90, workload.problem).why_illegal(theta, workload.problem);
+    };
+    // Two groups of 128 channels: each of the 4 x 4 blocks reads those of its group.
+    const Workload whole = workload_for(256, 1, "float16"), halves = workload_for(256, 2, "float16");
+    CHECK(of(whole).terms.at("items") == 4 * 4);
+    CHECK(of(halves).terms.at("items") == 4 * 4);
+    CHECK(of(whole).terms.at("steps") == 4);
+    CHECK(of(halves).terms.at("steps") == 2);
+    CHECK(of(halves).terms.at("t_multiply") == Approx(of(whole).terms.at("t_multiply") / 2));
+    // Eight of 40 take a block of 64 each, and those of 8 one of 32, of which quantized ones share one.
+    const Workload of40 = workload_for(320, 8, "bfloat16"), of8 = workload_for(64, 8, "bfloat16");
+    CHECK(of(of40).terms.at("items") == 4 * 8);
+    CHECK(of(of40).terms.at("steps") == 1);
+    CHECK(why(of40).empty());
+    CHECK(why(of8).find("no block beyond the channels") != std::string::npos);
+    theta["block_channels"] = 32;
+    CHECK(of(of40).terms.at("items") == 4 * 16);
+    CHECK(of(of8).terms.at("items") == 4 * 8);
+    CHECK(why(of8).empty());
+    const Workload quantized = workload_for(64, 8, "int8");
+    CHECK(of(quantized).terms.at("items") == 4 * 2);
+    CHECK(of(quantized).terms.at("steps") == 1);
+    CHECK(why(quantized).empty());
+}
+
 TEST_CASE("Schedules for dot products are judged by what their instructions multiply", "[bound]") {
     const json params = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "bfloat16"}};
     const Operator op = make_operator(params);
@@ -953,7 +1004,7 @@ TEST_CASE("Quantized operators run on tensor cores of GPUs, or by dot products b
         CHECK(other.target == "x86-64-linux-cuda-cuda_capability_75");
         CHECK(language_of(make(24), other) == Language::DotProduct);
         refuse([&] { choose_code(make(24), device, "x86-64-linux-cuda-cuda_capability_80", Math::Float32); },
-               {"quantized", "multiples of 8, or of 16", other.target});
+               {"quantized", "multiples of 16", other.target});
     }
     const std::vector<PlannedCode> planned = planned_codes(op, cuda_backend(), true);
     REQUIRE(planned.size() == 3);

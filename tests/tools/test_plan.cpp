@@ -1040,7 +1040,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
 
     const std::string source = tensor_core_source(plan);
     for (const char *word :
-         {"#include \"sm90.cuh\"", "using Element = Tf32;", "in_channels = 64, out_channels = 48",
+         {"#include \"sm90.cuh\"", "using Element = Tf32;", " out_channels = 48;",
           "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::relu;", "residual = false",
           "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
           "index = 2;", "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);",
@@ -1142,7 +1142,7 @@ TEST_CASE("What tensor cores cannot run is refused", "[plan]") {
     file["variants"][0]["code"]["tensor_core"]["stages"] = file["variants"][1]["code"]["tensor_core"]["stages"] = 3;
     check(file);
     for (const auto &[param, value] : std::vector<std::pair<const char *, int>>{
-             {"in_channels", 20}, {"out_channels", 20}, {"groups", 2}, {"kernel_h", 17}}) {
+             {"in_channels", 20}, {"out_channels", 20}, {"groups", 4}, {"groups", 16}, {"kernel_h", 17}}) {
         CAPTURE(param);
         file = good;
         file["operator"]["params"][param] = value;
@@ -1222,8 +1222,44 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
     facts.stride_w = 1;
     facts.in_channels = 72;
     CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
+    // Groups whose channels are multiples of 8, and quantized ones whose channels together are multiples of 16.
+    const auto runs = [&](int in_channels, int out_channels, int groups, int bytes) {
+        facts.in_channels = in_channels;
+        facts.out_channels = out_channels;
+        facts.groups = groups;
+        facts.bytes_per_element = bytes;
+        return runs_on_tensor_cores(facts);
+    };
+    CHECK(runs(8, 40, 5, 2));
+    CHECK(runs(24, 8, 1, 4));
+    CHECK_FALSE(runs(4, 128, 32, 2));
+    CHECK_FALSE(runs(8, 20, 5, 2));
+    CHECK(runs(4, 128, 32, 1));
+    CHECK(runs(100, 400, 4, 1));
+    CHECK_FALSE(runs(24, 24 * 5, 5, 1));
+    CHECK_FALSE(runs(1, 64, 64, 1));
+    // A box has channels of one group.
+    facts = {};
+    facts.in_channels = 32;
+    facts.out_channels = 128;
     facts.groups = 2;
-    CHECK_FALSE(runs_on_tensor_cores(facts));
+    facts.bytes_per_element = 2;
+    CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
+    facts.in_channels = 64;
+    CHECK(boxes(TensorCores::Sm90, 8, 8, 64));
+}
+
+TEST_CASE("Code for tensor cores says which channels the blocks of groups read", "[plan]") {
+    const TemporaryFolder folder;
+    const auto read = [&](const json &file) { return read_plan(folder.write("plan.json", file.dump())); };
+    json file = tensor_core_plan();
+    CHECK(contains(tensor_core_source(read(file)), "panel_channels = 48, read_channels = 64;"));
+    file["operator"]["params"]["groups"] = 2;
+    for (json &variant : file["variants"]) {
+        variant["code"]["tensor_core"]["block_channels"] = 32;
+    }
+    CHECK(contains(tensor_core_source(read(file)), "panel_channels = 24, read_channels = 32;"));
+    CHECK(contains(emit_polykernels({read(file)}, "s"), ".block_channels = 32, .channel_blocks = 2,"));
 }
 
 TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocessor", "[plan]") {

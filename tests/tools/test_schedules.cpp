@@ -227,6 +227,12 @@ TEST_CASE("The space of schedules without staging is that of depthwise convoluti
     CHECK_FALSE(runs_direct(op));
     op.groups = 4;
     CHECK(runs_direct(op));
+    // Groups of more than half a block are padded to whole blocks, of 20 channels as much as of 40.
+    for (const int channels : {20, 40}) {
+        op.out_channels = 4 * channels;
+        CHECK_FALSE(runs_direct(op));
+        CHECK(padded_channels(op) == 4 * round_up(channels, 32));
+    }
     op = facts();
     op.depthwise = true;
     op.in_channels = 1;

@@ -20,10 +20,11 @@ public:
     static constexpr bool possible = !is_quantized<Op> && tile_pixels >= 16 && tile_pixels % 8 == 0 &&
                                      BlockPixels % tile_pixels == 0 && Op::tile_h <= 16 && Op::tile_w <= 16 &&
                                      Op::stride_h <= 8 && Op::stride_w <= 8 &&
-                                     Op::in_channels % ReductionPlace<Op>::step_channels == 0;
+                                     Op::read_channels % ReductionPlace<Op>::step_channels == 0;
 
-    __device__ Boxes(const Arguments &arguments, const TensorMap &map, const Rows<Op> &rows, uint32_t first_row)
-        : map_(&map) {
+    __device__ Boxes(const Arguments &arguments, const TensorMap &map, const Rows<Op> &rows, uint32_t first_row,
+                     int32_t first_channel)
+        : map_(&map), first_channel_(first_channel) {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const uint32_t row = first_row + i * tile_pixels;
@@ -41,7 +42,8 @@ public:
     __device__ void copy(const ReductionPlace<Op> &place, uint32_t to, uint32_t barrier) const {
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            copy_box(to + i * (tile_pixels * 128), map_, place.block * ReductionPlace<Op>::step_channels,
+            copy_box(to + i * (tile_pixels * 128), map_,
+                     first_channel_ + place.block * ReductionPlace<Op>::step_channels,
                      corners_[i].x + place.column * Op::dilation_w, corners_[i].y + place.row * Op::dilation_h,
                      corners_[i].image, barrier);
         }
@@ -52,6 +54,7 @@ private:
     static constexpr int32_t beyond = -(1 << 20);
 
     const TensorMap *map_;
+    int32_t first_channel_;
     Pixel corners_[count];
 };
 

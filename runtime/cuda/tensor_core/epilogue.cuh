@@ -71,12 +71,13 @@ template<class Op> __device__ inline float2 residual_of(const Finish<Op> &finish
     }
 }
 
-/** Stores eight neighbouring results of a row, whose sums are complete. `numbers` are those of the first. */
+/** Stores eight neighbouring results of a row, whose sums are complete, unless they begin at `end`. `numbers` are those
+ * of the first. */
 template<class Op> __device__ inline void store_row(const Arguments &a, const Finish<Op> &finish, const Place &place,
                                                     const SumOf<Op> (&sums)[8], const Numbers<Op> &numbers,
-                                                    int32_t channel) {
+                                                    int32_t channel, int32_t end) {
     using Stored = Storage<typename Op::Result>;
-    if (!place.exists() || channel >= Op::out_channels) {
+    if (!place.exists() || channel >= end) {
         return;
     }
     char *const to = place.in(a.output);
@@ -144,14 +145,14 @@ constexpr int most_moved_sums = 64;
  * and sums[4 j + 2]. Four lanes exchange what they have, so each reads and stores 16 bytes. Changes the sums. */
 template<class Op, int Channels> __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish,
                                                                         const Place (&places)[2], SumOf<Op> *sums,
-                                                                        const Numbers<Op> &numbers, int32_t channel) {
+                                                                        const Numbers<Op> &numbers, int32_t channel, int32_t end) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
     using Lanes = QuadExchange<bytes>;
     constexpr int num_sums = Channels / 2, sums_at_once = 4 * Lanes::groups;
     const int32_t quad = threadIdx.x % 4;
     const auto load = [&](int half, int j) {
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        return places[half].exists() && c < Op::out_channels
+        return places[half].exists() && c < end
                    ? *reinterpret_cast<const uint4 *>(places[half].in(a.residual) + c * bytes)
                    : uint4{};
     };
@@ -172,7 +173,7 @@ template<class Op, int Channels> __device__ inline void store_exchanged(const Ar
                 const int group = i * Lanes::groups_of_word + part, at = first + 4 * group + 2 * half;
                 const int32_t within = 8 * (j + group) + 2 * quad;
                 float2 result = {0, 0};
-                if (channel + within < Op::out_channels) {
+                if (channel + within < end) {
                     result = finish(sums[at], sums[at + 1], numbers.from(within),
                                     Op::residual ? finish.unpack(added[i] >> (16 * part)) : float2{0, 0});
                 }
@@ -182,7 +183,7 @@ template<class Op, int Channels> __device__ inline void store_exchanged(const Ar
         }
         Lanes::gather(packed);
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        if (places[half].exists() && c < Op::out_channels) {
+        if (places[half].exists() && c < end) {
             *reinterpret_cast<uint4 *>(places[half].in(a.output) + c * bytes) = {packed[0], packed[1], packed[2],
                                                                                  packed[3]};
         }
@@ -217,13 +218,13 @@ template<class Op, int Channels> __device__ inline void store_exchanged(const Ar
 
 /** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
  * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
- * first, and `numbers` has those of all `Channels`. */
+ * first, none is stored from `end` on, and `numbers` has those of all `Channels`. */
 template<class Op, int Channels> __device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish,
                                                                        const Place (&places)[2], SumOf<Op> *sums,
-                                                                       const Numbers<Op> &numbers, int32_t channel) {
+                                                                       const Numbers<Op> &numbers, int32_t channel, int32_t end) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
     if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
-        store_exchanged<Op, Channels>(a, finish, places, sums, numbers, channel);
+        store_exchanged<Op, Channels>(a, finish, places, sums, numbers, channel, end);
     } else {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -232,7 +233,7 @@ template<class Op, int Channels> __device__ inline void store_fragment(const Arg
 #pragma unroll
             for (int j = 0; j < Channels / 8; j++) {
                 const int32_t within = 8 * j + 2 * static_cast<int32_t>(threadIdx.x % 4), c = channel + within;
-                if (!places[half].exists() || c >= Op::out_channels) {
+                if (!places[half].exists() || c >= end) {
                     continue;
                 }
                 const float2 result = finish(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1], numbers.from(within),

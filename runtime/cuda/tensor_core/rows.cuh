@@ -146,10 +146,11 @@ template<class Op> struct Source {
 template<class Op> struct ReductionPlace {
     static constexpr int32_t lanes = 16 / sizeof(typename Op::Element);
     static constexpr int32_t step_channels = 8 * lanes;
-    static constexpr int32_t block_channels = Op::in_channels % step_channels == 0 ? step_channels : Op::in_channels;
+    static constexpr int32_t block_channels =
+        Op::read_channels % step_channels == 0 ? step_channels : Op::read_channels;
     static constexpr int32_t block_pieces = block_channels / lanes;
     static constexpr int32_t taps = Op::kernel_h * Op::kernel_w;
-    static constexpr int32_t pieces = taps * Op::in_channels / lanes;
+    static constexpr int32_t pieces = taps * Op::read_channels / lanes;
     static constexpr int32_t steps = (pieces + 7) / 8;
 
     int32_t block, row, column, piece;  ///< The piece within the block.
@@ -175,7 +176,7 @@ template<class Op> struct ReductionPlace {
     }
     /** Whether rows that may be read here have this piece, and where it is from their source on. */
     __device__ bool is_whole() const {
-        constexpr int32_t blocks = Op::in_channels / block_channels;
+        constexpr int32_t blocks = Op::read_channels / block_channels;
         return pieces % 8 == 0 || block < blocks;
     }
     /** The bits of Source::readable that a row needs here. */

@@ -8,6 +8,7 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_SM80_CUH
 #define DISTILE_CUDA_TENSOR_CORE_SM80_CUH
 
+#include "columns.h"
 #include "epilogue.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
@@ -24,8 +25,8 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     static constexpr int row_warps = BlockPixels / 32, column_warps = warps / row_warps;
     static constexpr int warp_channels = BlockChannels / column_warps;
     static constexpr int input_bytes = BlockPixels * 128, stage_bytes = input_bytes + BlockChannels * 128;
-    static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
-    static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
+    using BlockColumn = ColumnOf<Op, BlockChannels>;
+    static constexpr int columns = BlockColumn::count;
 
     static_assert(BlockPixels == 32 || BlockPixels == 64 || BlockPixels == 128);
     static_assert(Splits == 1, "clusters came with compute capability 9.0");
@@ -48,7 +49,7 @@ public:
         const uint32_t work = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
         const Sm80 block{arguments, rows, shared_address(stages)};
         for (uint32_t item = blockIdx.x; item < work; item += tiles.blocks) {
-            block.compute(item / columns * BlockPixels, static_cast<int32_t>(item % columns) * BlockChannels);
+            block.compute(item / columns * BlockPixels, BlockColumn(item % columns));
         }
     }
 
@@ -73,7 +74,7 @@ private:
         int32_t step = 0;
     };
 
-    __device__ void copy_step(Copies &copies, int32_t channel) const {
+    __device__ void copy_step(Copies &copies, int32_t stored_rows) const {
         if (copies.step < Reduction::steps) {
             const uint32_t piece = threadIdx.x % 8, first_row = threadIdx.x / 8;
             const uint32_t stage = stages + static_cast<uint32_t>(copies.step) % Stages * stage_bytes;
@@ -90,10 +91,10 @@ private:
                 const int32_t row = static_cast<int32_t>(first_row) + i * row_step;
                 if (row < BlockChannels) {
                     copy_or_zero(stage + input_bytes + row * 128 + piece * 16, copies.weights + row * 128 + piece * 16,
-                                 channel + row < stored_channels);
+                                 row < stored_rows);
                 }
             }
-            copies.weights += stored_channels * 128;
+            copies.weights += BlockColumn::step_rows * 128;
             copies.place.step();
             copies.step++;
         }
@@ -130,29 +131,31 @@ private:
         }
     }
 
-    __device__ void compute(uint32_t first_row, int32_t channel) const {
+    __device__ void compute(uint32_t first_row, const BlockColumn &column) const {
         Copies copies{{},
                       Reduction(static_cast<int32_t>(threadIdx.x % 8)),
-                      a.weights + int64_t{channel} * 128,
+                      a.weights + column.weight_row(Reduction::steps, 0) * 128,
                       InputCopies<Op>(a)};
 #pragma unroll
         for (int i = 0; i < input_rows; i++) {
             const uint32_t row = first_row + threadIdx.x / 8 + i * row_step;
             copies.sources[i] =
                 row < rows.count() ? Source<Op>::of(a, rows.pixel(row, rows.fetch(row))) : Source<Op>{0, 0};
+            copies.sources[i].at += column.input_channel() / Reduction::lanes;
         }
+        const int32_t stored_rows = column.weight_rows();
         // The stages are still read for the item before.
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < Stages - 1; i++) {
-            copy_step(copies, channel);
+            copy_step(copies, stored_rows);
         }
         Sum sums[2][warp_channels / 8][4] = {};
 #pragma unroll 1
         for (int32_t step = 0; step < Reduction::steps; step++) {
             asm volatile("cp.async.wait_group %0;" ::"n"(Stages - 2) : "memory");
             __syncthreads();
-            copy_step(copies, channel);
+            copy_step(copies, stored_rows);
             multiply_step(step, sums);
         }
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -162,9 +165,9 @@ private:
             const uint32_t row = first_row + warp / column_warps * 32 + 16 * m + lane / 4;
             const Place places[2] = {Place::of(rows, row, rows.fetch(row)),
                                      Place::of(rows, row + 8, rows.fetch(row + 8))};
-            const int32_t own_channel = channel + static_cast<int32_t>(warp % column_warps) * warp_channels;
+            const int32_t own_channel = column.channel() + static_cast<int32_t>(warp % column_warps) * warp_channels;
             store_fragment<Op, warp_channels>(a, finish, places, &sums[m][0][0], Numbers<Op>::of(a).from(own_channel),
-                                              own_channel);
+                                              own_channel, column.end());
         }
     }
 };

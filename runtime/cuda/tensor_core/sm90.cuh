@@ -12,6 +12,7 @@
 #define DISTILE_CUDA_TENSOR_CORE_SM90_CUH
 
 #include "boxes.cuh"
+#include "columns.h"
 #include "sums.cuh"
 #include "wgmma.cuh"
 #include "work.cuh"
@@ -33,9 +34,8 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     using OwnSums = Fragment<row_groups, group_channels>;
     static constexpr int input_bytes = BlockPixels * 128, weight_bytes = BlockChannels * 128;
     static constexpr int stage_bytes = Stages * (input_bytes + weight_bytes);
-    static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
-    static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
-    using Items = ItemOrder<columns, int64_t{BlockChannels} * Reduction::steps * 128>;
+    using BlockColumn = ColumnOf<Op, BlockChannels>;
+    using Items = ItemOrder<BlockColumn::count, int64_t{BlockChannels} * Reduction::steps * 128>;
 
     static_assert(BlockPixels == 64 || BlockPixels == 128 || BlockPixels == 256);
     static_assert(BlockChannels % 32 == 0 && repeats * group_channels <= 256);
@@ -140,8 +140,8 @@ private:
     __device__ uint32_t row_of(uint32_t item) const {
         return order.row(item) * BlockPixels;
     }
-    __device__ int32_t channel_of(uint32_t item) const {
-        return static_cast<int32_t>(order.column(item)) * BlockChannels;
+    __device__ BlockColumn column_of(uint32_t item) const {
+        return BlockColumn(order.column(item));
     }
     __device__ char *weights_of(uint32_t stage) const {
         return stages + Stages * input_bytes + stage * weight_bytes;
@@ -211,16 +211,16 @@ private:
         const char *from;
         uint32_t bytes;
 
-        __device__ WeightCopies(const Arguments &a, const Segment &segment, int32_t channel)
-            : from(a.weights + (int64_t{segment.begin} * stored_channels + channel) * 128),
-              bytes(128 * min(BlockChannels, stored_channels - channel)) {
+        __device__ WeightCopies(const Arguments &a, const Segment &segment, const BlockColumn &column)
+            : from(a.weights + column.weight_row(Reduction::steps, segment.begin) * 128),
+              bytes(128 * column.weight_rows()) {
         }
         __device__ void copy(uint32_t to, uint32_t barrier, uint32_t other_bytes) const {
             arrive_and_expect(barrier, bytes + other_bytes);
             copy_bulk(to, from, bytes, barrier);
         }
         __device__ void step() {
-            from += stored_channels * 128;
+            from += BlockColumn::step_rows * 128;
         }
     };
 
@@ -233,8 +233,9 @@ private:
         Turn turn;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             const Segment segment = walk.segment();
-            const Boxes<Op, BlockPixels> boxes(a, input_map, rows, row_of(segment.item));
-            WeightCopies weights(a, segment, channel_of(segment.item));
+            const BlockColumn column = column_of(segment.item);
+            const Boxes<Op, BlockPixels> boxes(a, input_map, rows, row_of(segment.item), column.input_channel());
+            WeightCopies weights(a, segment, column);
             Reduction place(8 * segment.begin);
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
@@ -264,18 +265,19 @@ private:
         lookup.fetch(walk);
         while (walk.has_segment()) {
             const Segment segment = walk.segment();
+            const BlockColumn column = column_of(segment.item);
             const char *from[own_rows];
             uint32_t readable[own_rows];
             const Source<Op> *const found = lookup.finish();
 #pragma unroll
             for (int i = 0; i < own_rows; i++) {
                 const Source<Op> source = found[first_row + i * row_step];
-                from[i] = a.input.data + int64_t{source.at} * 16;
+                from[i] = a.input.data + int64_t{source.at + column.input_channel() / Reduction::lanes} * 16;
                 readable[i] = source.readable;
             }
             walk.next();
             lookup.fetch(walk);
-            WeightCopies weights(a, segment, channel_of(segment.item));
+            WeightCopies weights(a, segment, column);
             Reduction place(8 * segment.begin + static_cast<int32_t>(piece));
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
@@ -377,7 +379,8 @@ private:
             for (int i = 0; i < own_rows; i++) {
                 entries[i] = rows.fetch(row_at(i));
             }
-            const int32_t channel = channel_of(segment.item);
+            const BlockColumn column = column_of(segment.item);
+            const int32_t channel = column.channel();
             const OwnNumbers own_numbers(a, channel + OwnSums::channel());
             bool adds = false;
             int last = -1;
@@ -423,7 +426,7 @@ private:
                 }
                 // Groups that have channels of their own have stored the numbers of all beside each other.
                 Exchange::store(a, results, exchange, stages, sums[0], places[0], done,
-                                numbers.from(-OwnSums::channel()), channel);
+                                numbers.from(-OwnSums::channel()), channel, column.end());
                 for (int i = 0; i < Stages; i++) {
                     empty(i);
                 }
@@ -444,7 +447,7 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel());
+                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel(), column.end());
                 }
             }
         }

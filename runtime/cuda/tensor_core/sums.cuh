@@ -48,12 +48,12 @@ public:
         init_barrier(shared_address(&shared.read), Splits);
     }
 
-    /** Stores the rows of this block. `numbers` are in shared memory, those of all its channels, and may have just
-     * been written. Nothing else may use `sent`, memory for sent_bytes, during the call.
-     * `place` is that of row threadIdx.x. `done` counts the calls before. */
+    /** Stores the rows of this block, from `channel` on and before `end`. `numbers` are in shared memory, those of all
+     * its channels, and may have just been written. Nothing else may use `sent`, memory for sent_bytes, during the
+     * call. `place` is that of row threadIdx.x. `done` counts the calls before. */
     template<class Sums> __device__ static void store(const Arguments &a, const Finish<Op> &finish, Shared &shared,
                                                       char *sent, const Sums &sums, const Place &place, uint32_t done,
-                                                      const Numbers<Op> &numbers, int32_t channel) {
+                                                      const Numbers<Op> &numbers, int32_t channel, int32_t end) {
         const uint32_t rank = blockIdx.x % Splits, first = number_in_cluster() - rank;
         // The others have read what they were sent before, so it left this block.
         wait_until_read(shared, done);
@@ -104,7 +104,7 @@ public:
                 add(total[7], high.w);
             }
             store_row<Op>(a, finish, shared.places[rank * own_rows + row], total, numbers.from(column),
-                          channel + column);
+                          channel + column, end);
         }
         fence_shared();
         sync_threads<Threads>(1);

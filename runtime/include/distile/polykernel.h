@@ -262,6 +262,7 @@ typedef struct distile_tensor_core_code {
     const char *kernel;
     int32_t place;                        /**< Among the kernel's variants. */
     int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
+    int32_t channel_blocks;               /**< Blocks of output channels. */
     int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
     int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */
     int32_t threads;                      /**< Threads of a block. */

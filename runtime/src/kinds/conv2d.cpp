@@ -71,23 +71,29 @@ PixelRect interior(const void *op, const PixelRect &readable) {
     return {interior_range(rows_of(conv), readable.rows), interior_range(columns_of(conv), readable.columns)};
 }
 
+GroupPanels panels_of(const distile_conv2d &conv, WeightOrder order) {
+    return {conv.groups, conv.in_channels / conv.groups, conv.out_channels / conv.groups,
+            order == WeightOrder::QuantizedTensorCore};
+}
+
 bool packs(const void *op, WeightOrder order) {
-    return (order != WeightOrder::TensorCore && order != WeightOrder::QuantizedTensorCore) || conv_of(op).groups == 1;
+    const bool on_tensor_cores = order == WeightOrder::TensorCore || order == WeightOrder::QuantizedTensorCore;
+    return !on_tensor_cores || conv_of(op).groups == 1 || panels_of(conv_of(op), order).fit;
 }
 
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
     const FilterExtents extents = filter_extents(conv);
     if (layout.order == WeightOrder::TensorCore || layout.order == WeightOrder::QuantizedTensorCore) {
-        return pack_for_tensor_cores(extents, source, layout);
+        return pack_for_tensor_cores(extents, source, layout, panels_of(conv, layout.order));
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
         return pack_for_dot_products(extents, conv.groups, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w),
                                      source, layout);
     }
-    const int32_t groups = layout.keeps_groups_apart ? conv.groups : 1;
-    return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source,
-                       {groups, extents.in_channels, conv.out_channels / groups, layout.block});
+    return pack_filter(
+        extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source,
+        {conv.groups, extents.in_channels, conv.out_channels / conv.groups, layout.block, layout.readers});
 }
 
 constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter, epilogue_of_conv};

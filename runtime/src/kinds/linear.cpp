@@ -55,7 +55,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     switch (layout.order) {
     case WeightOrder::TensorCore:
     case WeightOrder::QuantizedTensorCore:
-        return pack_for_tensor_cores(extents(op), source, layout);
+        return pack_for_tensor_cores(
+            extents(op), source, layout,
+            {1, extents(op).in_channels, extents(op).out_channels, layout.order == WeightOrder::QuantizedTensorCore});
     case WeightOrder::DotProduct:
     case WeightOrder::QuantizedDotProduct:
         return pack_for_dot_products(extents(op), 1, phase_of_all(1), phase_of_all(1), source, layout);

@@ -7,11 +7,13 @@ namespace distile {
 namespace {
 
 const WeightLayout layouts[] = {
-    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false, true},
+    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
     {"cpu-k32", WeightOrder::DotProduct, 32, DISTILE_ROLE_INPUT},
     {"cpu-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS, true},
-    {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
-    {"opencl-o32", WeightOrder::ChannelBlocks, DISTILE_OPENCL_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
+    {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false,
+     GroupReaders::Threads},
+    {"opencl-o32", WeightOrder::ChannelBlocks, DISTILE_OPENCL_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false,
+     GroupReaders::Threads},
     {"cuda-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS},
     {"cuda-k8", WeightOrder::QuantizedTensorCore, 128, DISTILE_ROLE_WEIGHTS},
     // On tensor cores, 16-bit types multiply the input's type, float32 multiplies TF32.

@@ -4,6 +4,7 @@
 #ifndef DISTILE_WEIGHT_LAYOUT_H
 #define DISTILE_WEIGHT_LAYOUT_H
 
+#include "group_blocks.h"
 #include <distile/polykernel.h>
 
 namespace distile {
@@ -22,9 +23,9 @@ struct WeightLayout {
     /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
      * which are 128 bytes. */
     int32_t block;
-    distile_role type_of;            /**< The operand whose type the stored weights have. */
-    bool keeps_int4 = false;         /**< Of a filter of DISTILE_INT4, weights have that type too. */
-    bool keeps_groups_apart = false; /**< ChannelBlocks: groups lie in the blocks as GroupBlocks says, not in order. */
+    distile_role type_of;                         /**< The operand whose type the stored weights have. */
+    bool keeps_int4 = false;                      /**< Of a filter of DISTILE_INT4, weights have that type too. */
+    GroupReaders readers = GroupReaders::Vectors; /**< ChannelBlocks: what computes the output channels of a block. */
 };
 
 /** Whether the operators that read a layout are quantized; all others' are not. */

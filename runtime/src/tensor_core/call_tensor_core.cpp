@@ -20,8 +20,8 @@ using distile::tensor_core::Tiles;
 /** The bytes of the kernels' unit. Channels are multiples of it, and so are the strides, which the runtime checks. */
 constexpr int64_t unit_bytes = 16;
 
-/** The dimensions of an activation. */
-enum Dimension { Channel, X, Y, Image };
+/** The dimensions of an activation, behind its channels. */
+enum Dimension { X = 1, Y, Image };
 
 /** The places of attention's operands. Its products alone have their result behind two others. */
 enum AttentionOperand { Query, Key, Value, Result };
@@ -57,8 +57,7 @@ Tensor tensor_of(const distile_array &array) {
 /** The blocks for which a variant has work, but no more than the GPU holds at once, in whole clusters. */
 int32_t num_blocks(const distile_tensor_core_code &code, const distile_kernel_call &call) {
     const int64_t pixels = int64_t{call.num_tiles} * code.tile_h * code.tile_w;
-    const int64_t channels = call.operands[call.num_operands - 1].dim[Channel].extent;
-    const int64_t clusters = ceil_divide(pixels, code.block_pixels) * ceil_divide(channels, code.block_channels);
+    const int64_t clusters = ceil_divide(pixels, code.block_pixels) * code.channel_blocks;
     const int64_t resident = int64_t{call.threads} * code.blocks_per_multiprocessor / code.splits;
     const int64_t most = code.balanced != 0 ? distile::tensor_core::most_sharers * clusters : clusters;
     return static_cast<int32_t>(std::min(most, std::max<int64_t>(resident, 1)) * code.splits);

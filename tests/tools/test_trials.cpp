@@ -1,0 +1,149 @@
+// How results of trials are judged: attention that rounds its probabilities, as tensor cores do, is right in code for
+// them and wrong in other code.
+#include "catch.h"
+#include "host_tensor.h"
+#include "trial_runner.h"
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+using namespace distile;
+
+namespace {
+
+constexpr int heads = 2, head_dim = 16, channels = heads * head_dim, keys = 90;
+
+Operator attention_in(const char *type) {
+    return parse_operator({{"distile_operator", 1},
+                           {"name", "attention"},
+                           {"generator", "masked_attention"},
+                           {"params", {{"dtype", type}, {"heads", heads}, {"head_dim", head_dim}}},
+                           {"typical", {{"batch", 1}, {"tokens", 20}, {"key_tokens", keys}}}},
+                          "here");
+}
+
+/** Attention in plain loops, whose probabilities go through `probability` and whose factors through `factor`. */
+class Rounded : public TrialRunner {
+public:
+    using Round = std::function<float(float)>;
+
+    Rounded(const TrialData &data, Round probability, Round factor)
+        : data_(data), probability_(std::move(probability)), factor_(std::move(factor)) {
+    }
+    size_t add_mask(const std::vector<uint8_t> &bytes) override {
+        mask_ = bytes;
+        return 0;
+    }
+    void run(size_t) override {
+        for (size_t pixel = 0; pixel < mask_.size(); pixel++) {
+            for (int head = 0; mask_[pixel] != 0 && head < heads; head++) {
+                compute(pixel * channels + head * head_dim, head * head_dim);
+            }
+        }
+    }
+    double time_us(size_t) override {
+        return 0;
+    }
+    void set_output(const std::vector<float> &values) override {
+        output_ = values;
+    }
+    std::vector<float> output() override {
+        return output_;
+    }
+
+private:
+    void compute(size_t row, int channel) {
+        std::vector<double> weights(keys);
+        for (int j = 0; j < keys; j++) {
+            for (int d = 0; d < head_dim; d++) {
+                weights[j] += static_cast<double>(factor_(data_.input[row + d])) *
+                              factor_(data_.key[j * channels + channel + d]) / std::sqrt(head_dim);
+            }
+        }
+        const double most = *std::max_element(weights.begin(), weights.end());
+        double total = 0;
+        std::vector<double> sums(head_dim);
+        for (int j = 0; j < keys; j++) {
+            const auto weight = static_cast<float>(std::exp(weights[j] - most));
+            total += weight;
+            for (int d = 0; d < head_dim; d++) {
+                sums[d] += static_cast<double>(probability_(weight)) * factor_(data_.value[j * channels + channel + d]);
+            }
+        }
+        std::vector<float> results(head_dim);
+        std::transform(sums.begin(), sums.end(), results.begin(),
+                       [&](double sum) { return static_cast<float>(sum / total); });
+        round_to(data_.op.dtype(), results);
+        std::copy(results.begin(), results.end(), output_.begin() + static_cast<std::ptrdiff_t>(row));
+    }
+
+    const TrialData &data_;
+    Round probability_, factor_;
+    std::vector<uint8_t> mask_;
+    std::vector<float> output_;
+};
+
+float as_it_is(float value) {
+    return value;
+}
+
+/** Cut to so many bits of mantissa. */
+Rounded::Round cut_to(int bits) {
+    return [bits](float value) {
+        int exponent = 0;
+        const float mantissa = std::frexp(value, &exponent);
+        return std::ldexp(std::trunc(std::ldexp(mantissa, bits)), exponent - bits);
+    };
+}
+
+bool is_right(const TrialData &data, const char *layout, distile_math math, const Rounded::Round &probability,
+              const Rounded::Round &factor) {
+    distile_variant variant{};
+    variant.layout = layout;
+    distile_polykernel polykernel{};
+    polykernel.kind = DISTILE_MASKED_ATTENTION;
+    polykernel.variants = &variant;
+    polykernel.math = math;
+    Rounded runner(data, probability, factor);
+    std::vector<uint8_t> mask(20);
+    for (size_t i = 0; i < mask.size(); i += 2) {
+        mask[i] = 1;
+    }
+    return check_output(runner, data, polykernel, mask, 100).empty();
+}
+
+}  // namespace
+
+TEST_CASE("Probabilities may be rounded in attention on tensor cores alone", "[trials]") {
+    for (const char *type : {"float16", "bfloat16"}) {
+        CAPTURE(type);
+        const Operator op = attention_in(type);
+        const TrialData data(op, 1, {1, 20}, false);
+        const auto round = [&](float value) {
+            std::vector<float> rounded = {value};
+            round_to(op.dtype(), rounded);
+            return rounded[0];
+        };
+        const auto right = [&](const char *layout, const Rounded::Round &probability) {
+            return is_right(data, layout, DISTILE_MATH_FLOAT32, probability, as_it_is);
+        };
+        CHECK(right(nullptr, as_it_is));
+        CHECK_FALSE(right(nullptr, round));
+        CHECK(right("cuda-k16", as_it_is));
+        CHECK(right("cuda-k16", round));
+        // With far fewer bits they are wrong there, too.
+        CHECK_FALSE(right("cuda-k16", cut_to(type[0] == 'f' ? 4 : 2)));
+    }
+}
+
+TEST_CASE("Attention in TF32 may cut its factors to ten bits, and no further", "[trials]") {
+    const Operator op = attention_in("float32");
+    const TrialData data(op, 1, {1, 20}, false);
+    const auto right = [&](distile_math math, int bits) {
+        return is_right(data, "cuda-k32", math, as_it_is, cut_to(bits));
+    };
+    CHECK(right(DISTILE_MATH_TF32, 11));
+    CHECK_FALSE(right(DISTILE_MATH_FLOAT32, 11));
+    CHECK_FALSE(right(DISTILE_MATH_TF32, 4));
+}
