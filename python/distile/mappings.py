@@ -89,7 +89,7 @@ class Traced(Layer):
                 f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
                 "or an example of this size, or the layer a mask of its own"
             )
-        return _mask_of(fitting[0], shared)
+        return _mask_of(fitting[0], shared, batch)
 
     def __str__(self) -> str:
         return "; ".join(str(call) for call in self.calls if isinstance(call, Mapping))
@@ -109,11 +109,12 @@ def _fits(call: Mapping, shared: SharedMask, batch: int, size: Size) -> bool:
     return size == (call.tokens[0] + rows * columns + call.tokens[1],)
 
 
-def _mask_of(call: Mapping, shared: SharedMask) -> torch.Tensor:
+def _mask_of(call: Mapping, shared: SharedMask, batch: int) -> torch.Tensor:
     if call.tokens is not None and shared.mask.dim() == 2 and call.image[0] > 1:
         return shared.mask
     if call.index is not None:
-        return shared.keep(("index", call), lambda: _indexed(call, shared))
+        images = batch // len(call.index)
+        return shared.keep(("index", call, images), lambda: _indexed(call, shared, images))
     grid = call.grids[0]
     cells = shared.on(grid, grid.extents(shared.image))
     if call.tokens is None:
@@ -125,13 +126,15 @@ def _with_active(tokens: torch.Tensor, more: tuple[int, int]) -> torch.Tensor:
     return F.pad(tokens, more, value=1) if any(more) else tokens
 
 
-def _indexed(call: Mapping, shared: SharedMask) -> torch.Tensor:
-    """The mask of windows, [N * windows, ...]."""
+def _indexed(call: Mapping, shared: SharedMask, images: int) -> torch.Tensor:
+    """The mask of the windows of a batch of images, [N * windows, ...]."""
     parts = [shared.on(grid, extents).flatten(1) for grid, extents in zip(call.grids, call.extents)]
     cells = _with_active(torch.cat(parts, 1), (0, 1))
     index = torch.from_numpy(call.index).to(cells.device, torch.long)
     index = torch.where(index < 0, cells.shape[1] - 1, index)
-    return cells[:, index.flatten()].reshape(-1, *index.shape[1:])
+    windows = cells[:, index.flatten()]
+    windows = windows.expand(images, -1) if len(windows) == 1 else windows
+    return windows.reshape(-1, *index.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
