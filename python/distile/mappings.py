@@ -140,7 +140,7 @@ def _indexed(call: Mapping, shared: SharedMask, images: int) -> torch.Tensor:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
-    this stride; or with `more`, tokens of a grid's cells in rows, with `more` active ones before and after."""
+    this stride. With `more`, they may also be tokens, the grid's cells in rows with `more` active ones before and after."""
 
     name: str
     grid: tuple[int, int] | None = None
@@ -165,13 +165,14 @@ class Said(Layer):
             grid = Grid.of(self.stride, self.offset)
         most = tuple(-(-(extent - axis.offset) * axis.unit // axis.step) for axis, extent in zip(grid, have))
         least = tuple((extent - axis.offset) * axis.unit // axis.step for axis, extent in zip(grid, have))
-        wanted = extents if self.more is None else (extents[0] * extents[1] + sum(self.more),)
+        more = self.more if len(size) == 1 else None  # An image has nothing beside its cells.
+        wanted = extents if more is None else (extents[0] * extents[1] + sum(more),)
         if size != wanted or any(not low <= cells <= high for low, cells, high in zip(least, extents, most)):
             raise ValueError(
                 f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}"
             )
         cells = shared.on(grid, extents)
-        return cells if self.more is None else _with_active(cells.flatten(1), self.more)
+        return cells if more is None else _with_active(cells.flatten(1), more)
 
     def __str__(self) -> str:
         parts = [] if self.stride is None else [f"stride {self.stride}, offset {self.offset}"]
@@ -193,5 +194,6 @@ def tokens(
     mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0
 ) -> Said:
     """For a rule of distile.convert: the layer's output is tokens, a grid of rows and columns over the mask's image, row
-    by row, with `before` and `after` tokens at its ends, which are always active. `stride` and `offset` are as in image."""
+    by row, with `before` and `after` tokens at its ends, which are always active; or an image of the grid. `stride` and
+    `offset` are as in image."""
     return Said(mask, tuple(grid), stride, offset, (before, after))
