@@ -45,7 +45,7 @@ public:
                                const std::optional<Tensor> &bias) const = 0;
 };
 
-/** Numbers of scratch memory that only dense forms use. */
+/** The first number of scratch memory that dense forms use, beside those of their operands. */
 constexpr size_t dense_scratch = 4;
 
 }  // namespace distile::ort

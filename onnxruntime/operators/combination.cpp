@@ -89,22 +89,37 @@ private:
     distile_activation other_activation_, activation_;
 };
 
-/** The channels of two tensors, one after the other. */
+/** The most tensors that one node concatenates. */
+constexpr size_t most_parts = 8;
+
+/** The channels of tensors, one after the other. Those from the third on come behind what is kept. */
 class Concatenate : public LeasingKernel {
 public:
     explicit Concatenate(const Setup &setup) : LeasingKernel(setup), layout_(image_layout(setup.node)) {
     }
 
     void compute(const Call &call) override {
-        enum : size_t { input_a, input_b, input_mask, input_kept };
+        enum : size_t { input_a, input_b, input_mask, input_kept, input_more };
         const Lease lease = lease_for(call);
         const Tensor a = call.input(input_a);
         const Layout layout = layout_of(a, layout_);
-        const distile_tensor parts[] = {read(lease, a, layout, x_scratch),
-                                        read(lease, call.input(input_b), layout, other_scratch)};
+        std::vector<distile_tensor> parts;
+        const auto add = [&](const Tensor &part) {
+            parts.push_back(read(lease, part, layout, x_scratch + parts.size()));
+        };
+        add(a);
+        add(call.input(input_b));
+        for (size_t i = input_more; i < input_more + most_parts - 2; i++) {
+            if (const auto part = call.optional(i)) {
+                add(*part);
+            }
+        }
+        int64_t channels = 0;
+        for (const distile_tensor &part : parts) {
+            channels += part.channels;
+        }
         const Output output(call, lease, a, layout, parts[0].height, parts[0].width,
-                            number(int64_t{parts[0].channels} + parts[1].channels, "the number of channels"),
-                            call.optional(input_kept));
+                            number(channels, "the number of channels"), call.optional(input_kept));
         distile_tensor place = output.view();
         distile_combine_args args{};
         args.output = &place;
@@ -129,10 +144,12 @@ private:
 std::vector<OperatorType> combination_types() {
     const std::vector<Input> one{{}, {boolean}, {any_type, optional}};
     const std::vector<Input> two{{}, {}, {boolean}, {any_type, optional}};
+    std::vector<Input> several = two;
+    several.resize(two.size() + most_parts - 2, {any_type, optional});
     return {{"MaskedAdd", two, {any_type}, make_kernel<Combine<DISTILE_ADD>>},
             {"MaskedMul", two, {any_type}, make_kernel<Combine<DISTILE_MULTIPLY>>},
             {"MaskedActivation", one, {any_type}, make_kernel<Combine<DISTILE_COPY>>},
-            {"MaskedConcat", two, {any_type}, make_kernel<Concatenate>}};
+            {"MaskedConcat", several, {any_type}, make_kernel<Concatenate>}};
 }
 
 }  // namespace distile::ort

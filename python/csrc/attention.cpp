@@ -1,3 +1,4 @@
+#include "dense.h"
 #include "operators.h"
 #include "session.h"
 #include "twins.h"
@@ -41,15 +42,6 @@ View view_of_tokens(const Tensor &tensor, distile_dtype type) {
     torch::stable::copy_(copy, tensor);
     return {tokens_in_place(copy, type).value(), copy};
 }
-
-struct AttentionCall {
-    const Tensor &query, &key, &value, &mask;
-    const OptionalTensor &key_mask;
-    double scale;
-    bool causal;
-    const Tensor *out; /**< Written at the active rows; null: a new tensor that is zero elsewhere. */
-    bool zero;
-};
 
 /** Whichever code computes it. */
 void check_attention(const Session &session, const AttentionCall &call) {
@@ -104,7 +96,9 @@ Tensor run_attention(const AttentionCall &call) {
         type ? polykernel_of(bindings::OperatorKey(session.device(), *type, attention)) : nullptr;
     // The twin takes more tokens: it packs the active ones.
     if (!polykernel || std::max(query.size(2), key.size(2)) > largest_extent) {
-        return call_twin("attention", query, key, value, mask, key_mask, scale, causal, zero, given(out));
+        const auto dense = [&] { return dense_attention(call); };
+        return without_polykernel("attention", dense, query, key, value, mask, key_mask, scale, causal, zero,
+                                  given(out));
     }
     const View queries = view_of_tokens(query, *type), keys = view_of_tokens(key, *type),
                values = view_of_tokens(value, *type);

@@ -1,3 +1,4 @@
+#include "dense.h"
 #include "operators.h"
 #include "run.h"
 #include "twins.h"
@@ -95,8 +96,9 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result);
     }
-    return call_twin("conv2d", call.input, call.weight, call.bias, call.mask, call.residual, stride, padding, dilation,
-                     groups, activation, call.place, call.zero, given(call.out));
+    const auto dense = [&] { return dense_conv2d(call, {stride, padding, dilation, groups}, activation); };
+    return without_polykernel("conv2d", dense, call.input, call.weight, call.bias, call.mask, call.residual, stride,
+                              padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &output_padding, const Ints &padding,
@@ -130,8 +132,12 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     if (polykernel && groups == 1) {
         return run(session, *polykernel, DISTILE_IOHW, call, result);
     }
-    return call_twin("conv_transpose2d", call.input, call.weight, call.bias, call.mask, call.residual, stride,
-                     output_padding, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
+    const auto dense = [&] {
+        return dense_conv_transpose2d(call, output_padding, {stride, padding, dilation, groups}, activation);
+    };
+    return without_polykernel("conv_transpose2d", dense, call.input, call.weight, call.bias, call.mask, call.residual,
+                              stride, output_padding, padding, dilation, groups, activation, call.place, call.zero,
+                              given(call.out));
 }
 
 Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &padding, const Ints &dilation,
@@ -150,8 +156,11 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result);
     }
-    return call_twin("upsample_conv2d", call.input, call.weight, call.bias, call.mask, call.residual, scale, padding,
-                     dilation, groups, activation, call.place, call.zero, given(call.out));
+    const auto dense = [&] {
+        return dense_upsample_conv2d(call, scale, {scale, padding, dilation, groups}, activation);
+    };
+    return without_polykernel("upsample_conv2d", dense, call.input, call.weight, call.bias, call.mask, call.residual,
+                              scale, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
 }  // namespace

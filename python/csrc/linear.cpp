@@ -1,3 +1,4 @@
+#include "dense.h"
 #include "operators.h"
 #include "run.h"
 #include "twins.h"
@@ -41,8 +42,9 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     const distile_polykernel *polykernel =
         type ? polykernel_of(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
     if (!polykernel) {
-        return call_twin("linear", call.input, call.weight, call.bias, call.mask, call.residual, activation, call.place,
-                         call.zero, given(call.out));
+        const auto dense = [&] { return dense_linear(call, activation); };
+        return without_polykernel("linear", dense, call.input, call.weight, call.bias, call.mask, call.residual,
+                                  activation, call.place, call.zero, given(call.out));
     }
     const std::vector<TokenPart> parts = parts_of(call.input);
     return parts.size() > 1 ? run_in_parts(call, activation, result, parts)

@@ -22,12 +22,8 @@ const distile_polykernel *polykernel_of(const bindings::OperatorKey &key) {
     return found;
 }
 
-void check_twins() {
-    if (!defined) {
-        fail(
-            "no PolyKernel computes this operator, and in a program without Python nothing else does: compile one with "
-            "distile.build() in Python, and let $DISTILE_CACHE name its cache folder here");
-    }
+bool has_twins() {
+    return defined;
 }
 
 }  // namespace distile::python

@@ -1,5 +1,5 @@
 /** \file
- * What runs an operator: its PolyKernel, or the dense twin that Python defines.
+ * What runs an operator: its PolyKernel, the dense twin that Python defines, or without Python, dense.h.
  */
 #ifndef DISTILE_PYTHON_TWINS_H
 #define DISTILE_PYTHON_TWINS_H
@@ -16,13 +16,13 @@ void define_twins();
  * cache folder. */
 const distile_polykernel *polykernel_of(const bindings::OperatorKey &key);
 
-/** Fails if there are no twins, as in a program without Python. */
-void check_twins();
+/** Whether Python has defined the twins. */
+bool has_twins();
 
-/** Calls the twin of an operator. */
-template<typename... Args> Tensor call_twin(const std::string &name, const Args &...args) {
-    check_twins();
-    return call(("distile::_dense_" + name).c_str(), "", args...);
+/** Computes an operator that has no PolyKernel: by its twin, which loads what it misses, or by `dense`. */
+template<typename Dense, typename... Args>
+Tensor without_polykernel(const std::string &name, const Dense &dense, const Args &...args) {
+    return has_twins() ? call(("distile::_dense_" + name).c_str(), "", args...) : dense();
 }
 
 }  // namespace distile::python

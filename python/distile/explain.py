@@ -21,9 +21,10 @@ from . import masks, polykernels
 from . import nn as masked
 from .building import build
 from .conversion import Left, convert, trace
+from .mappings import Said, tokens
 from .nn_base import Masked
 from .report import Row, median_us, table
-from .rules import read_rules
+from .rules import Rule, read_rules
 
 CONVOLUTIONS = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d)
 ATTENTION = (masked.MaskedAttention, masked.MaskedMultiheadAttention)
@@ -190,13 +191,20 @@ def unsupported_layers(model: nn.Module) -> list[str]:
     ]
 
 
-def _conversion_rules(texts: list[str]) -> list[tuple[str, str | bool]]:
+def _conversion_rules(texts: list[str]) -> list[tuple[str, object]]:
     """Rules for distile.convert, which gives attention no mask of its keys."""
     rules = read_rules(texts)
     for rule in rules:
         if rule.keys:
             raise ValueError(f"the rule for {rule.pattern!r} names a mask of keys, which only ONNX models have")
-    return [(rule.pattern, rule.mask or False) for rule in rules]
+    return [(rule.pattern, _how(rule)) for rule in rules]
+
+
+def _how(rule: Rule) -> str | bool | Said:
+    if rule.mask is None or rule.grid is None:
+        return rule.mask or False
+    grid = rule.grid
+    return tokens(rule.mask, grid=(grid.rows, grid.columns), before=grid.before, after=grid.after, stride=grid.stride)
 
 
 def main(arguments=None) -> int:

@@ -89,7 +89,7 @@ class Traced(Layer):
                 f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
                 "or an example of this size, or the layer a mask of its own"
             )
-        return _mask_of(fitting[0], shared)
+        return _mask_of(fitting[0], shared, batch)
 
     def __str__(self) -> str:
         return "; ".join(str(call) for call in self.calls if isinstance(call, Mapping))
@@ -109,11 +109,12 @@ def _fits(call: Mapping, shared: SharedMask, batch: int, size: Size) -> bool:
     return size == (call.tokens[0] + rows * columns + call.tokens[1],)
 
 
-def _mask_of(call: Mapping, shared: SharedMask) -> torch.Tensor:
+def _mask_of(call: Mapping, shared: SharedMask, batch: int) -> torch.Tensor:
     if call.tokens is not None and shared.mask.dim() == 2 and call.image[0] > 1:
         return shared.mask
     if call.index is not None:
-        return shared.keep(("index", call), lambda: _indexed(call, shared))
+        images = batch // len(call.index)
+        return shared.keep(("index", call, images), lambda: _indexed(call, shared, images))
     grid = call.grids[0]
     cells = shared.on(grid, grid.extents(shared.image))
     if call.tokens is None:
@@ -125,19 +126,21 @@ def _with_active(tokens: torch.Tensor, more: tuple[int, int]) -> torch.Tensor:
     return F.pad(tokens, more, value=1) if any(more) else tokens
 
 
-def _indexed(call: Mapping, shared: SharedMask) -> torch.Tensor:
-    """The mask of windows, [N * windows, ...]."""
+def _indexed(call: Mapping, shared: SharedMask, images: int) -> torch.Tensor:
+    """The mask of the windows of a batch of images, [N * windows, ...]."""
     parts = [shared.on(grid, extents).flatten(1) for grid, extents in zip(call.grids, call.extents)]
     cells = _with_active(torch.cat(parts, 1), (0, 1))
     index = torch.from_numpy(call.index).to(cells.device, torch.long)
     index = torch.where(index < 0, cells.shape[1] - 1, index)
-    return cells[:, index.flatten()].reshape(-1, *index.shape[1:])
+    windows = cells[:, index.flatten()]
+    windows = windows.expand(images, -1) if len(windows) == 1 else windows
+    return windows.reshape(-1, *index.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
-    this stride; or with `more`, tokens of a grid's cells in rows, with `more` active ones before and after."""
+    this stride. With `more`, they may also be tokens, the grid's cells in rows with `more` active ones before and after."""
 
     name: str
     grid: tuple[int, int] | None = None
@@ -162,13 +165,14 @@ class Said(Layer):
             grid = Grid.of(self.stride, self.offset)
         most = tuple(-(-(extent - axis.offset) * axis.unit // axis.step) for axis, extent in zip(grid, have))
         least = tuple((extent - axis.offset) * axis.unit // axis.step for axis, extent in zip(grid, have))
-        wanted = extents if self.more is None else (extents[0] * extents[1] + sum(self.more),)
+        more = self.more if len(size) == 1 else None  # An image has nothing beside its cells.
+        wanted = extents if more is None else (extents[0] * extents[1] + sum(more),)
         if size != wanted or any(not low <= cells <= high for low, cells, high in zip(least, extents, most)):
             raise ValueError(
                 f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}"
             )
         cells = shared.on(grid, extents)
-        return cells if self.more is None else _with_active(cells.flatten(1), self.more)
+        return cells if more is None else _with_active(cells.flatten(1), more)
 
     def __str__(self) -> str:
         parts = [] if self.stride is None else [f"stride {self.stride}, offset {self.offset}"]
@@ -190,5 +194,6 @@ def tokens(
     mask: str = "mask", *, grid: tuple[int, int], before: int = 0, after: int = 0, stride=None, offset=0
 ) -> Said:
     """For a rule of distile.convert: the layer's output is tokens, a grid of rows and columns over the mask's image, row
-    by row, with `before` and `after` tokens at its ends, which are always active. `stride` and `offset` are as in image."""
+    by row, with `before` and `after` tokens at its ends, which are always active; or an image of the grid. `stride` and
+    `offset` are as in image."""
     return Said(mask, tuple(grid), stride, offset, (before, after))

@@ -8,6 +8,7 @@ layer's output follows from the mask of the image, in images, in tokens, and in 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -21,6 +22,7 @@ WHY = {
     ALL: "each of its outputs sees all pixels",
 }
 _BITS = 20  # For each of y and x; 8 for the image in the batch, and the rest for the grid.
+_PLACES = (1 << 2 * _BITS + 8) - 1  # All but the grid.
 
 
 class NoPositions(Exception):
@@ -91,11 +93,14 @@ class Positions:
         return found[0] if len(found) == 1 else None
 
     def windowed(self, labels: np.ndarray, change, extents: tuple[int, int]) -> np.ndarray:
-        """The labels of a layer's output with these extents, [N, H, W]. `change` makes its grid from the input's."""
+        """The labels of a layer's output with these extents, [N, H, W]. `change` makes its grid from the input's. Where
+        the input is no grid, as windows of an image are, a layer whose outputs are as its inputs keeps their places."""
         found = self.grid_of(labels)
-        if isinstance(found, int):
-            return np.full((len(labels), *extents), found, np.int64)
-        return self.whole(change(found), extents)
+        if isinstance(found, Grid):
+            return self.whole(change(found), extents)
+        if labels.shape[1:] == extents and change(Grid()) == Grid():
+            return labels
+        return np.full((len(labels), *extents), found, np.int64)
 
     def resized(self, labels: np.ndarray, extents: tuple[int, int]) -> np.ndarray:
         """The labels of an image after interpolation to these extents, [N, H, W]."""
@@ -144,15 +149,61 @@ class Positions:
         return Grid(*axes)
 
     def reduced(self, labels: np.ndarray, axis: int) -> np.ndarray:
-        """The labels of results, each from all elements along an axis: of their cell if it is one, or of a block of
-        cells, as a product by weights over patches has them."""
+        """The labels of results, each from all elements along an axis: of their cell if it is one, also of maps of
+        features over each other; or of a block of cells, as a product by weights over patches has them."""
         high = labels.max(axis)
         cells = labels >= 0
         low = np.where(cells, labels, np.iinfo(np.int64).max).min(axis)
         none = high < 0
-        same = (low == high) | none
-        blocks = None if same.all() else self._blocks(np.where(cells, labels, np.expand_dims(low, axis)), axis, none)
+        placed = np.where(cells, labels, np.expand_dims(low, axis))
+        numbers = np.unique(_parts(placed[np.broadcast_to(cells.any(axis, keepdims=True), placed.shape)])[0])
+        together = all(self._over_each_other(number, numbers[0]) for number in numbers)
+        places = placed & _PLACES if together else placed
+        same = (places.min(axis) == places.max(axis)) | none
+        blocks = None if same.all() else self._blocks(placed, axis, none)
         return np.where(none, labels.min(axis), np.where(same, low, ALL)) if blocks is None else blocks
+
+    def merged(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The labels of results, each of an element of two tensors. A cell counts more than what is no cell; of cells at
+        one place of two grids over each other, that of the grid met first; of cells of a fine and a coarse grid, the
+        smaller one; and other two places are all cells."""
+        both = np.where((a & _PLACES) == (b & _PLACES), np.minimum(a, b), ALL)
+        cells = (a >= 0) & (b >= 0)
+        one, other = np.broadcast_arrays(_parts(a)[0], _parts(b)[0])
+        differ = cells & (one != other)
+        for number, second in np.unique([one[differ], other[differ]], axis=1).T:
+            if not self._over_each_other(number, second):
+                finer = a if np.prod(self._extents[number]) > np.prod(self._extents[second]) else b
+                both = np.where(differ & (one == number) & (other == second), finer, both)
+        alone = np.where((a < 0) & (b < 0), np.minimum(a, b), np.maximum(a, b))
+        return np.where(cells, both, alone)
+
+    def _over_each_other(self, number: int, other: int) -> bool:
+        """Whether cells of two grids with the same row and column lie at the same pixels."""
+        same_size = self._extents[number] == self._extents[other]
+        return same_size or self._grids[number].place == self._grids[other].place
+
+    def together(self, *labels: np.ndarray) -> np.ndarray:
+        """The labels of results, each of an element of all tensors, which broadcast."""
+        shape = np.broadcast_shapes(*(one.shape for one in labels))
+        return broadcast(functools.reduce(self.merged, map(compact, labels)), shape)
+
+    def of_product(self, *labels: np.ndarray) -> np.ndarray:
+        """The labels of products, of those that their factors give them, which broadcast: rows of the left matrix and
+        columns of the right one. Those of the first factor with cells count, but if they are one along the axes that it
+        alone has, as those of channels, and another's are not. Where that has no cell, others make it all cells."""
+        shape = np.broadcast_shapes(*(one.shape for one in labels))
+        placed = [place for place, one in enumerate(labels) if (compact(one) >= 0).any()]
+        if not placed:
+            return self.together(*labels)
+        others_of = [labels[:place] + labels[place + 1 :] for place in range(len(labels))]
+        differing = [place for place in placed if _differs(labels[place], others_of[place])]
+        place = (differing or placed)[0]
+        chosen = labels[place]
+        if (compact(chosen) >= 0).all():
+            return broadcast(chosen, shape)
+        rest = self.together(*others_of[place])
+        return broadcast(np.where(chosen >= 0, chosen, np.where(rest >= 0, ALL, np.minimum(chosen, rest))), shape)
 
     def _blocks(self, labels: np.ndarray, axis: int, none: np.ndarray) -> np.ndarray | None:
         """The labels of results that are each from a block of cells, the last of a row or a column perhaps from fewer;
@@ -225,10 +276,6 @@ class Positions:
             places = np.where(cells & (number == one), first + y * columns + x, places)
             first += rows * columns
         index = places.reshape(self.batch, len(labels) // self.batch, *labels.shape[1:])[0]
-        for row in own[0].reshape(len(index), -1):
-            low, high = _ends(row >= 0) if (row >= 0).any() else (0, 0)
-            if (row[low:high] == ALL).any():  # But a class token at an end.
-                raise NoPositions("some of its outputs see all pixels")
         taken, counts = np.unique(index[index >= 0], return_counts=True)
         if (counts > 1).any():
             raise NoPositions("a pixel stands in several of its outputs")
@@ -239,13 +286,23 @@ class Positions:
         return Mapping(**common, index=index.astype(np.int32), key=index.astype(np.int32).tobytes())
 
 
-def merged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The labels of results, each of an element of two tensors. A cell counts more than what is no cell; of cells at one
-    place of two grids, that of the grid met first; and two places are all cells."""
-    places = (1 << 2 * _BITS + 8) - 1
-    both = np.where((a & places) == (b & places), np.minimum(a, b), ALL)
-    one = np.where((a < 0) & (b < 0), np.minimum(a, b), np.maximum(a, b))
-    return np.where((a >= 0) & (b >= 0), both, one)
+def broadcast(labels, shape) -> np.ndarray:
+    return np.broadcast_to(np.asarray(labels, np.int64), tuple(shape))
+
+
+def compact(labels: np.ndarray) -> np.ndarray:
+    """Labels with one element along the axes where all are the same memory."""
+    return labels[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in labels.strides)]
+
+
+def _differs(labels: np.ndarray, others: tuple[np.ndarray, ...]) -> bool:
+    """Whether labels differ along an axis that others, with which they broadcast, lack; or have no such axis."""
+    axes = [
+        axis for axis in range(-labels.ndim, 0)
+        if labels.shape[axis] > 1 and all(other.ndim < -axis or other.shape[axis] == 1 for other in others)
+    ]  # fmt: skip
+    small = compact(labels)
+    return not axes or any((small != small.take([0], axis)).any() for axis in axes)
 
 
 def _parts(labels: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -16,7 +16,7 @@ from . import masks
 from .grids import Grid
 from .mappings import Traced
 from .nn_base import Masked
-from .positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions, merged
+from .positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions
 
 aten = torch.ops.aten
 
@@ -37,6 +37,9 @@ STAY = {
 }  # fmt: skip
 # Operators that treat all elements alike, but lack PyTorch's tag for it.
 POINTWISE = {"_prelu_kernel", "bernoulli", "hardswish", "log_sigmoid_forward", "masked_fill", "prelu"}
+# Operators that take no more than the size of their tensor.
+FILLED = {"empty_like", "fill", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+          "ones_like", "rand_like", "randint_like", "randn_like", "zero", "zeros_like"}  # fmt: skip
 REDUCTIONS = {"all", "amax", "amin", "any", "linalg_vector_norm", "logsumexp", "max", "mean", "min", "norm", "prod",
               "std", "std_mean", "sum", "var", "var_mean"}  # fmt: skip
 ATTENTIONS = {
@@ -73,6 +76,7 @@ class Trace:
         """How the masks of a layer's calls follow from the image's; `masked` is its masked form. Raises NoPositions if
         that of no call does."""
         found: dict[Mapping | tuple[int, ...], None] = {}
+        sizes: set[tuple[int, ...]] = set()
         reason = NoPositions("the example does not call it")
         for call in self.calls(layer):
             labels = call.input if masked.masks_input else call.output
@@ -80,17 +84,20 @@ class Trace:
                 reason = NoPositions("it gives no tensor")
                 continue
             channels = masked.channels or (1 if labels.dim() == 4 else -1)
+            size = list(labels.shape[1:])
+            del size[channels - 1 if channels > 0 else channels]
             try:
                 if labels.dim() < 3:
                     raise NoPositions("its output has no positions")
                 found[self._positions.mapping(_reduced(self._positions, labels, channels).numpy())] = None
+                sizes.add(tuple(size))
             except NoPositions as why:
                 reason = why
-                extents = list(labels.shape[1:])
-                del extents[channels - 1 if channels > 0 else channels]
-                found[tuple(extents)] = None
-        if not any(isinstance(one, Mapping) for one in found):
+                found[tuple(size)] = None
+        if not sizes:
             raise reason
+        if sizes <= found.keys():
+            raise NoPositions(f"in some of its calls, {reason}")
         return Traced(tuple(found))
 
 
@@ -166,14 +173,6 @@ def _run(model: nn.Module, structure, leaves: list, image: int) -> Trace:
     return Trace(positions, calls)
 
 
-def _compact(labels: torch.Tensor) -> torch.Tensor:
-    """Without the repetitions of an expanded tensor."""
-    for axis, (size, stride) in enumerate(zip(labels.shape, labels.stride())):
-        if size > 1 and stride == 0:
-            labels = labels.narrow(axis, 0, 1)
-    return labels
-
-
 def _reduced(positions: Positions, labels: torch.Tensor, axis: int) -> torch.Tensor:
     """Labels of results, each from all elements along an axis, which is gone."""
     if labels.shape[axis] == 1 or (labels.shape[axis] and labels.stride(axis) == 0):
@@ -231,6 +230,8 @@ class _Follow(TorchDispatchMode):
             return handler(self, func, args, kwargs, made)
         if name in MOVES:
             return self._moved(func, args, kwargs)
+        if name in FILLED and not any(leaf in self._labels for leaf in _tensors((args[1:], kwargs))):
+            return [torch.full((), CONSTANT).expand(made[0].shape)]
         if name in STAY:
             return [self.known(given[0])] + [None] * (len(made) - 1)
         if name in REDUCTIONS:
@@ -269,9 +270,8 @@ class _Follow(TorchDispatchMode):
     def _pointwise(self, args, kwargs, shape) -> torch.Tensor | None:
         tensors = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         try:
-            compact = [_compact(self.known(tensor)) for tensor in tensors]
-            found = functools.reduce(lambda a, b: torch.from_numpy(merged(a.numpy(), b.numpy())), compact)
-            return found.expand(shape)
+            labels = (self.known(tensor).numpy() for tensor in tensors)
+            return torch.from_numpy(self.positions.together(*labels)).expand(shape)
         except (RuntimeError, ValueError):  # Not of one shape, as operators of ours may have them.
             return None
 
@@ -301,8 +301,7 @@ class _Follow(TorchDispatchMode):
         columns = _reduced(self.positions, self.known(right), -2 if right.dim() > 1 else -1)
         rows = rows.unsqueeze(-1) if right.dim() > 1 else rows
         columns = columns.unsqueeze(-2) if right.dim() > 1 else columns
-        least = torch.where((rows < 0) & (columns < 0), torch.minimum(rows, columns), columns)
-        return torch.where(rows >= 0, rows, least).expand(shape)
+        return torch.from_numpy(self.positions.of_product(rows.numpy(), columns.numpy())).expand(shape)
 
     def image(self, tensor) -> torch.Tensor:
         """Labels of an image's pixels, [N, H, W]."""

@@ -1,8 +1,6 @@
 """Calls at the edges: what operators refuse, whichever code computes them, and what they take where PyTorch's do."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -328,18 +326,3 @@ def test_the_report_says_what_runs_dense(layer, reason):
     distile.convert(nn.Sequential(layer), report=report)
     (row,) = report
     assert not isinstance(row, Left) and reason in row.dense and bool(reason) == bool(row.dense)
-
-
-@pytest.mark.cpu
-def test_without_python_an_error_says_what_to_do(tmp_path):
-    """A process that loads the library alone, as a program in C++ does."""
-    from distile import _library
-
-    code = f"""
-import torch
-torch.ops.load_library({str(_library.FOLDER / "distile_torch.so")!r})
-mask = torch.ones(1, 4, 4, dtype=torch.bool)
-torch.ops.distile.conv2d(torch.ones(1, 3, 4, 4), torch.ones(5, 3, 1, 1), None, mask)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.returncode != 0 and "compile one with distile.build() in Python" in ran.stderr, ran.stderr

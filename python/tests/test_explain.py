@@ -92,6 +92,44 @@ def test_rules_and_json(tmp_path, capsys):
     assert "by rule" in capsys.readouterr().out
 
 
+MIXER = """
+import torch
+from torch import nn
+
+class Mixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix, self.back = nn.Conv2d(3, 8, 8, 8), nn.Linear(16, 16), nn.Linear(8, 8)
+        self.image = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        x = self.back(self.mix(self.embed(x).flatten(2)).transpose(1, 2))
+        return self.image(x.transpose(1, 2).unflatten(2, (4, 4)))
+
+def model():
+    return Mixer()
+
+def example():
+    return torch.randn(1, 3, 32, 32)
+"""
+
+
+@pytest.mark.cpu
+def test_rules_with_a_grid(tmp_path, capsys):
+    """For tokens and images whose places the model does not show."""
+    model, found = tmp_path / "model.py", tmp_path / "found.json"
+    model.write_text(MIXER)
+    mask = np.zeros((32, 32), bool)
+    mask[:8, :16] = True
+    np.save(tmp_path / "mask.npy", mask)
+    arguments = [str(model), "--seconds", ".001", "--json", str(found), "--masks", str(tmp_path / "mask.npy"), "--rules"]
+    assert explain.main([*arguments, "*=mask"]) == 0
+    assert [row["name"] for row in json.loads(found.read_text())["layers"]] == ["embed"]
+    assert explain.main([*arguments, "back=mask@4x4", "image=mask@4x4/8", "*=mask"]) == 0
+    rows = {row["name"]: row["density"] for row in json.loads(found.read_text())["layers"]}
+    assert rows == {"embed": 2 / 16, "back": 2 / 16, "image": 2 / 16}
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize(
     "arguments, message",

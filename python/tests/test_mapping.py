@@ -18,7 +18,7 @@ from distile import masks
 from distile.conversion import Left
 from distile.grids import Axis, Grid
 from distile.nn import MaskedConv2d, MaskedLinear
-from distile.positions import Positions, merged
+from distile.positions import Positions
 
 pytestmark = pytest.mark.cpu
 
@@ -536,10 +536,10 @@ def test_extents_are_those_of_pytorch():
 def test_labels_merge():
     positions = Positions(1, 4, 6)
     cells = positions.whole()
-    assert (merged(cells, np.full_like(cells, -1)) == cells).all()
-    assert (merged(np.full_like(cells, -3), cells) == cells).all()
-    assert (merged(cells, np.roll(cells, 1, 2)) == -3).all()
-    assert (merged(np.full((), -1), np.full((), -3)) == -3).all()
+    assert (positions.merged(cells, np.full_like(cells, -1)) == cells).all()
+    assert (positions.merged(np.full_like(cells, -3), cells) == cells).all()
+    assert (positions.merged(cells, np.roll(cells, 1, 2)) == -3).all()
+    assert (positions.merged(np.full((), -1), np.full((), -3)) == -3).all()
     assert positions.grid_of(cells) == Grid() and positions.grid_of(np.roll(cells, 1, 1)) == -3
 
 

@@ -20,7 +20,7 @@ import results
 
 HANDFUL = {
     "torchvision": ("torchvision/resnet18", "torchvision/squeezenet1_1"),
-    "timm": ("vit_tiny_patch16_224", "tf_efficientnet_b0", "swinv2_cr_tiny_ns_224"),
+    "timm": ("vit_tiny_patch16_224", "tf_efficientnet_b0", "swinv2_cr_tiny_ns_224", "gcvit_xxtiny"),
 }
 
 
@@ -55,6 +55,26 @@ def test_places_of_a_network():
     mask[0, 3, 5] = True
     assert first.active(mask).nonzero().tolist() == [[0, 1, 2]]
     assert second.active(mask).nonzero().tolist() == [[0, 0, 1]]
+
+
+def test_places_in_windows_and_beside_constants():
+    """A padded window keeps its constants; so does a map of constants beside features."""
+
+    class Windows(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside, self.beside = torch.nn.Conv2d(3, 2, 3, padding=1), torch.nn.Conv2d(4, 2, 1)
+
+        def forward(self, x):
+            constant = torch.ones(len(x), 1, *x.shape[2:])
+            windows = torch.nn.functional.pad(x, (0, 2, 0, 0)).unflatten(3, (2, 4)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+            return self.inside(windows), self.beside(torch.cat([constant, x], 1))
+
+    found = places.find(Windows(), ["inside", "beside"], (places.images(4, 6),))
+    (inside,), (beside,) = found["inside"], found["beside"]
+    assert inside.x[:, 0].tolist() == [[0.5, 1.5, 2.5, 3.5], [4.5, 5.5, 0, 0]]
+    assert inside.constant[:, 0].tolist() == [[False] * 4, [False, False, True, True]]
+    assert beside.x[0, 0].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5] and (beside.width == 1).all()
 
 
 def test_masks():

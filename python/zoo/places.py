@@ -113,20 +113,29 @@ def without_border(planes: torch.Tensor) -> tuple[torch.Tensor, list[tuple[int, 
 
 def moved(x: torch.Tensor, channels: int, geometry) -> torch.Tensor:
     """Images [N, C, H, W] whose rows and columns are blocks of those of x. `geometry(axis, extent, before, after)` says
-    where block 0 begins, how long blocks are, and how many there are, with constants before and after."""
+    where block 0 begins, how long blocks are, and how many there are, with constants before and after. In windows, blocks
+    of one element lie where these do."""
     folded = len(x) == 1 and x.shape[1] % PLANES == 0  # Images as groups of channels.
     if folded:
         x, channels = x.view(PLANES, -1, *x.shape[2:]), channels // PLANES
-    planes, borders = without_border(joined(x, 1)[:, 0])
+    planes = joined(x, 1)[:, 0]
+    windows = planes.unflatten(0, (PLANES, -1)).unbind(1) if len(planes) % PLANES == 0 else [planes]
+    stays = all(geometry(axis, planes.shape[1 + axis], 0, 0) == (0, 1, planes.shape[1 + axis]) for axis in (0, 1))
+    if len(windows) == 1 or not stays:
+        planes = torch.stack([resampled_window(window, geometry) for window in windows], 1).flatten(0, 1)
+    result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
+    return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
+
+
+def resampled_window(planes: torch.Tensor, geometry) -> torch.Tensor:
+    """The planes [5, H, W] of blocks of those of one image or window."""
+    planes, borders = without_border(planes)
     for axis in (0, 1):
         begin, length, count = geometry(axis, planes.shape[1 + axis], *borders[axis])
         planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
-        sizes = torch.ones(PLANES, dtype=planes.dtype)
-        sizes[2 + axis] = length
-        if len(planes) % PLANES == 0:
-            planes = planes * sizes.repeat_interleave(len(planes) // PLANES)[:, None, None]
-    result = planes[:, None].expand(-1, channels, -1, -1).to(x.dtype)
-    return result.reshape(1, -1, *result.shape[2:]) if folded else result.contiguous()
+        if len(planes) == PLANES:
+            planes[2 + axis] *= length
+    return planes
 
 
 def pair(value) -> tuple:
@@ -204,7 +213,19 @@ def total(function, a, b, **keywords):
     shape = torch.broadcast_shapes(*(one.shape for one in tensors))
     whole = [one for one in tensors if one.shape == shape]
     planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
-    return planes[0].expand(shape) if len(planes) == 1 else function(a, b)
+    return planes[0].expand(shape) if len(planes) == 1 else function(*finer(a, b))
+
+
+def finer(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors without the elements that are of larger blocks than the other's, as what coarse queries attend to."""
+    if len(a) % PLANES or len(b) % PLANES:
+        return a, b
+    planes = [one.unflatten(0, (PLANES, -1)) for one in (a, b)]
+    areas = [places_of(one)[0][2:].prod(0) for one in planes]
+    both = (planes[0][4] != 0) & (planes[1][4] != 0)
+    coarse = [both & (one > other * 1.5) for one, other in (areas, areas[::-1])]
+    a, b = (torch.where(where, 0, one).flatten(0, 1) for where, one in zip(coarse, planes))
+    return a, b
 
 
 def scaled(a, b, **_):
@@ -271,6 +292,9 @@ class Places(TorchFunctionMode):
             return attention(*arguments, **{key: keywords[key] for key in ("query", "key", "value") if key in keywords})
         if name == "multi_head_attention_forward":
             return arguments[0], None
+        if name in ("cat", "concat", "stack"):
+            parts = [one * 0 if is_constant(one) else one for one in arguments[0]]
+            return function(parts, *arguments[1:], **keywords)
         if name == "addcmul":  # A constant plus a tensor by another.
             return scaled(*arguments[1:3])
         if name == "glu":

@@ -7,43 +7,52 @@ import dataclasses
 import onnx
 
 from .graph import Graph
-from .unit import Tokens, Unit, dtype_of, require
+from .unit import Heads, Tokens, Unit, dtype_of, require
 
 QUERY, KEY_TRANSPOSED = [0, 2, 1, 3], [0, 3, 1, 2]
 
 
 @dataclasses.dataclass
 class _Operands:
-    """Queries, keys and values, as tokens [N, T, C]."""
+    """Queries, keys and values, as tokens [N, T, C], and whether the result is [N, heads, T, channels]."""
 
     tokens: list[Tokens]
     heads: int
     head_dim: int
+    value_dim: int
     key_heads: int
     query_tokens: int | str | None
     key_tokens: int | str | None
+    apart: bool = False
+
+
+MULTIPLE = 8  # Of the channels of a head that a masked operator has.
 
 
 def _unit(graph: Graph, nodes, operands: _Operands, causal: bool, scale: float) -> Unit:
-    heads, head_dim = operands.heads, operands.head_dim
-    require(head_dim % 8 == 0, "the channels of a head are not a multiple of 8")
+    heads, head_dim, value_dim = operands.heads, operands.head_dim, operands.value_dim
     require(isinstance(operands.key_tokens, int), "the number of its keys is not known")
     require(heads % operands.key_heads == 0, "its heads are not a multiple of its keys' heads")
     attended = _attended(operands) if causal else None
-    inputs = [operands.tokens[0]]
+    # Zeros behind the channels change no product, and those behind values are cut off.
+    width = -(-max(head_dim, value_dim) // MULTIPLE) * MULTIPLE
+    scale = scale if width == head_dim else scale or head_dim**-0.5
+    inputs = [dataclasses.replace(operands.tokens[0], width=width)]
     for tokens in operands.tokens[1:]:
-        inputs.append(dataclasses.replace(tokens, first=attended, repeats=heads // operands.key_heads))
+        inputs.append(dataclasses.replace(tokens, first=attended, repeats=heads // operands.key_heads, width=width))
+    plain = width == value_dim and not operands.apart
     return Unit(
         "MaskedAttention",
         nodes,
         inputs,
-        {"num_heads": heads, "head_dim": head_dim, "is_causal": int(causal), "scale": scale},
+        {"num_heads": heads, "head_dim": width, "is_causal": int(causal), "scale": scale},
         False,
         dtype_of(graph, nodes[-1].output[0]),
         "masked_attention",
-        {"heads": heads, "head_dim": head_dim, "causal": causal},
+        {"heads": heads, "head_dim": width, "causal": causal},
         operands.key_tokens,
         attended,
+        result=None if plain else Heads(heads, width, value_dim, operands.apart),
     )
 
 
@@ -67,14 +76,15 @@ def _node_operands(graph: Graph, node: onnx.NodeProto, query_heads: int, key_hea
         query_heads, key_heads = shapes[0][1], shapes[1][1]
         require(shapes[2][1] == key_heads, "its values have other heads than its keys")
     require(isinstance(query_heads, int) and query_heads and key_heads, "its heads are not known")
-    width = shapes[0][-1]
-    require(isinstance(width, int), "the channels of its queries are not known")
-    head_dim = width if rank == 4 else width // query_heads
-    same = all(shape[-1] == (head_dim if rank == 4 else head_dim * key_heads) for shape in shapes[1:])
-    require(same, "its keys or values are wider or narrower than its queries")
+    widths = [shape[-1] for shape in shapes]
+    require(all(isinstance(width, int) for width in widths), "the channels of its inputs are not known")
+    numbers = [1, 1, 1] if rank == 4 else [query_heads, key_heads, key_heads]
+    head_dim, key_dim, value_dim = (width // number for width, number in zip(widths, numbers))
+    require(head_dim == key_dim, "its keys are wider or narrower than its queries")
     plain = rank == 3
-    tokens = [Tokens(name, head_dim) if plain else _tokens(graph, name, QUERY) for name in node.input[:3]]
-    return _Operands(tokens, query_heads, head_dim, key_heads, shapes[0][-2], shapes[1][-2])
+    tokens = [Tokens(name, dim) if plain else _tokens(graph, name, QUERY)
+              for name, dim in zip(node.input, (head_dim, key_dim, value_dim))]  # fmt: skip
+    return _Operands(tokens, query_heads, head_dim, value_dim, key_heads, shapes[0][-2], shapes[1][-2])
 
 
 def attention_node(graph: Graph, node: onnx.NodeProto) -> Unit:
@@ -89,24 +99,24 @@ def attention_node(graph: Graph, node: onnx.NodeProto) -> Unit:
     require(windows == [-1, -1], "it attends to a window of its keys")
     heads = values.get("num_heads" if contrib else "q_num_heads", 0)
     operands = _node_operands(graph, node, heads, heads if contrib else values.get("kv_num_heads", heads))
-    joined = [] if len(graph.shapes[node.input[0]]) == 3 else _joined(graph, node.output[0])
+    joined = [] if len(graph.shapes[node.input[0]]) == 3 else _joined(graph, node.output[0], operands)
     causal = bool(values.get("unidirectional" if contrib else "is_causal", 0))
     alike = operands.query_tokens == operands.key_tokens
     require(alike or not (contrib and causal), "it is unidirectional with unequal numbers of queries and keys")
     return _unit(graph, [node, *joined], operands, causal, values.get("scale", 0.0))
 
 
-def _joined(graph: Graph, name: str) -> list[onnx.NodeProto]:
-    """The nodes that make tokens [N, T, C] of a result [N, heads, T, head_dim]."""
+def _joined(graph: Graph, name: str, operands: _Operands) -> list[onnx.NodeProto]:
+    """The nodes that make tokens [N, T, C] of a result [N, heads, T, head_dim], if nothing else reads that."""
     transpose = graph.only_reader(name)
     good = transpose is not None and transpose.op_type == "Transpose"
     good = good and graph.attributes(transpose).get("perm") == QUERY
     reshape = graph.only_reader(transpose.output[0]) if good else None
     good = reshape is not None and reshape.op_type == "Reshape"
     shape, result = graph.shapes.get(name), graph.shapes.get(reshape.output[0]) if good else None
-    good = good and result is not None and result[1:] == [shape[2], shape[1] * shape[3]]
-    require(good, "its result does not become [N, T, C] next")
-    return [transpose, reshape]
+    good = good and shape is not None and result is not None and result[1:] == [shape[2], shape[1] * shape[3]]
+    operands.apart = not good
+    return [transpose, reshape] if good else []
 
 
 def _tokens(graph: Graph, name: str, perm: list[int]) -> Tokens:
@@ -160,17 +170,18 @@ def attention_of_products(graph: Graph, node: onnx.NodeProto) -> Unit:
         "its product is no part of attention",
     )
     (query, first), (key, second) = (_scaled(graph, name) for name in node.input)
-    nodes += [after, product, *_joined(graph, product.output[0])]
     shapes = [graph.shapes[query], graph.shapes[key], graph.shapes.get(product.input[1]) or []]
     heads, head_dim = shapes[0][1], shapes[0][3]
     require(isinstance(heads, int) and isinstance(head_dim, int), "its heads are not known")
     alike = all(len(shape) == 4 and shape[1] == heads for shape in shapes)
     require(alike, "its keys have other heads than its queries")
-    require(shapes[1][2] == shapes[2][3] == head_dim, "its values are wider or narrower than its queries")
+    value_dim = shapes[2][3]
+    require(isinstance(value_dim, int), "the channels of its values are not known")
     tokens = [
         _tokens(graph, query, QUERY),
         _tokens(graph, key, KEY_TRANSPOSED),
         _tokens(graph, product.input[1], QUERY),
     ]
-    operands = _Operands(tokens, heads, head_dim, heads, shapes[0][2], shapes[1][3])
+    operands = _Operands(tokens, heads, head_dim, value_dim, heads, shapes[0][2], shapes[1][3])
+    nodes += [after, product, *_joined(graph, product.output[0], operands)]
     return _unit(graph, nodes, operands, False, scale * first * second)

@@ -20,7 +20,7 @@ from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
 from .masking import Masks
 from .positions import Example, tokens_of
-from .tokens import as_tokens, first_of
+from .tokens import as_tokens, first_of, from_tokens
 from .unit import TYPES, Tokens, Unit, Unsupported
 from .units import MAKERS, TAKEN_IN, is_part, unit_of
 from .weights import check
@@ -70,7 +70,7 @@ def _marked(graph: Graph, example: Example, rules: list[Rule]) -> tuple[list[Mar
     for node in sorted(graph.nodes, key=lambda one: one.op_type in TAKEN_IN):
         bodies = bodies_of(node)
         if bodies:
-            left.append(Left(graph.name_of(node), node.op_type, _not_searched(bodies)))
+            left.append(Left(graph.name_of(node), node.op_type, _why_bodies_stay(bodies)))
         if node.op_type not in MAKERS or id(node) in taken or is_part(graph, node):
             continue
         rule = first(rules, graph.name_of(node))
@@ -108,9 +108,12 @@ def _with_steps_taken_in(graph: Graph, marked: list[Marked]) -> list[Marked]:
     return [one for one in marked if id(one) not in dropped]
 
 
-def _not_searched(bodies: list[onnx.GraphProto]) -> str:
+def _why_bodies_stay(bodies: list[onnx.GraphProto]) -> str:
     count = sum(node.op_type in MAKERS for body in bodies for node in nodes_in(body))
-    return f"its bodies are not searched: {count} nodes in them could have masked forms"
+    return (
+        "its bodies stay, because where their tensors are depends on which of them runs, and how often: "
+        f"{count} nodes in them could have masked forms"
+    )
 
 
 def _placed(graph: Graph, example: Example, unit: Unit, rule: Rule) -> Marked:
@@ -269,7 +272,7 @@ def _emit_masked(
                     graph.name_of(one.unit.nodes[0]),
                     one.unit.nodes[0].op_type if stays else one.unit.op,
                     one.mask,
-                    _size(example, one.unit),
+                    example.size(one.unit),
                     plan.nodes,
                     plan.output,
                     masked,
@@ -305,7 +308,7 @@ def _emit_dense(
     for node in plan.nodes:
         if node.output[0] != output:
             emitted.append(node)
-        elif on_cpu and graph.types[output] in TYPES:
+        elif on_cpu and graph.types[output] in TYPES and not one.unit.is_apart:
             emitted.append(_renamed(node, raw))
             inputs, name = [raw, masks.at(one.mask, one.mapping)], f"{graph.name_of(node)}/masked"
             emitted.append(helper.make_node("MaskedActivation", inputs, [output], name, domain="distile"))
@@ -318,27 +321,23 @@ def _emit_dense(
 
 
 def _emit_combined(layouts: Layouts, one: Combined, mask: str) -> None:
-    inputs = [*map(layouts.read, one.operands), mask]
+    operands = [*map(layouts.read, one.operands)]
+    inputs = [*operands[:2], mask, *([""] if operands[2:] else []), *operands[2:]]
     name, output = f"{layouts.graph.name_of(one.nodes[0])}/masked", layouts.write(one.output)
-    extra = dict(activation=one.activation, layout="NHWC")
+    extra = dict(layout="NHWC", **({} if one.op == "MaskedConcat" else {"activation": one.activation}))
     layouts.emit(helper.make_node(one.op, inputs, [output], name, domain="distile", **extra))
     layouts.written(one.output)
-
-
-def _size(example: Example, unit: Unit) -> tuple[int, ...]:
-    """The extents of a unit's output, but for the batch and the channels."""
-    shape = example.shape(unit.output)
-    return tuple(shape[2:] if unit.images else shape[1:-1])
 
 
 def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     """The size at which it runs, as an operator file says it."""
     name = unit.inputs[0] if unit.images else unit.output
-    batch, *shape = example.shape(name)
+    batch, *shape = example.shape(name) or graph.shapes[name]
     batch = batch if len(shape) == 1 or isinstance(graph.shapes[name][0], int) else 1
     if unit.images:
         return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
-    pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
+    tokens = int(np.prod(example.size(unit)))
+    pixels = {"batch": batch, "tokens": tokens} if len(shape) > 1 else {"batch": 1, "tokens": batch}
     keys = unit.attended or unit.key_tokens
     return {**pixels, "key_tokens": keys} if keys else pixels
 
@@ -358,6 +357,8 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
             return graph.initializer(value)
         return layouts.read(value) if unit.images else value
 
+    for made in unit.prepared:
+        layouts.emit(made)
     inputs = [tensor(value, index) for index, value in enumerate(unit.inputs)]
     mask = masks.at(one.mask, one.mapping)
     extra = dict(unit.attributes)
@@ -380,11 +381,14 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     if unit.images:
         extra["layout"] = "NHWC"
     output = layouts.write(plan.output) if unit.images else plan.output
+    output = graph.fresh(f"{output}/tokens") if unit.result else output
     extra = {key: value for key, value in extra.items() if not (key == "scale" and not value)}
     node = helper.make_node(unit.op, inputs, [output], f"{name}/masked", domain="distile", **extra)
     layouts.emit(node)
     if unit.images:
         layouts.written(plan.output)
+    if unit.result:
+        from_tokens(graph, output, unit.result, plan.output, layouts.emit)
     return node
 
 

@@ -12,12 +12,14 @@ from .patterns import activation_of, single
 from .unit import TYPES
 
 SUMS = {"Add", "Sub", "Max", "Min"}
-OPERATORS = {"Add": "MaskedAdd", "Mul": "MaskedMul"}
+OPERATORS = {"Add": "MaskedAdd", "Concat": "MaskedConcat", "Mul": "MaskedMul"}
+MOST_PARTS = 8  # Of a MaskedConcat.
 
 
 @dataclasses.dataclass
 class Combined:
-    """A sum or a product of images with the activation behind it, as a masked operator of a mask."""
+    """A sum or a product of images with the activation behind it, or their concatenation, as a masked operator of a
+    mask."""
 
     op: str
     mask: tuple  # What is equal for equal masks.
@@ -46,7 +48,7 @@ def combine(graph: Graph, zero_outside: dict[str, tuple], covered: set[int]) -> 
             continue
         combined = Combined(OPERATORS[node.op_type], mask, [node], operands)
         activation = activation_of(graph, node.output[0])
-        if activation:
+        if activation and node.op_type != "Concat":
             combined.nodes += activation.nodes
             combined.activation = activation.name
             zero_outside[activation.output] = mask
@@ -72,12 +74,15 @@ def _mask_of(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple])
 
 
 def _operands(graph: Graph, node: onnx.NodeProto, zero_outside: dict[str, tuple]) -> list[str]:
-    """The operands of a sum or a product of images, the second of which may have one pixel, in the order of a masked
-    operator; none if it is something else."""
+    """The operands of a concatenation of images, or of a sum or a product, the second of which may have one pixel, in the
+    order of a masked operator; none if it is something else."""
     shape = graph.size(node.output[0])
     computed = all(graph.constant(name) is None for name in node.input)
     if node.op_type not in OPERATORS or len(shape) != 4 or graph.types.get(node.output[0]) not in TYPES or not computed:
         return []
+    if node.op_type == "Concat":
+        several = 1 < len(node.input) <= MOST_PARTS and all(name in zero_outside for name in node.input)
+        return list(node.input) if several else []
     large = [name for name in node.input if graph.size(name) == shape and name in zero_outside]
     if not large:
         return []

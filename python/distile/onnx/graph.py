@@ -253,6 +253,13 @@ class Graph:
         self._new[name] = numpy_helper.from_array(self._arrays[name], name)
         return name
 
+    def padding(self, source: str, output: str, amounts: list[int]) -> onnx.NodeProto:
+        """A node that puts zeros before and behind the elements of a tensor along each axis, as the opset has it."""
+        if self.opset < 11:
+            return helper.make_node("Pad", [source], [output], pads=amounts)
+        pads = self.add_constant("distile/pads_" + "_".join(map(str, amounts)), np.array(amounts, np.int64))
+        return helper.make_node("Pad", [source, pads], [output])
+
     def add_shape(self, name: str, kind: int, shape: list) -> None:
         """Says the type and the shape of a new tensor."""
         self.types[name], self.shapes[name] = kind, shape

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from ..grids import Grid
-from ..positions import ALL, CONSTANT, Positions, merged
+from ..positions import ALL, CONSTANT, Positions, broadcast, compact
 from .graph import attributes
 
 
@@ -61,15 +61,6 @@ class Call:
         return [int(number) for number in self.known[place].reshape(-1)]
 
 
-def broadcast(labels, shape) -> np.ndarray:
-    return np.broadcast_to(np.asarray(labels, np.int64), tuple(shape))
-
-
-def compact(labels: np.ndarray) -> np.ndarray:
-    """Labels with one element along the axes where all are the same memory."""
-    return labels[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in labels.strides)]
-
-
 def reshaped(labels: np.ndarray, shape) -> np.ndarray:
     """Labels in another shape, broadcast along what was broadcast."""
     if not labels.size:
@@ -89,40 +80,15 @@ def reshaped(labels: np.ndarray, shape) -> np.ndarray:
     return broadcast(labels_1[tuple(taken)].reshape(small), new).reshape(shape)
 
 
-def together(*labels: np.ndarray) -> np.ndarray:
-    """The labels of results, each of an element of all tensors, which broadcast."""
-    shape = np.broadcast_shapes(*(one.shape for one in labels))
-    small, *others = (compact(one) for one in labels)
-    for other in others:
-        small = merged(small, other)
-    return broadcast(small, shape)
-
-
 def over(positions: Positions, labels: np.ndarray, axis: int) -> np.ndarray:
-    """The labels of results, each from all elements along an axis. Maps of features that lie over each other there, as
-    after a concatenation, count as one."""
+    """The labels of results, each from all elements along an axis."""
     axis %= labels.ndim
-    if labels.shape[axis] == 0:
-        return broadcast(CONSTANT, np.delete(labels.shape, axis))
     shape = tuple(np.delete(labels.shape, axis))
+    if labels.shape[axis] == 0:
+        return broadcast(CONSTANT, shape)
     small = compact(labels)
-    if small.shape[axis] == 1:
-        return broadcast(small[(slice(None),) * axis + (0,)], shape)
-    planes = np.moveaxis(small, axis, 0)
-    parts = _distinct(planes) if planes[0].size else []
-    if 0 < len(parts) < 16:
-        found = parts[0]
-        for part in parts[1:]:
-            found = merged(found, part)
-        if not ((found == ALL) & np.all([part != ALL for part in parts], axis=0)).any():
-            return broadcast(found, shape)
-    return broadcast(positions.reduced(small, axis), shape)
-
-
-def _distinct(planes: np.ndarray) -> list[np.ndarray]:
-    """Planes without those that are equal to the one before."""
-    new = (planes[1:] != planes[:-1]).reshape(len(planes) - 1, -1).any(1)
-    return [planes[0], *planes[1:][new]]
+    found = small[(slice(None),) * axis + (0,)] if small.shape[axis] == 1 else positions.reduced(small, axis)
+    return broadcast(found, shape)
 
 
 # What moves elements.
@@ -133,12 +99,12 @@ def _same(call: Call) -> list[np.ndarray]:
 
 
 def _elementwise(call: Call) -> list[np.ndarray]:
-    return [together(*(call.input(place) for place, name in enumerate(call.node.input) if name))]
+    return [call.positions.together(*(call.input(place) for place, name in enumerate(call.node.input) if name))]
 
 
 def _first_two(call: Call) -> list[np.ndarray]:
     """A norm of a sum, and further vectors of the channels."""
-    return [together(call.input(0), call.input(1))]
+    return [call.positions.together(call.input(0), call.input(1))]
 
 
 def _transpose(call: Call) -> list[np.ndarray]:
@@ -439,18 +405,9 @@ def _product(positions: Positions, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     vectors = a.ndim == 1, b.ndim == 1
     a, b = a[None] if vectors[0] else a, b[:, None] if vectors[1] else b
     rows, columns = over(positions, a, -1)[..., None], over(positions, b, -2)[..., None, :]
-    found = preferred(rows, columns)
+    found = positions.of_product(rows, columns)
     found = found[..., 0, :] if vectors[0] else found
     return found[..., 0] if vectors[1] else found
-
-
-def preferred(*labels: np.ndarray) -> np.ndarray:
-    """The first of broadcast labels that have cells, or else all of them."""
-    shape = np.broadcast_shapes(*(one.shape for one in labels))
-    for one in labels:
-        if (compact(one) >= 0).any():
-            return broadcast(one, shape)
-    return together(*labels)
 
 
 def _matrix_product(places: tuple[int, int]):
@@ -482,7 +439,7 @@ def _einsum(call: Call) -> list[np.ndarray]:
         labels = labels.transpose([kept.index(letter) for letter in result if letter in kept])
         absent = tuple(place for place, letter in enumerate(result) if letter not in kept)
         found.append(np.expand_dims(labels, absent) if absent else labels)
-    return [broadcast(preferred(*found), [extents[letter] for letter in result])]
+    return [broadcast(call.positions.of_product(*found), [extents[letter] for letter in result])]
 
 
 def _attention(call: Call) -> list[np.ndarray]:

@@ -217,6 +217,9 @@ class Masks:
         """For a reference: the mask with a dimension for the channels of a unit's output."""
         mask, shape = self.at(name, wanted), self._example.shape(unit.output)
         rank = len(self.sources[name].shape if mask == name else self._graph.shapes[mask])
+        if unit.is_apart:
+            extents = [1 if rank == 1 else 0, 1, -1, 1]
+            return self._nodes.add("Reshape", mask, self._nodes.constant(np.array(extents, np.int64)))
         if rank == len(shape) - 1:
             return self._nodes.add("Unsqueeze", mask, axes=[1 if unit.images else rank])
         # One row of tokens, or the pixels of an image as tokens.

@@ -176,9 +176,16 @@ class Example:
         labels = self.labels.get(name)
         return self._shapes.get(name) if labels is None else list(labels.shape)
 
+    def size(self, unit: Unit) -> tuple[int, ...]:
+        """The extents of a unit's output, but for the batch and the channels."""
+        shape = self.shape(unit.output) or []
+        return tuple(shape[2:] if unit.images else shape[2:-1] if unit.is_apart else shape[1:-1])
+
     def mapping(self, unit: Unit) -> Mapping:
         """How the mask of a unit's output follows from the image's. Raises NoPositions."""
-        return self._mapping(self._found(unit.output), 1 if unit.images else -1)
+        labels = self._found(unit.output)
+        labels = over(self.positions, labels, 1) if unit.is_apart else labels
+        return self._mapping(labels, 1 if unit.images else -1)
 
     def keys(self, unit: Unit) -> Mapping:
         """How the mask of the keys of attention follows from the image's. Raises NoPositions."""
@@ -194,11 +201,10 @@ class Example:
 
     def said(self, grid: rules.Grid, unit: Unit) -> Mapping:
         """The mapping as a rule says it. Raises NoPositions."""
-        shape = self.shape(unit.output)
-        size, cells = (shape[2:] if unit.images else shape[1:-1]) if shape else [], (grid.rows, grid.columns)
+        size, cells = list(self.size(unit)), (grid.rows, grid.columns)
         tokens = None if len(size) == 2 else (grid.before, grid.after)
         if size != (list(cells) if tokens is None else [sum(tokens) + cells[0] * cells[1]]):
-            raise NoPositions(f"a rule says that its grid is {grid}, and its output is {shape}")
+            raise NoPositions(f"a rule says that its grid is {grid}, and its output is {self.shape(unit.output)}")
         image = self.positions.image if self.positions else cells
         if not self.fixed:
             raise NoPositions(f"a rule says that its grid is {grid}, and the size of the image is not fixed")

@@ -31,6 +31,18 @@ class Tokens:
     perm: list[int] | None = None
     first: int | None = None  # Only this number of them, from the first on.
     repeats: int = 1  # How often each head comes, one after the other.
+    width: int | None = None  # Of each head, with zeros behind its channels.
+
+
+@dataclasses.dataclass
+class Heads:
+    """A result of attention that is not its tokens [N, T, heads * width]: the first channels of each head, joined, or
+    with `apart`, [N, heads, T, channels]."""
+
+    number: int
+    width: int
+    channels: int
+    apart: bool
 
 
 @dataclasses.dataclass(eq=False)
@@ -49,12 +61,19 @@ class Unit:
     key_tokens: int | None = None  # Of attention.
     attended: int | None = None  # How many of its keys, from the first on; None: all.
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
+    prepared: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # New ones that make its input.
     activation: str = "none"  # Among its nodes.
+    result: Heads | None = None  # Of attention; None: its tokens.
     zero: np.ndarray | None = None  # With a quantized output: the zero point, which stands for 0.
 
     @property
     def output(self) -> str:
         return self.nodes[-1].output[0]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its output is [N, heads, T, channels]."""
+        return self.result is not None and self.result.apart
 
     @property
     def has_epilogue(self) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from .affine import Affine, affine_after, affine_from, before_affine
 from .attention import attention_node, attention_of_products
@@ -165,6 +166,13 @@ def _folded_linear(graph: Graph, node, matrix: np.ndarray, axis: int, values: di
     return _folded(weights, bias, axis, _affine_after(graph, node))
 
 
+def _transposed(graph: Graph, node, name: str) -> tuple[str, list[onnx.NodeProto]]:
+    """The transpose of a matrix, and the node that makes it."""
+    turned = graph.fresh(f"{graph.name_of(node)}/transposed")
+    graph.add_shape(turned, graph.types[name], (graph.shapes.get(name) or [None, None])[::-1])
+    return turned, [helper.make_node("Transpose", [name], [turned], perm=[1, 0])]
+
+
 def _linear(graph: Graph, node) -> Unit:
     values = graph.attributes(node)
     gemm = node.op_type in ("Gemm", "QGemm")
@@ -177,8 +185,10 @@ def _linear(graph: Graph, node) -> Unit:
     require(len(shape) == 2, "its weights are not a matrix")
     outer, inner = shape if transposed else shape[::-1]
     nodes, bias = [node], layer.bias if layer else None
-    if gemm:
-        require(not values.get("transA", 0), "it transposes its input")
+    source, prepared = node.input[0], []
+    if gemm and values.get("transA", 0):
+        require(not layer, "it transposes its quantized input")
+        source, prepared = _transposed(graph, node, source)
     if layer:
         require(values.get("alpha", 1.0) == 1.0 and values.get("beta", 1.0) == 1.0, "its alpha or beta is not 1")
         if not gemm and layer.output is None:
@@ -193,12 +203,13 @@ def _linear(graph: Graph, node) -> Unit:
     unit = Unit(
         "MaskedLinear",
         nodes,
-        [node.input[0], weights, float32(bias)],
+        [source, weights, float32(bias)],
         {"transB": int(transposed)},
         False,
         layer.dtype if layer else dtype_of(graph, node.output[0]),
         "masked_linear",
         {"in_channels": int(inner), "out_channels": int(outer)},
+        prepared=prepared,
     )
     return quantized(graph, unit, layer) if layer else unit
 
@@ -251,17 +262,34 @@ def _pooling(graph: Graph, node) -> Unit:
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
     largest = node.op_type == "MaxPool"
     counts = values.get("count_include_pad", 0)
-    window = window_of(graph, node, values["kernel_shape"])
+    window, source, prepared = window_of(graph, node, values["kernel_shape"]), node.input[0], []
     if values.get("ceil_mode", 0):
-        window = with_ceil_mode(graph, node, window, counts and not largest)
+        ends = with_ceil_mode(graph, node, window)
+        if counts and not largest and ends != window:  # It counts its own padding, and not that behind the last windows.
+            source, prepared = _padded(graph, node, window["pads"])
+            own, counts = window["pads"], 0
+            ends = {**ends, "pads": [after - before for before, after in zip(own, ends["pads"])]}
+        window = ends
     return Unit(
         "MaskedMaxPool" if largest else "MaskedAveragePool",
         [node],
-        [node.input[0]],
+        [source],
         window if largest else {**window, "count_include_pad": counts},
         True,
         dtype_of(graph, node.output[0]),
+        prepared=prepared,
     )
+
+
+def _padded(graph: Graph, node, pads: list[int]) -> tuple[str, list[onnx.NodeProto]]:
+    """The images that a node reads with zeros around them, and the node that makes these."""
+    if not any(pads):
+        return node.input[0], []
+    top, left, bottom, right = pads
+    name, (batch, channels, height, width) = graph.fresh(f"{graph.name_of(node)}/padded"), graph.shapes[node.input[0]]
+    shape = [batch, channels, height + top + bottom, width + left + right]
+    graph.add_shape(name, graph.types[node.input[0]], shape)
+    return name, [graph.padding(node.input[0], name, [0, 0, top, left, 0, 0, bottom, right])]
 
 
 def _upsampling(graph: Graph, node) -> Unit:

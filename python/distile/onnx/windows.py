@@ -70,7 +70,7 @@ def _total_transposed(graph: Graph, node: onnx.NodeProto, values: dict, window: 
     return total + extent * step - values["output_shape"][-2:][axis]
 
 
-def with_ceil_mode(graph: Graph, node: onnx.NodeProto, window: dict, counts_padding: bool) -> dict:
+def with_ceil_mode(graph: Graph, node: onnx.NodeProto, window: dict) -> dict:
     """The window of pooling whose last windows may begin inside and end outside of the padded input: with padding up to
     their end."""
     size, pads = (graph.shapes.get(node.output[0]) or [])[2:4], list(window["pads"])
@@ -80,8 +80,6 @@ def with_ceil_mode(graph: Graph, node: onnx.NodeProto, window: dict, counts_padd
         last = (extent - 1) * window["strides"][axis]
         require(last < inner + pads[axis], "its last window begins behind its input, which opsets count differently")
         padded = inner + pads[axis] + pads[2 + axis]
-        missing = max(last + reach_of(window, axis) - padded, 0)
-        require(not (missing and counts_padding), "it has ceil_mode and counts padding, but not that of ceil_mode")
-        pads[2 + axis] += missing
+        pads[2 + axis] += max(last + reach_of(window, axis) - padded, 0)
     require(len(size) == 2, "it has ceil_mode, and its extents are not known")
     return {**window, "pads": pads}

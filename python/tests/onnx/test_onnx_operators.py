@@ -299,6 +299,11 @@ def test_combinations(layout, with_kept):
     inputs = [images(a, layout), images(b, layout), mask, images(kept, layout) if with_kept else None]
     result = run_node("MaskedConcat", inputs, layout=layout)
     np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b], 1), mask, kept))
+    more = [draw(2, channels, 4, 6, seed=channels) for channels in (1, 2, 3, 4, 6, 7)]
+    kept = draw(2, 31, 4, 6, seed=4) if with_kept else None
+    inputs[3:] = [images(one, layout) if one is not None else None for one in (kept, *more)]
+    result = run_node("MaskedConcat", inputs, layout=layout)
+    np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b, *more], 1), mask, kept))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])

@@ -1,0 +1,133 @@
+#include "dense.h"
+#include <cmath>
+
+namespace distile::python {
+
+namespace {
+
+Tensor unsqueezed(Tensor tensor, int64_t dimension) {
+    return torch::stable::unsqueeze(tensor, dimension);
+}
+
+/** A tensor where `active` is, and elsewhere 0. */
+Tensor where(const Tensor &active, const Tensor &tensor) {
+    return call("aten::where", "self", active, tensor, torch::stable::new_zeros(tensor, Ints{}));
+}
+
+/** A result at active pixels, with 0 elsewhere, or what `out` holds. */
+Tensor written(const Tensor &active, const Tensor &result, const Tensor *out, bool zero) {
+    if (!out) {
+        return where(active, result);
+    }
+    Tensor output = *out;
+    return torch::stable::copy_(output,
+                                zero ? where(active, result) : call("aten::where", "self", active, result, output));
+}
+
+Tensor activated(const Tensor &tensor, const std::string &activation) {
+    if (activation == "none") {
+        return tensor;
+    }
+    return activation == "gelu" ? call("aten::gelu", "", tensor, std::string("none"))
+                                : call(("aten::" + activation).c_str(), "", tensor);
+}
+
+/** Adds the residual, applies the activation, and writes the active pixels. */
+Tensor finish(const WeightedCall &call, const Tensor &result, const std::string &activation) {
+    const bool images = result.dim() == 4;
+    const Tensor sum = call.residual ? torch::stable::subtract(result, *call.residual, -1) : result;
+    const Tensor active = unsqueezed(torch::stable::to(call.mask, ScalarType::Bool), images ? 1 : 2);
+    const Tensor found = written(active, activated(sum, activation), call.out, call.zero);
+    using torch::headeronly::MemoryFormat;
+    return call.out ? found
+                    : torch::stable::contiguous(found, images ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
+}
+
+/** Weights in the type of the input, as PolyKernels pack them. */
+Tensor weight_of(const WeightedCall &call) {
+    return torch::stable::to(call.weight, call.input.scalar_type());
+}
+
+OptionalTensor bias_of(const WeightedCall &call) {
+    OptionalTensor bias;
+    if (call.bias) {
+        bias = torch::stable::to(*call.bias, call.input.scalar_type());
+    }
+    return bias;
+}
+
+Tensor convolved(const WeightedCall &call, const Tensor &input, const Ints &stride, const Window &window) {
+    const Ints &padding = window.padding;
+    const Tensor padded = torch::stable::pad(input, Ints{padding[2], padding[3], padding[0], padding[1]});
+    return python::call("aten::convolution", "", padded, weight_of(call), bias_of(call), stride, Ints{0, 0},
+                        window.dilation, false, Ints{0, 0}, window.groups);
+}
+
+/** Which keys each query sees, [queries, keys]: the last query sees all. */
+Tensor causal_mask(const Tensor &like, int64_t queries, int64_t keys) {
+    const Tensor zeros = torch::stable::new_zeros(like, Ints{queries, keys}, ScalarType::Bool);
+    return call("aten::tril", "", call("aten::logical_not", "", zeros), keys - queries);
+}
+
+/** Which keys queries see, broadcast to [N, heads, queries, keys]; nothing if they see all. */
+OptionalTensor visible(const AttentionCall &call) {
+    OptionalTensor found;
+    if (call.causal) {
+        found = causal_mask(call.query, call.query.size(2), call.key.size(2));
+    }
+    if (call.key_mask) {
+        const Tensor keys = unsqueezed(unsqueezed(torch::stable::to(*call.key_mask, ScalarType::Bool), 1), 1);
+        found = found ? python::call("aten::logical_and", "", keys, *found) : keys;
+    }
+    return found;
+}
+
+}  // namespace
+
+Tensor dense_conv2d(const WeightedCall &call, const Window &window, const std::string &activation) {
+    return finish(call, convolved(call, call.input, window.stride, window), activation);
+}
+
+Tensor dense_upsample_conv2d(const WeightedCall &call, const Ints &scale, const Window &window,
+                             const std::string &activation) {
+    Tensor larger = call.input;
+    for (const int64_t axis : {0, 1}) {
+        larger = python::call("aten::repeat_interleave", "self_int", larger, scale[static_cast<size_t>(axis)],
+                              std::optional<int64_t>(axis + 2), std::optional<int64_t>());
+    }
+    return finish(call, convolved(call, larger, {1, 1}, window), activation);
+}
+
+Tensor dense_conv_transpose2d(const WeightedCall &call, const Ints &output_padding, const Window &window,
+                              const std::string &activation) {
+    const auto &[stride, padding, dilation, groups] = window;
+    const Tensor full = python::call("aten::convolution", "", call.input, weight_of(call), bias_of(call), stride,
+                                     Ints{0, 0}, dilation, true, output_padding, groups);
+    const Tensor cut = torch::stable::pad(full, Ints{-padding[2], -padding[3], -padding[0], -padding[1]});
+    return finish(call, cut, activation);
+}
+
+Tensor dense_linear(const WeightedCall &call, const std::string &activation) {
+    return finish(call, python::call("aten::linear", "", call.input, weight_of(call), bias_of(call)), activation);
+}
+
+Tensor dense_attention(const AttentionCall &call) {
+    const OptionalTensor seen = visible(call);
+    Tensor value = call.value;
+    if (call.key_mask) {  // Keys that are not active may hold anything.
+        value = where(unsqueezed(unsqueezed(torch::stable::to(*call.key_mask, ScalarType::Bool), 1), 3), value);
+    }
+    const std::optional<double> scale(call.scale != 0 ? call.scale
+                                                      : 1 / std::sqrt(static_cast<double>(call.query.size(3))));
+    Tensor result = python::call("aten::scaled_dot_product_attention", "", call.query, call.key, value, seen, 0.0,
+                                 false, scale, false);
+    if (seen) {  // Rows without a key are 0.
+        result = where(python::call("aten::any", "dim", *seen, int64_t{-1}, true), result);
+    }
+    const Tensor rows = unsqueezed(unsqueezed(torch::stable::to(call.mask, ScalarType::Bool), 1), 3);
+    const Tensor found = written(rows, result, call.out, call.zero);
+    return call.out ? found
+                    : torch::stable::transpose(torch::stable::contiguous(torch::stable::transpose(found, 1, 2)), 1, 2);
+}
+
+}  // namespace distile::python
