@@ -143,9 +143,9 @@ constexpr int most_moved_sums = 64;
 
 /** A warp's sums of 16 rows, two rows for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at sums[4 j]
  * and sums[4 j + 2]. Four lanes exchange what they have, so each reads and stores 16 bytes. Changes the sums. */
-template<class Op, int Channels> __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish,
-                                                                        const Place (&places)[2], SumOf<Op> *sums,
-                                                                        const Numbers<Op> &numbers, int32_t channel, int32_t end) {
+template<class Op, int Channels>
+__device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
+                                       SumOf<Op> *sums, const Numbers<Op> &numbers, int32_t channel, int32_t end) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
     using Lanes = QuadExchange<bytes>;
     constexpr int num_sums = Channels / 2, sums_at_once = 4 * Lanes::groups;
@@ -219,9 +219,9 @@ template<class Op, int Channels> __device__ inline void store_exchanged(const Ar
 /** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
  * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
  * first, none is stored from `end` on, and `numbers` has those of all `Channels`. */
-template<class Op, int Channels> __device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish,
-                                                                       const Place (&places)[2], SumOf<Op> *sums,
-                                                                       const Numbers<Op> &numbers, int32_t channel, int32_t end) {
+template<class Op, int Channels>
+__device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
+                                      SumOf<Op> *sums, const Numbers<Op> &numbers, int32_t channel, int32_t end) {
     constexpr int bytes = Storage<typename Op::Result>::bytes;
     if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
         store_exchanged<Op, Channels>(a, finish, places, sums, numbers, channel, end);

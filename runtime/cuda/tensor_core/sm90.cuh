@@ -447,7 +447,8 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel(), column.end());
+                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel(),
+                                                       column.end());
                 }
             }
         }
