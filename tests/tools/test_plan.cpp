@@ -209,13 +209,14 @@ TEST_CASE("Every activation is an epilogue of operator files", "[plan]") {
     for (const char *const name : activation_names) {
         file["params"]["epilogue"] = name;
         const Operator op = parse_operator(file, "here");
-        CHECK(conv_of(op).epilogue == number++);
+        CHECK(conv_of(op).epilogue == static_cast<distile_activation>(number));
         CHECK(to_json(op)["params"]["epilogue"] == name);
         // C calls it so, in capitals.
         std::string enumerator = std::string("DISTILE_ACTIVATION_") + name;
         std::transform(enumerator.begin(), enumerator.end(), enumerator.begin(),
                        [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
         CHECK(op.epilogue() == enumerator);
+        number++;
     }
 }
 
