@@ -272,7 +272,8 @@ class Places(TorchFunctionMode):
             keywords.pop("return_indices", None)
             stand_in = {"amax": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
             dimension = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
-            if isinstance(dimension, int) and dimension and not len(arguments[0]) % PLANES:
+            pools = name.startswith("adaptive")  # Its second argument is a size.
+            if isinstance(dimension, int) and dimension and not pools and not len(arguments[0]) % PLANES:
                 found = joined(arguments[0], dimension, self.image).to(arguments[0].dtype)
                 return found if keywords.get("keepdim") or True in arguments[2:] else found.squeeze(dimension)
             return reduced(stand_in.get(name, function), *arguments, **keywords)
