@@ -16,6 +16,8 @@ from ._library import ops
 from .grids import Axis, Grid
 from .mappings import UNMAPPED, Layer, spans
 
+PIXELS = Grid.of(1)  # Made once: each context of a mask has it.
+
 
 class SharedMask:
     """A mask of images [N, H, W], or of tokens [N, T], for layers of several resolutions. What it gives for a layer is
@@ -42,7 +44,8 @@ class SharedMask:
         self._has_version = not torch.compiler.is_compiling() and not self.mask.is_inference()
         if not self._has_version and not torch.compiler.is_compiling():
             self.mask = self.mask.clone()  # No version would tell of a write, which layers might see or not.
-        self.grid, self.windows = Grid.of(stride, offset), windows
+        self.grid = PIXELS if (stride, offset) == (1, 0) else Grid.of(stride, offset)
+        self.windows = windows
         self._version, self._made = self.mask._version if self._has_version else 0, {}
 
     def to(self, device) -> SharedMask:

@@ -29,8 +29,10 @@ MOVES = {
 }  # fmt: skip
 # Operators whose results stand where their first tensor does.
 STAY = {
-    "_log_softmax", "_softmax", "_to_copy", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "alias",
-    "batch_norm", "celu_", "clone", "contiguous", "cumsum", "detach", "dropout", "group_norm", "instance_norm",
+    "_batch_norm_impl_index", "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional",
+    "_log_softmax", "_softmax", "_to_copy", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training", "alias", "batch_norm", "celu_", "clone", "contiguous", "cudnn_batch_norm",
+    "cumsum", "detach", "dropout", "group_norm", "instance_norm", "miopen_batch_norm", "quantized_batch_norm",
     "layer_norm", "lift_fresh", "log_softmax", "native_batch_norm", "native_dropout", "native_group_norm",
     "native_layer_norm", "rms_norm", "_fused_rms_norm", "rrelu_with_noise", "softmax", "to", "_safe_softmax",
     "_weight_norm_interface",
@@ -173,6 +175,11 @@ def _run(model: nn.Module, structure, leaves: list, image: int) -> Trace:
     return Trace(positions, calls)
 
 
+def _everywhere(label: int, shape) -> torch.Tensor:
+    """Labels live on the CPU, whatever the default device is."""
+    return torch.full((), label, device="cpu").expand(shape)
+
+
 def _reduced(positions: Positions, labels: torch.Tensor, axis: int) -> torch.Tensor:
     """Labels of results, each from all elements along an axis, which is gone."""
     if labels.shape[axis] == 1 or (labels.shape[axis] and labels.stride(axis) == 0):
@@ -193,7 +200,7 @@ class _Follow(TorchDispatchMode):
     def begin(self, tensor: torch.Tensor, is_image: bool) -> None:
         """Labels an input of the model."""
         if not is_image:
-            self._labels[tensor] = torch.full((), OTHER).expand(tensor.shape)
+            self._labels[tensor] = _everywhere(OTHER, tensor.shape)
             return
         cells = torch.from_numpy(self.positions.whole())
         cells = cells[:, None] if tensor.dim() == 4 else cells.view(*tensor.shape[:-1], 1)
@@ -204,7 +211,7 @@ class _Follow(TorchDispatchMode):
         if tensor is None:
             return None
         found = self._labels.get(tensor)
-        return torch.full((), CONSTANT).expand(tensor.shape) if found is None else found
+        return _everywhere(CONSTANT, tensor.shape) if found is None else found
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -216,7 +223,7 @@ class _Follow(TorchDispatchMode):
                 if labels is not None and labels.shape == tensor.shape:
                     self._labels[tensor] = labels
                 else:
-                    self._labels[tensor] = torch.full((), ALL).expand(tensor.shape)
+                    self._labels[tensor] = _everywhere(ALL, tensor.shape)
         return result
 
     def _made(self, func, args, kwargs, given, made) -> list[torch.Tensor | None]:
@@ -231,7 +238,7 @@ class _Follow(TorchDispatchMode):
         if name in MOVES:
             return self._moved(func, args, kwargs)
         if name in FILLED and not any(leaf in self._labels for leaf in _tensors((args[1:], kwargs))):
-            return [torch.full((), CONSTANT).expand(made[0].shape)]
+            return [_everywhere(CONSTANT, made[0].shape)]
         if name in STAY:
             return [self.known(given[0])] + [None] * (len(made) - 1)
         if name in REDUCTIONS:

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import copy
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 import distile
 import models
-from distile import masks
+from distile import masks, tracing
 from distile.conversion import Left
 from distile.grids import Axis, Grid
 from distile.nn import MaskedConv2d, MaskedLinear
@@ -106,6 +107,24 @@ def test_image_sizes_at_stride_64():
     mask[0, 640:704, 64:128] = True
     assert active_outputs(model, "5", x, mask=mask).nonzero().tolist() == [[0, 10, 1]]
     assert rows["5"].mapping.calls[0].extents == ((12, 20),)
+
+
+def test_labels_do_not_follow_the_default_device():
+    model, x = models.ViT().eval(), torch.randn(1, 3, 16, 24)
+    expected = [repr(row) for row in converted(model, x)[1].values()]
+    with torch.device("meta"):
+        assert [repr(row) for row in converted(model, x)[1].values()] == expected
+
+
+def test_batch_norms_of_every_device_are_followed():
+    """PyTorch has an operator for each library that normalizes."""
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        if space != "aten" or "batch_norm" not in rest or re.search("backward|elemt|stats|out$", rest):
+            continue
+        name, _, overload = rest.partition(".")
+        schema = getattr(getattr(torch.ops.aten, name), overload or "default")._schema
+        assert str(schema.returns[0].type) != "Tensor" or name in tracing.STAY, name
 
 
 def test_unpadded_windows():
