@@ -110,10 +110,18 @@ def test_image_sizes_at_stride_64():
 
 
 def test_labels_do_not_follow_the_default_device():
-    model, x = models.ViT().eval(), torch.randn(1, 3, 16, 24)
-    expected = [repr(row) for row in converted(model, x)[1].values()]
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 1, 1)
+
+        def forward(self, x, gate):
+            return self.second(self.first(x) * gate)
+
+    model, x, gate = Gated(), torch.randn(1, 3, 8, 8), torch.randn(1, 4, 4, 4)
+    expected = [repr(row) for row in converted(model, x, gate)[1].values()]
     with torch.device("meta"):
-        assert [repr(row) for row in converted(model, x)[1].values()] == expected
+        assert [repr(row) for row in converted(model, x, gate)[1].values()] == expected
 
 
 def test_batch_norms_of_every_device_are_followed():
