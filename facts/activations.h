@@ -59,6 +59,7 @@
         g * (TANH(SOFTPLUS(x)) + x * SIGMOID(x) * (1 - TANH(SOFTPLUS(x)) * TANH(SOFTPLUS(x)))))
 /* clang-format on */
 
+// A sum has no parentheses around its parts. NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define DISTILE_ACTIVATION_COUNTED(number, name, NAME, value, gradient) +1
 /** The number of rows. */
 #define DISTILE_NUM_ACTIVATIONS (0 DISTILE_ACTIVATIONS(DISTILE_ACTIVATION_COUNTED))

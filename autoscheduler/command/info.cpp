@@ -93,7 +93,7 @@ std::string describe_padded_groups(int outputs, int padded) {
     return fmt::format("Groups     each in blocks of its own, {} output channels padded to {}\n", outputs, padded);
 }
 
-/** The same as describe_groups() of code for dot products. */
+/** How code for dot products computes groups; "" if no block has parts of several and none is padded. */
 std::string describe_sections(const OperatorFacts &facts, DotProducts instructions) {
     const ChannelSections sections = channel_sections(facts);
     if (sections.is_depthwise()) {
@@ -101,7 +101,8 @@ std::string describe_sections(const OperatorFacts &facts, DotProducts instructio
     }
     if (sections.together() > 1) {
         const bool apart = sections.apart() > 1 && instructions != DotProducts::AmxInt8;
-        return fmt::format("Groups     {} in a block of {} output channels, {}\n", sections.together(), sections.block,
+        return fmt::format("Groups     {} in a block of {} output channels, {}\n", sections.together(),
+                           ChannelSections::block,
                            apart ? "each multiplied alone" : "each multiplied with zeros for the others");
     }
     return sections.outputs() == sections.padded_outputs()

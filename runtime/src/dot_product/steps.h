@@ -209,7 +209,7 @@ private:
      * `to` may be `from`. */
     void join(const Weight *from, int32_t steps, Weight *to) const {
         using Vector = uint8_t __attribute__((vector_size(step_bytes)));
-        constexpr int64_t vector = group_elements * vector_channels;
+        constexpr int64_t vector = int64_t{group_elements} * vector_channels;
         const int32_t depth = window() / apart_groups_;
         for (int32_t first = 0; first < steps * step_groups; first += window()) {
             for (int32_t pack = first; pack < first + depth; pack++, to += vector) {
