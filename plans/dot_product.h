@@ -20,7 +20,7 @@ bool multiplies(DotProducts instructions, const Operator &op);
 /** The best instructions for an operator that CPUs with such features have; nothing if they have none. Every CPU has
  * some for quantized operators. */
 std::optional<DotProducts> dot_products_of(const Operator &op, const std::string &features);
-/** The same for operators of a type that tiles can multiply. */
+/** Which dot products multiply operators of a type, if features have some for it. */
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features);
 
 /** Whether such features include one that only code for dot products uses. */

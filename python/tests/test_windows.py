@@ -53,7 +53,7 @@ class ConvolutionsInWindows(nn.Module):
 
 
 class MaskedByHand(ConvolutionsInWindows):
-    """The same, dense, with masks after the layers."""
+    """Dense layers, with masks after them."""
 
     def masks(self, mask):
         """Puts them there: of the embedding, of what follows the windows, and of windows."""

@@ -53,7 +53,7 @@ template<class Block> float sum_of_row(const Block &block, int32_t row, const st
     return sum;
 }
 
-/** With so many groups in a panel. */
+/** `Joined` groups are in a panel. */
 template<int32_t In, int32_t Out, int32_t Groups, int32_t Joined, int32_t BlockChannels>
 void check_columns(const char *layout_name) {
     constexpr int32_t read_channels = In / Groups * Joined;

@@ -88,7 +88,7 @@ float as_it_is(float value) {
     return value;
 }
 
-/** Cut to so many bits of mantissa. */
+/** Cuts the mantissa to `bits`. */
 Rounded::Round cut_to(int bits) {
     return [bits](float value) {
         int exponent = 0;

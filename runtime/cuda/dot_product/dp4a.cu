@@ -118,7 +118,7 @@ struct OutputChannels {
     }
 };
 
-/** A block of so many output channels in the weights. */
+/** Block `index` of the weights, of `channels` output channels. */
 __device__ inline OutputChannels channels_of(const Arguments &a, int32_t index, int32_t channels) {
     const int32_t section_blocks = (a.padded_section + channels - 1) / channels, section = index / section_blocks,
                   before = index % section_blocks * channels, first = section * a.section_channels;
@@ -242,7 +242,7 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
 
     __device__ Product(const Arguments &arguments, Shared &memory, uint32_t first_row, OutputChannels output_channels)
         : a(arguments), shared(memory), channels(output_channels), padding(padding_of(arguments)) {
-        // Those of the last section end with the input.
+        // The last section reads the last input channels.
         first_channel = min(channels.place / a.padded_section * a.read_channels, a.in_channels - a.read_channels);
 #pragma unroll
         for (int32_t i = 0; i < pieces; i++) {

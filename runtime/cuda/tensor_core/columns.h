@@ -48,7 +48,7 @@ private:
     int32_t panel_, within_;
 };
 
-/** Those of an operator. */
+/** The columns of an operator. */
 template<class Op, int32_t BlockChannels> using ColumnOf =
     Column<Op::out_channels, Op::panel_channels, Op::read_channels, BlockChannels>;
 

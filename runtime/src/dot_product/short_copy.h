@@ -12,7 +12,7 @@ namespace distile::dot_product {
 /** Copies of bytes that do not overlap, each byte changed by an exclusive or. `Set` as in Epilogue. */
 template<class Set> class ShortCopy {
 public:
-    /** Calls use(copy) with what makes copies of so many bytes, up to 64: copy(from, to). */
+    /** Calls use(copy) where copy(from, to) copies `bytes`, up to 64. */
     template<class Use> [[gnu::always_inline]] static void with(int32_t bytes, uint8_t flip, const Use &use) {
         constexpr int32_t most = sizeof(SixtyFour);
         if (bytes == most) {

@@ -248,7 +248,7 @@ private:
     int64_t *steps_of_tiles(Element *block) const {
         return reinterpret_cast<int64_t *>(head_of(block) + tiles());
     }
-    /** Those of the rows of a tile. */
+    /** The pixels that the rows of a tile read. */
     const Element **pixels_of(Element *block, int32_t tile) const {
         return reinterpret_cast<const Element **>(reinterpret_cast<char *>(block) + tile_bytes()) +
                int64_t{tile} * tile_rows * most_taps_;

@@ -58,7 +58,7 @@ struct ChannelSections {
     int32_t channel(int32_t output) const {
         return output / outputs() * padded_outputs() + output % outputs();
     }
-    /** The first input channel that an output channel's section reads. Those of the last section end with the input. */
+    /** The first input channel that an output channel's section reads. The last section reads the last ones. */
     int32_t first_input(int32_t output) const {
         return std::min(output / outputs() * inputs(), groups * group_inputs - inputs());
     }
