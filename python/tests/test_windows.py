@@ -150,7 +150,7 @@ def test_labels_of_two_grids():
     fine, coarse = positions.whole(), positions.whole(Grid.of(4), (2, 2))
     spread = np.tile(coarse, (1, 4, 4))
     assert (positions.merged(fine, spread) == fine).all() and (positions.merged(spread, fine) == fine).all()
-    larger = positions.whole(extents=(9, 9))[:, :8, :8]  # The same cells, and more behind them.
+    larger = positions.whole(extents=(9, 9))[:, :8, :8]  # These cells, and more behind them.
     assert (positions.merged(larger, fine) == fine).all()
     assert (positions.reduced(np.stack([larger, fine], 1), 1) == fine).all()
     assert (positions.reduced(np.stack([spread, fine], 1), 1)[0, 2:, 2:] == -3).all()

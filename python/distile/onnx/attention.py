@@ -26,7 +26,7 @@ class _Operands:
     apart: bool = False
 
 
-MULTIPLE = 8  # Of the channels of a head that a masked operator has.
+MULTIPLE = 8  # A masked operator has heads of a multiple of it.
 
 
 def _unit(graph: Graph, nodes, operands: _Operands, causal: bool, scale: float) -> Unit:

@@ -13,7 +13,7 @@ from .unit import TYPES
 
 SUMS = {"Add", "Sub", "Max", "Min"}
 OPERATORS = {"Add": "MaskedAdd", "Concat": "MaskedConcat", "Mul": "MaskedMul"}
-MOST_PARTS = 8  # Of a MaskedConcat.
+MOST_PARTS = 8  # A MaskedConcat takes no more.
 
 
 @dataclasses.dataclass

@@ -31,7 +31,7 @@ class Tokens:
     perm: list[int] | None = None
     first: int | None = None  # Only this number of them, from the first on.
     repeats: int = 1  # How often each head comes, one after the other.
-    width: int | None = None  # Of each head, with zeros behind its channels.
+    width: int | None = None  # Channels of a head, zeros behind its own included.
 
 
 @dataclasses.dataclass
@@ -63,7 +63,7 @@ class Unit:
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
     prepared: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # New ones that make its input.
     activation: str = "none"  # Among its nodes.
-    result: Heads | None = None  # Of attention; None: its tokens.
+    result: Heads | None = None  # Where attention's result goes; None: its tokens.
     zero: np.ndarray | None = None  # With a quantized output: the zero point, which stands for 0.
 
     @property

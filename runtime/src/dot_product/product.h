@@ -25,7 +25,7 @@
  *     int32_t chunks(const Phase &phase) const;
  *     // Room for the weights of a chunk, a multiple of 64 bytes; 0 if they are read in place.
  *     int64_t weight_elements() const;
- *     // Those of a chunk and of a block of output channels.
+ *     // Loads the weights of a chunk, of one block of output channels.
  *     LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, const ChannelBlock &channels,
  *                                Weight *room) const;
  *     // Makes the sums of `count` rows and these weights, or adds to those of earlier chunks: sums[row][16 * vectors].

@@ -9,7 +9,7 @@
  *     static void add(Total &total, const Spread &group, const Weights &weights);  // Adds the products of a group.
  *     using Lanes = ..., Shuffled = ...;               // Packs of lanes, as ApartLanes has them; those of a row.
  *     static void load(const int32_t *, Lanes &);
- *     // Of a step of a row, the packs `pack` + lanes. They lie in one half of it.
+ *     // Takes from a row's step the packs `pack` + lanes, which lie in one half of it.
  *     static void shuffle(const Element *step, int32_t pack, const Lanes &lanes, Shuffled &);
  *     static void add(Total &total, const Shuffled &packs, const Weights &weights);
  */
