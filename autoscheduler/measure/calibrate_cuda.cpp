@@ -13,32 +13,6 @@ namespace distile {
 
 namespace {
 
-/** The kernels of calibrate_kernels.cu. */
-class Kernels {
-public:
-    Kernels() {
-        CU(cuModuleLoadData, &module_, static_cast<const void *>(distile_calibrate_ptx));
-    }
-    ~Kernels() {
-        try {
-            CU(cuModuleUnload, module_);
-        } catch (const std::exception &) {
-            // The context takes it along.
-        }
-    }
-    Kernels(const Kernels &) = delete;
-    Kernels &operator=(const Kernels &) = delete;
-
-    CUfunction get(const char *name) const {
-        CUfunction function = nullptr;
-        CU(cuModuleGetFunction, &function, module_, name);
-        return function;
-    }
-
-private:
-    CUmodule module_ = nullptr;
-};
-
 /** Microseconds of a launch: the least of several, each of some launches in a graph. */
 template<typename... Args>
 double time_us(const GpuSlice &slice, CUfunction function, int blocks, int threads, int shared, Args... args) {
@@ -94,7 +68,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     set_derived(device);
     const int64_t l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, gpu);
 
-    const Kernels kernels;
+    const Module kernels(distile_calibrate_ptx);
     const std::vector<float> values = {0.5F, 1.0F, -1.0F};
     const DeviceArray<float> coefficients(values), results(size_t{1});
     const DeviceArray<long long> cycles(size_t{1});
@@ -104,14 +78,14 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     progress("cycles", 0.1);
     constexpr int long_chain = 1 << 20;
     const double chain_us =
-        time_us(slice, kernels.get("distile_one_chain"), 1, 32, 0, long_chain, read_only, result, cycles.data());
+        time_us(slice, kernels.find("distile_one_chain"), 1, 32, 0, long_chain, read_only, result, cycles.data());
     device.ghz = static_cast<double>(cycles.get()[0]) / chain_us * 1e-3;
     device.fma_latency = static_cast<double>(cycles.get()[0]) / long_chain;
 
     // A block takes more than half of a multiprocessor's shared memory, so that blocks beyond the multiprocessors
     // make further rounds.
     progress("tasks", 0.2);
-    CUfunction chains = kernels.get("distile_chains");
+    CUfunction chains = kernels.find("distile_chains");
     const int lone = static_cast<int>(device.shared_bytes / 2 + 1024);
     CU(cuFuncSetAttribute, chains, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, lone);
     std::vector<TaskTime> times;
@@ -127,16 +101,16 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     const TaskFit fit = fit_task_times(times);
     device.alpha_us = fit.alpha_us;
     device.gamma_us = fit.gamma_us;
-    device.launch_us = time_us(slice, kernels.get("distile_nothing"), 1, 32, 0);
+    device.launch_us = time_us(slice, kernels.find("distile_nothing"), 1, 32, 0);
     device.fma_per_cycle = 32 / (device.alpha_us * 1e3 * device.ghz);
 
     progress("shared memory", 0.5);
     constexpr int shared_steps = 4096, chase_loads = 1 << 16;
     const double shared_us =
-        time_us(slice, kernels.get("distile_read_shared"), device.cores, 1024, 0, shared_steps, result);
+        time_us(slice, kernels.find("distile_read_shared"), device.cores, 1024, 0, shared_steps, result);
     MemoryLevel shared{"shared", device.shared_bytes, false, 0, 32 * 4, 0};
     shared.gb_per_s = 1024.0 * shared_steps * 8 * 16 / shared_us * 1e-3;
-    shared.latency_ns = time_us(slice, kernels.get("distile_chase_shared"), 1, 1, 0, chase_loads,
+    shared.latency_ns = time_us(slice, kernels.find("distile_chase_shared"), 1, 1, 0, chase_loads,
                                 reinterpret_cast<unsigned *>(result)) /
                         chase_loads * 1e3;
     // Of four words for each thread, which is what a warp's load of vectors takes.
@@ -149,11 +123,11 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
         const int64_t vectors_at_once = int64_t{4} * threads * device.cores;
         const long long vectors = std::max<int64_t>(1, about_bytes / 16 / vectors_at_once) * vectors_at_once;
         const DeviceArray<float> data(std::vector<float>(static_cast<size_t>(4 * vectors)));
-        const double us = time_us(slice, kernels.get("distile_read"), device.cores, threads, 0,
+        const double us = time_us(slice, kernels.find("distile_read"), device.cores, threads, 0,
                                   static_cast<const float *>(data.data()), vectors, passes, result);
         level.gb_per_s = 16.0 * static_cast<double>(vectors) * passes / us * 1e-3;
         const DeviceArray<unsigned> next(chase(chase_bytes)), place(std::vector<unsigned>{0});
-        level.latency_ns = time_us(slice, kernels.get("distile_chase"), 1, 1, 0,
+        level.latency_ns = time_us(slice, kernels.find("distile_chase"), 1, 1, 0,
                                    static_cast<const unsigned *>(next.data()), chase_loads, place.data()) /
                            chase_loads * 1e3;
     };

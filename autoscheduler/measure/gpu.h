@@ -29,6 +29,32 @@ template<typename Function, typename... Args> void call_driver(const char *name,
     }
 }
 
+/** The kernels of PTX that a program embeds. */
+class Module {
+public:
+    explicit Module(const char *ptx) {
+        CU(cuModuleLoadData, &module_, static_cast<const void *>(ptx));
+    }
+    ~Module() {
+        try {
+            CU(cuModuleUnload, module_);
+        } catch (const std::exception &) {
+            // The context may be gone.
+        }
+    }
+    Module(const Module &) = delete;
+    Module &operator=(const Module &) = delete;
+
+    CUfunction find(const char *name) const {
+        CUfunction function = nullptr;
+        CU(cuModuleGetFunction, &function, module_, name);
+        return function;
+    }
+
+private:
+    CUmodule module_ = nullptr;
+};
+
 /** An array on the device. */
 template<typename T> class DeviceArray {
 public:

@@ -23,32 +23,6 @@ std::vector<uint32_t> active_tokens(const ByteMask &mask) {
     return list;
 }
 
-/** Kernels of this file. */
-class Module {
-public:
-    Module() {
-        CU(cuModuleLoadData, &module_, static_cast<const void *>(distile_move_rows_ptx));
-    }
-    ~Module() {
-        try {
-            CU(cuModuleUnload, module_);
-        } catch (const std::exception &) {
-            // The context may be gone.
-        }
-    }
-    Module(const Module &) = delete;
-    Module &operator=(const Module &) = delete;
-
-    CUfunction find(const char *name) const {
-        CUfunction function = nullptr;
-        CU(cuModuleGetFunction, &function, module_, name);
-        return function;
-    }
-
-private:
-    CUmodule module_ = nullptr;
-};
-
 LinearShape of_rows(LinearShape shape, size_t rows) {
     shape.rows = static_cast<int64_t>(rows);
     return shape;
@@ -101,7 +75,7 @@ private:
     DeviceArray<uint32_t> list_;
     uint32_t input_bytes_, output_bytes_;
     DeviceArray<uint8_t> input_, output_;
-    Module module_;
+    Module module_{distile_move_rows_ptx};
     CUfunction gather_, scatter_;
     std::unique_ptr<GpuPeer> linear_;
 };
