@@ -47,9 +47,7 @@ Expr one_plus_exponential_of_minus(const Expr &value) {
     return 1.0f + exp(-clamp(value, -89.0f, 87.0f));
 }
 
-/** The value, but NaN where `x` is NaN, of which the functions above may make any number: the difference of a number
- * and itself is 0.
- */
+/** The value, or NaN where `x` is NaN: the functions above may return a number there. A number minus itself is 0. */
 Expr keep_nan(const Expr &x, const Expr &value) {
     const Expr limited = min(1.0f, max(-1.0f, x));
     return value + (limited - limited);

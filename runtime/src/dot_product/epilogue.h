@@ -15,7 +15,7 @@ namespace distile::dot_product {
 /** Output channels of a vector of sums, and of a block of the weights. */
 constexpr int32_t vector_channels = 16;
 
-/** Some output channels of a section, of which the last one may have fewer. */
+/** Output channels that a task computes, of one section. The last block of a section may have fewer than others. */
 struct ChannelBlock {
     int32_t section;
     int32_t first, count;
@@ -111,7 +111,7 @@ template<class Set> struct Epilogue {
         x = x < low ? low : x;
         x = x > high ? high : x;
     }
-    /** The value, but NaN where `x` is NaN, of which the functions above make a number: 0 times NaN is NaN. */
+    /** The value, or NaN where `x` is NaN: the functions above return a number there. 0 times NaN is NaN. */
     static void keep_nan(const Floats &x, Floats &value) {
         Floats limited = x;
         limit(limited, -1, 1);
