@@ -173,8 +173,9 @@ struct GpuTokens {
 std::string apply_gpu_token_schedule(Pipeline pipeline, TokenOperator &op, const Problem &problem, const Theta &theta) {
     const std::string knobs = declare_knobs(gpu_token_space(), problem, theta);
     if (theta.at("block_rows") != op.block_rows || theta.at("block_keys") != op.block_keys) {
-        throw CompileError("PolyKernel: the theta is for blocks of " + extents_of(theta, "block_rows", "block_keys") +
-                           " rows and keys, but the pipeline was built for others. Pass the theta's block_rows and "
+        throw CompileError("PolyKernel: the schedule is for blocks of " +
+                           extents_of(theta, "block_rows", "block_keys") +
+                           " rows and keys, but the pipeline was built for others. Pass the schedule's block_rows and "
                            "block_keys to the generator.\n");
     }
     GpuTokens schedule(op, theta);

@@ -30,7 +30,7 @@ void check_buildable(const Plan &plan, const PlanVariant &variant) {
     problem.channel_block = plan.channel_block(variant);
     const std::string illegal = space_of(plan, variant).why_illegal(variant.theta, problem);
     if (!illegal.empty()) {
-        throw FileError(where + "the theta is not legal for this operator and target: " + illegal);
+        throw FileError(where + "the schedule is not legal for this operator and target: " + illegal);
     }
 }
 

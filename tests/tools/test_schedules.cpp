@@ -99,7 +99,7 @@ TEST_CASE("Strides and dilations are recognised, in place, staged and through wi
     }
 }
 
-TEST_CASE("The CUDA space says why a theta is illegal", "[schedules]") {
+TEST_CASE("The CUDA space says why a schedule is illegal", "[schedules]") {
     const Problem problem = cuda_problem(facts());
     const auto why = [&](const Theta &changes) {
         Theta theta = halo_theta();
