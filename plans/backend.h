@@ -24,7 +24,7 @@ enum class Language {
 struct Layout {
     const char *name;
     int channel_block; /**< Output channels in a block. */
-    Language language; /**< Of the code that reads it. */
+    Language language; /**< The language of the code that reads it. */
     int bytes_of_type; /**< The size of the operator's type that it is for; 0: any. */
 };
 
@@ -39,7 +39,7 @@ struct Backend {
     std::string (*features_of)(const std::string &target);
     /** The Halide target of code for a device with such features on a platform. */
     std::string (*target_of)(const std::string &features, const Platform &platform);
-    /** The same features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
+    /** Features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
     std::string (*needs)(const std::string &features);
     /** The name of the built-in device profile for a Halide target. */
     const char *(*generic_profile)(const std::string &target);
@@ -55,7 +55,7 @@ struct Backend {
     const char *operation, *multiply_adds;
     /** Generated code reads its input as float32, except in depthwise operators; the runtime converts other types. */
     bool reads_float32;
-    GroupReaders group_readers; /**< Of generated code. */
+    GroupReaders group_readers; /**< How generated code reads groups. */
     bool blocks_rows; /**< Code of operators with keys is for one head and block of rows (distile_call_row_blocks). */
     int tile_counts;  /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };

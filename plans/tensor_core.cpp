@@ -161,7 +161,7 @@ bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
     if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }
-    // Those whose weights the runtime packs for them.
+    // Operators whose weights the runtime packs for tensor cores.
     const distile_operator_kind kind = op.schema().kind;
     return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));
 }
@@ -219,7 +219,7 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
 }
 
 bool gpu_chooses(const Plan &plan) {
-    // Of operators that read keys the runtime's own kernel chooses.
+    // For operators that read keys, a kernel of the runtime chooses.
     return plan.variants.size() > 1 && !reads_keys(plan.op) &&
            std::all_of(plan.variants.begin(), plan.variants.end(),
                        [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });

@@ -36,7 +36,7 @@ bool runs_on_tensor_cores(const OperatorFacts &op);
 
 /** Quantized operators need more shared memory. */
 const Space &tensor_core_space(TensorCores cores, bool quantized = false);
-/** That of an operator: attention and its products have their own (attention_space.h). */
+/** The space of an operator: attention and its products have their own (attention_space.h). */
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op);
 
 /** Also of a theta that is not legal. Knobs that it lacks count as 0. */

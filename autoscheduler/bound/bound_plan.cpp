@@ -114,7 +114,7 @@ bool is_portable(const std::string &target) {
     return portable_backend().features_of(target) == find_platform(target)->architecture.everywhere;
 }
 
-/** The same for tensor cores: "conv_tf32_sm90". */
+/** The name of a plan for tensor cores: "conv_tf32_sm90". */
 std::string tensor_core_plan_name(const Operator &op, Math math, const DeviceProfile &device) {
     std::string level = device.features;
     level.erase(std::remove(level.begin(), level.end(), '_'), level.end());

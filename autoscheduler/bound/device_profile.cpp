@@ -203,7 +203,7 @@ const char *generic_device_of(const std::string &target) {
 
 std::string halide_target(const DeviceProfile &device) {
     const Backend &backend = get_backend(device.backend);
-    // Of a CPU, its features say the architecture.
+    // The features of a CPU say its architecture.
     return halide_target(device, backend.target_word ? own_platform()
                                                      : platform_with(architecture_of_features(device.features)));
 }

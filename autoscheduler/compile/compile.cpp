@@ -133,7 +133,7 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
             throw FileError("the plan '" + path + "' is for the target " + plan.target + ", but the build is for " +
                             platform.name());
         }
-        // Of a plan for the type itself, the times hold.
+        // The times of a plan for this very type hold.
         if (given == plan.op && !options.dtype.empty()) {
             plan.name += "_" + options.dtype;
             change_type(plan, op);

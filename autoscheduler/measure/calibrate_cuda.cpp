@@ -113,7 +113,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     shared.latency_ns = time_us(slice, kernels.find("distile_chase_shared"), 1, 1, 0, chase_loads,
                                 reinterpret_cast<unsigned *>(result)) /
                         chase_loads * 1e3;
-    // Of four words for each thread, which is what a warp's load of vectors takes.
+    // A load of four words for each thread is what a warp's load of vectors takes.
     device.load_per_cycle = shared.gb_per_s / 512 / device.ghz;
 
     // A quarter of the cache fits it whichever half of the chip asks; memory is read beyond any cache.

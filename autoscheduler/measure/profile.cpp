@@ -56,7 +56,7 @@ struct Tensors {
     }
 
     HostTensor input, output, residual;
-    std::vector<char> tokens; /**< Of a key or a value. */
+    std::vector<char> tokens; /**< The contents of a key or a value. */
 };
 
 /** The part of a tensor that begins with its first pixel. */

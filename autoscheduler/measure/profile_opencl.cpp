@@ -50,7 +50,7 @@ public:
         : plan_(plan), object_(object), device_(device), units_(units) {
     }
 
-    /** Adds the times of a variant, measured in about so many seconds. */
+    /** Adds the times of a variant, measured in about `seconds` seconds. */
     void measure(size_t index, double seconds, Profile &profile) const {
         const PlanVariant &variant = plan_.variants[index];
         const Operator &op = plan_.op;

@@ -17,7 +17,7 @@ namespace distile {
 
 namespace {
 
-/** Of the output of a quantized operator. */
+/** The scale of a quantized operator's output. */
 constexpr float quantized_unit = 0x1p-4f;
 
 std::vector<float> draw(size_t count, std::mt19937 &random) {
@@ -202,7 +202,7 @@ distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
 
 namespace {
 
-/** What an output pixel holds, and by how much it may be wrong. */
+/** What an output pixel holds, and the largest error that it may have. */
 struct Expected {
     double value, error;
 };

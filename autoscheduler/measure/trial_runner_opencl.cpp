@@ -30,7 +30,7 @@ private:
     void finish() override {
         queue_.finish();
     }
-    /** Of each of some calls in a row, waiting for the last. */
+    /** The time of each of `calls` calls in a row, waiting for the last. */
     double time_calls_us(size_t mask, int calls) {
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();

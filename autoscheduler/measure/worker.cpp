@@ -36,7 +36,7 @@ void limit_this_process(int64_t memory_bytes, bool limits_memory) {
     }
 }
 
-/** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
+/** A mask with about `tiles` tiles, the same number in every image. `tiles` becomes the exact number. */
 std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
     const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
     const Extents extents = data.mask_extents();

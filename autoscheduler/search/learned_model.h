@@ -15,7 +15,7 @@
 namespace distile {
 
 struct LearnedModelOptions {
-    bool dense = false;     /**< Of dense candidates. */
+    bool dense = false;     /**< Predicts dense candidates, not sparse ones. */
     bool with_bound = true; /**< Without, the model knows nothing of the bound. */
     uint64_t seed = 0;
     int threads = 1; /**< One makes the result the same on every machine. */

@@ -21,10 +21,10 @@ namespace distile {
 struct LogHeader {
     Operator op;
     std::string backend, target;
-    Math math = Math::Float32; /**< Of a float32 operator. */
+    Math math = Math::Float32; /**< How a float32 operator multiplies. */
     DeviceProfile device;      /**< Told from others by its id(). */
     int threads = 1;
-    std::string knobs; /**< Of the space, separated by blanks: its version. */
+    std::string knobs; /**< The knobs of the space, separated by blanks: its version. */
     uint64_t seed = 0;
     std::vector<std::string> masks; /**< As the command line named them; a report's default. */
 };

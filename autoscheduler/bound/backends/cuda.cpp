@@ -15,7 +15,7 @@ namespace distile {
 
 namespace {
 
-/** Of a block, whether it prefetches or not. */
+/** The needs of a block as if it prefetched, whether it does or not. */
 BlockNeeds block(const Workload &workload, const Theta &theta) {
     Theta prefetching = theta;
     prefetching["prefetch"] = 1;
@@ -100,7 +100,7 @@ int tensor16_per_cycle(const std::string &features) {
     return capability == 90 ? 2048 : capability >= 80 ? 1024 : 0;
 }
 
-/** The same of TF32. */
+/** Multiply-adds in TF32 that a multiprocessor's tensor cores start in a cycle. */
 int tensor32_per_cycle(const std::string &features) {
     return tensor16_per_cycle(features) / 2;
 }
