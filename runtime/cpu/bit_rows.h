@@ -66,7 +66,8 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
 void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
                   RowMemory &memory);
 
-// The same after nearest upsampling by the strides: output o reads the inputs floor((o - pad + i * dilation) / stride).
+// These two read through a window after nearest upsampling by the strides: output o reads the inputs floor((o - pad + i
+// * dilation) / stride).
 void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
                            uint64_t *out, RowMemory &memory);
 void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,

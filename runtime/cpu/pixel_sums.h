@@ -38,7 +38,7 @@ private:
     const distile_tensor &tensor_;
     const distile_mask *mask_;
     bool largest_;
-    int64_t words_, pieces_;  // Of an image.
+    int64_t words_, pieces_;  // The words and the pieces of an image.
     ScratchMemory memory_;
 };
 

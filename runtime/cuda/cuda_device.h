@@ -108,7 +108,7 @@ public:
         void *arguments[] = {&args...};
         enqueue(function, on, grid, arguments);
     }
-    /** The same with the addresses of the arguments. */
+    /** Launches a kernel with the addresses of its arguments. */
     void enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const;
     /** The most clusters of a grid that run at once. */
     int32_t most_clusters(CUfunction function, const LaunchGrid &grid) const;
@@ -140,8 +140,8 @@ private:
     /** Launches a kernel for listed pixels that are split into teams. */
     template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
                                                  const TileList &list, const Pixels &pixels) const;
-    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with so many bytes behind
-     * them. */
+    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with `bytes_behind` bytes
+     * behind them. */
     SummedPixels sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, size_t bytes_behind = 0);
     void merge_groups(const SummedPixels &sums, const GroupStatistics &statistics) const;
     /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */

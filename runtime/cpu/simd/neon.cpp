@@ -154,7 +154,7 @@ inline uint32x4_t is_close(const float *a, const float *b, float32x4_t limit) {
     return vcleq_f32(vabdq_f32(vld1q_f32(a), vld1q_f32(b)), limit);
 }
 
-/** The same for 16 elements, a byte each, the other way around. */
+/** Whether each of 16 elements differs by more than the limit, a byte each. */
 inline uint8x16_t differ_16(const float *a, const float *b, float32x4_t limit) {
     const uint16x8_t low = vcombine_u16(vmovn_u32(is_close(a, b, limit)), vmovn_u32(is_close(a + 4, b + 4, limit)));
     const uint16x8_t high =

@@ -16,7 +16,7 @@ constexpr int32_t weight_step = step_groups * block_channels * 4;
 
 /** The blocks of the kernels distile_dp4a_PIXELS_CHANNELS, in output pixels and channels. */
 constexpr int32_t few_pixels = 32, many_pixels = 128, few_channels = 16, many_channels = 64;
-/** The threads of a block of distile_dp4a_depthwise, each for a pixel and so many channels. */
+/** The threads of a block of distile_dp4a_depthwise, each for `thread_channels` channels of a pixel. */
 constexpr int32_t depthwise_threads = 128, thread_channels = 4;
 
 /** An activation, channels last. */
@@ -30,7 +30,7 @@ struct Tensor {
  */
 struct Axis {
     int32_t scale, phase, stride, first, step, taps;
-    int32_t begin, end;    ///< Of the input pixels that may be read; negative ones lie in its border.
+    int32_t begin, end;    ///< The input pixels that may be read; negative ones lie in its border.
     int32_t tile, extent;  ///< The output pixels of a tile and of an image.
     int32_t pixels;        ///< At least as many as a tile has of this phase.
 };
@@ -38,20 +38,20 @@ struct Axis {
 /** A launch computes one phase of the operator. */
 struct Arguments {
     Tensor input, residual, output;  ///< `residual.data` is null if there is none.
-    const char *weights;             ///< Of this phase.
+    const char *weights;             ///< The weights of this phase.
     int64_t weight_block;            ///< From one block of output channels to the next.
     const float *bias;
     const char *requantization;  ///< A distile_requantization.
-    const int32_t *offsets;      ///< Of this phase.
+    const int32_t *offsets;      ///< The offsets of this phase.
     const float *multipliers;
     Axis rows, columns;
-    int32_t steps;                      ///< Of the reduction.
-    int32_t in_channels, out_channels;  ///< Of the tensors.
+    int32_t steps;                      ///< Steps of the reduction.
+    int32_t in_channels, out_channels;  ///< Channels of the tensors.
     int32_t read_channels;              ///< Input channels that a section of the output channels reads; 0: depthwise.
     int32_t section_channels, padded_section;  ///< Output channels of a section, and those in its blocks.
     int32_t unit;                              ///< Bytes that the input is read in: 1, 4 or 16.
     uint32_t flip;                             ///< Makes unsigned numbers of those that are stored, by exclusive or.
-    int32_t output_bytes;                      ///< Of a number: 1 or 4.
+    int32_t output_bytes;                      ///< The bytes of an output number: 1 or 4.
     int32_t output_least;                      ///< The least one of 8 bits.
     int32_t stores_vectors;                    ///< 1: four neighbouring channels may be stored at once.
     int32_t epilogue;

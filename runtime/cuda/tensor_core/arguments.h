@@ -9,7 +9,7 @@
 
 namespace distile::tensor_core {
 
-/** A mask of up to so many pixels needs no list of tiles: each block finds the active pixels in the bits. */
+/** The most pixels of a mask that needs no list of tiles: each block finds the active pixels in the bits. */
 constexpr uint32_t listless_pixels = 4096;
 
 /** The most blocks that share a reduction if the work is balanced. More would spend more time on sums than they save.
@@ -30,7 +30,7 @@ struct Requantization {
     float residual_factor, output_factor;
     int32_t reserved[11];
 
-    /** Those of the blocks of an operator. */
+    /** The channels, padded to whole blocks. */
     static constexpr int padded(int channels) {
         return (channels + channel_block - 1) / channel_block * channel_block;
     }
@@ -49,13 +49,13 @@ struct alignas(64) TensorMap {
 
 /** The work of one variant. */
 struct Tiles {
-    /** Of the input with its border, for tiles that are copied in boxes. */
+    /** The map of the input with its border, for tiles that are copied in boxes. */
     TensorMap input_map;
     /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. Null: the tiles are the mask's pixels. */
     const uint32_t *xy;
     const uint32_t *count;
     int32_t capacity;
-    uint32_t blocks;  ///< The first so many blocks of the launch share the work.
+    uint32_t blocks;  ///< The blocks that share the work: the first ones of the launch.
 };
 
 /** What all variants of a kernel share. */
@@ -63,7 +63,7 @@ struct Arguments {
     Tensor input, residual, output;
     const char *weights;
     const float *bias;
-    const char *requantization;  ///< Of quantized operators.
+    const char *requantization;  ///< Set for quantized operators.
     /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0,
      * or as the input's zero point. */
     int32_t first_row, end_row, first_column, end_column;
@@ -77,7 +77,7 @@ struct Arguments {
     uint32_t *signals;
 };
 
-/** The arguments of a kernel with so many variants. */
+/** The arguments of a kernel with `Variants` variants. */
 template<int32_t Variants> struct Launch {
     Arguments arguments;
     distile_gpu_choice choice;  ///< Among variants of this and of other kernels.

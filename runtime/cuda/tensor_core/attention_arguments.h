@@ -13,7 +13,7 @@ namespace distile::tensor_core {
 struct TokenList {
     const uint32_t *tokens;  ///< In ascending order, in the low 16 bits. Null: every token of every image.
     const uint32_t *starts;
-    int32_t length;  ///< Of an image.
+    int32_t length;  ///< The tokens of an image.
 };
 
 /** Scores or probabilities: [batch, heads, rows, keys]. A row may begin at any element, so strides are in elements. */
@@ -29,7 +29,7 @@ struct AttentionArguments {
     const uint32_t *count;  ///< If it is 0, the block has nothing to do, whatever the lists.
     int32_t batch;
     float scale;
-    uint32_t blocks;  ///< The first so many blocks of the launch share the work.
+    uint32_t blocks;  ///< The blocks that share the work: the first ones of the launch.
     /** If the work is balanced: as in Arguments. */
     float *parts;
     uint32_t *signals;

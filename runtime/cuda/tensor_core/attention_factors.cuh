@@ -148,7 +148,7 @@ __device__ inline void add_weighted(float (&sums)[Parts][N][4], const Load &load
     }
 }
 
-/** The same with probabilities, which lie as scores do. */
+/** Adds products of values with probabilities, which lie in registers as scores do. */
 template<class Op, int BlockKeys, int Parts, int N, int K> __device__ inline void
 add_values(float (&sums)[Parts][N][4], const float (&probabilities)[Parts][K][4], uint32_t values) {
     using Element = typename Op::Element;

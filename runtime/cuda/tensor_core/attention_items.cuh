@@ -63,7 +63,7 @@ __device__ inline bool is_idle(const AttentionArguments &arguments) {
 struct AttentionItem {
     uint32_t image, head, first_row;
     Tokens rows, keys;
-    uint32_t num_keys;  ///< The first so many have a part in some row.
+    uint32_t num_keys;  ///< The keys that some row sees: the first ones.
 };
 
 /** Items of an image follow each other, and in it those of a head, which read the same keys. */

@@ -91,7 +91,7 @@ public:
     }
 
 private:
-    /** Of each thread when a block begins; copying needs fewer, so multiplying can have more. */
+    /** Registers of each thread when a block begins. Copying needs fewer, so multiplying can have more. */
     static constexpr int launch_registers = threads * Resident <= 256 ? 255 : 65536 / (threads * Resident) / 8 * 8;
     static constexpr int copier_registers = launch_registers <= 128 ? 32 : 40;
 

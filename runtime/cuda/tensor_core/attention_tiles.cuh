@@ -41,7 +41,7 @@ template<class Op> __device__ inline char *head_of(const Tensor &tensor, const A
            item.head * (Op::head_dim * HeadLayout<Op>::element_bytes);
 }
 
-/** Copies tiles of `Rows` tokens with so many threads; neighbouring ones copy the pieces of a row. */
+/** Copies tiles of `Rows` tokens with `Threads` threads; neighbouring threads copy the pieces of a row. */
 template<class Op, int Rows, int Threads> class TileCopier {
     using Layout = HeadLayout<Op>;
     static constexpr int lanes = Layout::pieces % 8 == 0 ? 8 : Layout::pieces % 4 == 0 ? 4 : 2;
@@ -81,7 +81,7 @@ public:
     __device__ void copy(uint32_t to, const Source &source) const {
         copy<true>(to, source, Rows);
     }
-    /** The same, with zeros beyond the first `count`. */
+    /** Copies the first `count` tokens that were found, and zeros behind them. */
     __device__ void copy(uint32_t to, const Source &source, uint32_t count) const {
         if (count >= Rows) {
             copy<true>(to, source, count);

@@ -18,7 +18,7 @@ struct Chosen {
     __device__ bool is_before(const Chosen &other) const {
         return is_better(cost, other.cost) || (!is_better(other.cost, cost) && place < other.place);
     }
-    /** That of another lane of a warp. */
+    /** The choice of another lane of the warp. */
     __device__ Chosen of_lane(uint32_t distance) const {
         constexpr uint32_t all = ~0u;
         return {__shfl_xor_sync(all, place, distance),

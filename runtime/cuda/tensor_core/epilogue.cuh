@@ -12,7 +12,7 @@ namespace distile::tensor_core {
 /** Where a row's result goes. */
 struct Place {
     uint32_t xy;     ///< x | y << 16.
-    uint32_t image;  ///< Or `nowhere`.
+    uint32_t image;  ///< `nowhere` if no result is stored.
     static constexpr uint32_t nowhere = ~0u;
 
     template<class Op>
@@ -136,8 +136,8 @@ template<int Bytes> struct QuadExchange {
     }
 };
 
-/** A thread with at most so many sums stores them in a loop, and moves the remaining ones to the registers that the
- * loop reads. In a network, a kernel's code is cold and runs about once, so short code ends earlier: on an H100, linear
+/** The most sums of a thread that stores them in a loop and moves the remaining ones to the registers that the loop
+ * reads. In a network, a kernel's code is cold and runs about once, so short code ends earlier: on an H100, linear
  * layers of A-ViT were 12 % faster. With more sums, the moves cost more than the code. */
 constexpr int most_moved_sums = 64;
 

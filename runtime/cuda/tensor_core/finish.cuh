@@ -11,14 +11,14 @@ namespace distile::tensor_core {
 
 /** What results need of the output channels from one on. */
 template<class Op> struct Numbers {
-    /** Of 32 bits for each channel. */
+    /** Words of 32 bits for each channel. */
     static constexpr int words = is_quantized<Op> ? 3 : 1;
 
     const float *bias;
-    const int32_t *offsets;  // These two of quantized operators only.
+    const int32_t *offsets;  // Offsets and multipliers are set for quantized operators only.
     const float *multipliers;
 
-    /** Those of all channels, in global memory. */
+    /** The numbers of all channels, in global memory. */
     __device__ static Numbers of(const Arguments &a) {
         if constexpr (!is_quantized<Op>) {
             return {a.bias, nullptr, nullptr};
@@ -28,7 +28,7 @@ template<class Op> struct Numbers {
             return {a.bias, offsets, reinterpret_cast<const float *>(offsets + padded)};
         }
     }
-    /** Those of words that were copied, with so many channels between the first and the next word of a channel. */
+    /** The numbers in words that were copied. The words of a channel are `channels` words apart. */
     __device__ static Numbers in(const uint32_t *copied, int channels) {
         const auto *const first = reinterpret_cast<const float *>(copied);
         return {first, reinterpret_cast<const int32_t *>(copied + channels), first + 2 * channels};
@@ -68,7 +68,7 @@ public:
     }
 };
 
-/** Of quantized operators: to the bit what code for CPUs makes, so nothing may be fused. */
+/** For quantized operators. Results equal those of code for CPUs to the bit, so nothing may be fused. */
 template<class Op> class Finish<Op, true> {
     using Stored = Storage<typename Op::Result>;
     static constexpr bool in_output_units = Op::activation == Activation::none || Op::activation == Activation::relu;
@@ -93,7 +93,7 @@ public:
     __device__ uint32_t pack(float2 results) const {
         return __byte_perm(stored(results.x), stored(results.y), 0x0040);
     }
-    /** Of the lower 16 bits. */
+    /** Unpacks the lower 16 bits. */
     __device__ float2 unpack(uint32_t residuals) const {
         using Result = typename Op::Result;
         return {residual(static_cast<Result>(residuals)), residual(static_cast<Result>(residuals >> 8))};

@@ -23,7 +23,7 @@ public:
     DISTILE_ANYWHERE uint32_t count() const {
         return rows_ * Columns;
     }
-    /** Of items below count(). */
+    /** The row of an item below count(). */
     DISTILE_ANYWHERE uint32_t row(uint32_t item) const {
         if constexpr (whole_panels == 1 && last_width == 0) {
             return item / Columns;

@@ -45,7 +45,7 @@ DISTILE_MULTIPLY(Bfloat16, "m16n8k16", "bf16.bf16")
 DISTILE_MULTIPLY(Tf32, "m16n8k8", "tf32.tf32")
 #undef DISTILE_MULTIPLY
 
-/** The same of integers, whose sums wrap around. */
+/** Adds the product of 16 rows and 8 columns of 32 bytes of integers, whose sums wrap around. */
 #define DISTILE_MULTIPLY(element, type)                                                                                \
     __device__ inline void multiply_add(element, int32_t(&sums)[4], const uint32_t(&a)[4], const uint32_t *b) {        \
         asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "     \

@@ -84,7 +84,7 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
                  : "memory");
 }
 
-/** Arrives at the barrier, which then also waits for so many bytes. */
+/** Arrives at the barrier, which then also waits for `bytes` bytes. */
 __device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

@@ -130,7 +130,7 @@ private:
     __device__ static uint32_t column_of(const AttentionItem &item, uint32_t place) {
         return Op::packed_columns ? place : item.keys.at(place);
     }
-    /** That of a row among the warp's 16, if it is below num_rows_. */
+    /** The address of a row among the warp's 16, if the row is below num_rows_. */
     __device__ Bits *address(uint32_t row) const {
         return reinterpret_cast<Bits *>(__shfl_sync(~0u, row_, static_cast<int>(row)));
     }

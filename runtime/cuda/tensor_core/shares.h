@@ -25,7 +25,7 @@ template<uint32_t Steps> struct EvenItems {
     DISTILE_ANYWHERE uint32_t length(uint32_t) const {
         return Steps;
     }
-    /** Of all items before one. */
+    /** The length of all items before one. */
     DISTILE_ANYWHERE uint32_t begin(uint32_t item) const {
         return item * Steps;
     }
@@ -33,7 +33,7 @@ template<uint32_t Steps> struct EvenItems {
     DISTILE_ANYWHERE uint32_t at(uint32_t place) const {
         return place / Steps;
     }
-    /** By how much the items are shorter than so many of the longest. */
+    /** How much shorter the items are than `items` items of the longest kind. */
     DISTILE_ANYWHERE uint32_t missing(uint32_t items) const {
         return (items - count) * Steps;
     }
@@ -42,7 +42,7 @@ template<uint32_t Steps> struct EvenItems {
 /** Items in rows of `columns`. The last of each row may be shorter than the others. */
 struct RaggedItems {
     uint32_t count, columns;
-    uint32_t num_steps;        ///< Of every item.
+    uint32_t num_steps;        ///< Steps of every item.
     uint32_t unit, last_unit;  ///< The length of a step, and of one of a row's last item.
 
     DISTILE_ANYWHERE uint32_t steps() const {
@@ -133,7 +133,7 @@ private:
     DISTILE_ANYWHERE static uint32_t least(uint32_t a, uint32_t b) {
         return a < b ? a : b;
     }
-    /** Of all shares before one. What is shared is short enough for 32 bits. */
+    /** The length of all shares before one. What is shared is short enough for 32 bits. */
     DISTILE_ANYWHERE uint32_t first(uint32_t share) const {
         return each_ * share + rest_ * share / count_;
     }

@@ -53,7 +53,8 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     struct Shared {
         uint64_t filled[Stages], emptied[Stages];
         Source<Op> sources[2][BlockPixels];
-        /** Of an item's channels and, while some warps are behind, of those before. Four warps have their own. */
+        /** The numbers of an item's channels and, while some warps are behind, of the item before. Each group of four
+         * warps has its own. */
         uint32_t numbers[2][Numbers<Op>::words][groups][group_channels];
         uint32_t worker;
         ListMemory list;

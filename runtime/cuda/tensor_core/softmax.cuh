@@ -21,10 +21,10 @@ __device__ inline float power_of_2(float x) {
 /** Before any score, a maximum is -infinity. */
 constexpr float no_score = -__builtin_huge_valf();
 
-/** Of one thread. */
+/** The softmax of the rows of one thread. */
 struct Softmax {
-    float max[2] = {no_score, no_score};  ///< Of all lanes of the row.
-    float sum[2] = {0, 0};                ///< Of this lane's probabilities.
+    float max[2] = {no_score, no_score};  ///< The maximum over all lanes of the row.
+    float sum[2] = {0, 0};                ///< The sum of this lane's probabilities.
 
     /** What the maximum of a row without scores is replaced by, so that differences of infinities do not occur. */
     __device__ static float finite(float value) {

@@ -38,7 +38,7 @@ public:
     static constexpr int sent_bytes = Splits * own_bytes;
 
     struct Shared {
-        char sums[Splits - 1][own_bytes];  ///< Of this block's rows, from each other block.
+        char sums[Splits - 1][own_bytes];  ///< Sums of this block's rows, from each other block.
         uint64_t received, read;
         Place places[BlockPixels];
     };

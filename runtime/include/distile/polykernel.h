@@ -87,7 +87,7 @@ typedef enum distile_role {
     DISTILE_ROLE_RESIDUAL = 4, /**< An activation with the output's shape. */
     DISTILE_ROLE_OUTPUT = 5,
     DISTILE_ROLE_KEY = 6,   /**< Tokens of the input's batch. */
-    DISTILE_ROLE_VALUE = 7, /**< The same, of as many tokens as the key. */
+    DISTILE_ROLE_VALUE = 7, /**< Tokens of the input's batch, as many as the key has. */
     /** Packed, for quantized operators, between the bias and the residual: distile_requantization and what follows it,
      * in words of 32 bits, declared as DISTILE_FLOAT32. */
     DISTILE_ROLE_REQUANTIZATION = 8
@@ -137,10 +137,10 @@ typedef struct distile_kernel_call {
      * of tile_xy, which lists the rows, as tiles of one pixel. Null: every key of every image is active. */
     const uint32_t *key_xy;
     int32_t key_capacity;
-    /** The listed rows of image n begin at row_starts[n] and end before row_starts[n + 1], and the listed keys
-     * likewise; key_starts is null if key_xy is. On a GPU, device addresses. */
+    /** The listed rows of image n begin at row_starts[n] and end before row_starts[n + 1]; its listed keys begin at
+     * key_starts[n] and end before key_starts[n + 1]. key_starts is null if key_xy is. On a GPU, device addresses. */
     const uint32_t *row_starts, *key_starts;
-    float scale; /**< Of the scores, never 0. */
+    float scale; /**< The factor of the scores, never 0. */
 } distile_kernel_call;
 
 /** Returned by a distile_kernel_function when the hooks could not allocate. */
@@ -176,8 +176,9 @@ typedef struct distile_gpu_launch {
     int32_t early;   /**< 1: the kernel may start while earlier work of the stream still runs, and waits itself. */
 } distile_gpu_launch;
 
-/** Boxes of an activation on a GPU, which hardware copies to shared memory: pixels `step_w` and `step_h` apart, so many
- * along each axis, with 128 bytes of channels, swizzled by 128 bytes. Pixels beyond the activation are 0. */
+/** Boxes of an activation on a GPU, which hardware copies to shared memory: `pixels_w` x `pixels_h` pixels that are
+ * `step_w` and `step_h` apart, with 128 bytes of channels, swizzled by 128 bytes. Pixels beyond the activation are 0.
+ */
 typedef struct distile_gpu_boxes {
     const distile_array *array;
     int32_t pixels_w, pixels_h, step_w, step_h;
@@ -229,9 +230,9 @@ int distile_call_halide_groups(distile_halide_function function, int32_t groups,
 typedef struct distile_row_blocks {
     int32_t heads;
     int32_t rows;      /**< The most rows of a block. */
-    int32_t row_step;  /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
+    int32_t row_step;  /**< The time of a block is that of its rows rounded up to a multiple of this. */
     int32_t causal;    /**< 1: no row of a block sees the keys behind those that its last row sees. */
-    int32_t more_rows; /**< A block takes as long as its rows and so many more. */
+    int32_t more_rows; /**< What a block costs besides its rows, in rows. */
     int32_t keys;      /**< The most keys whose scores the code holds at once; 0: all. */
 } distile_row_blocks;
 
@@ -242,7 +243,8 @@ typedef struct distile_row_blocks {
 int distile_call_row_blocks(distile_halide_function function, const distile_row_blocks *blocks,
                             const distile_kernel_call *call);
 
-/** The same on a GPU: what a block takes at a time, of one head. */
+/** How Halide's code for an operator with a key or a value is called on a GPU: the rows and keys of one head that a
+ * block takes at a time. */
 typedef struct distile_token_lists {
     int32_t block_rows, block_keys;
 } distile_token_lists;
@@ -320,7 +322,7 @@ typedef struct distile_dot_product_code {
     /** Groups of a section that vectors keep apart: each of their lanes multiplies what its group reads alone. 1: all
      * that the section reads. */
     int32_t apart_groups;
-    const distile_taps *rows, *columns; /**< Those of each phase. */
+    const distile_taps *rows, *columns; /**< The taps of each phase. */
 } distile_dot_product_code;
 
 /** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
@@ -351,18 +353,18 @@ typedef struct distile_requantization {
     int32_t reserved[11];
 } distile_requantization;
 
-/** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 or DISTILE_INT4
- * in the layout "cpu-k64", and an output and a residual of one of the input's types or of DISTILE_FLOAT32. All give the
- * same bits. Of weights of 4 bits, 64 bytes hold 128: the low halves the first 64. There is no depthwise convolution by
- * AMX. */
+/** Compute as the functions above do, for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 or
+ * DISTILE_INT4 in the layout "cpu-k64", and an output and a residual of one of the input's types or of DISTILE_FLOAT32.
+ * All give the same bits. 64 bytes hold 128 weights of 4 bits: the low halves the first 64. There is no depthwise
+ * convolution by AMX. */
 int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 
-/** The same on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in the layout "cuda-k64".
- * A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
+/** Computes as these functions do, on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in
+ * the layout "cuda-k64". A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
 int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /* ---- The descriptor ----------------------------------------------------------------------- */
@@ -376,7 +378,7 @@ typedef struct distile_variant {
     /** The type in which the code reads the input; 0: the operand's own, in place. With a type, the runtime may copy
      * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
-    /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
+    /** On a GPU, if the tiles are single pixels: the most pixels of a mask that needs no list, because the code finds
      * the active ones in the bits. The code must take a list all the same. 0: the code always needs a list. */
     int32_t listless_pixels;
     /** Where the GPU chooses, it launches what it may choose. Variants with the same number share a launch, in the

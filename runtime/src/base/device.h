@@ -98,7 +98,7 @@ using ScratchMemory = std::unique_ptr<void, std::function<void(void *)>>;
 struct Zeros {
     const distile_tensor &output;
     distile_mask &mask;
-    uint8_t byte = 0;  ///< Of quantized zeros.
+    uint8_t byte = 0;  ///< The byte of quantized zeros.
 };
 
 /** Calls of a PolyKernel's variants. Does not own them. */

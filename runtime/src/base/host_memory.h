@@ -38,7 +38,7 @@ private:
     void *user_;
 };
 
-/** The same for standard containers. */
+/** HostMemory for standard containers. */
 template<typename T> class HostAllocator {
 public:
     using value_type = T;

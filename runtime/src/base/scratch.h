@@ -24,7 +24,7 @@ public:
     void *take(size_t bytes);
     /** Returns memory from take() for reuse. */
     void give_back(void *memory);
-    /** The same for long-lived memory: it comes straight from the allocator and goes back to it. */
+    /** Long-lived memory, aligned as that of take(): it comes straight from the allocator and goes back to it. */
     void *make(size_t bytes);
     void free(void *memory);
 
@@ -34,13 +34,13 @@ private:
     /** Precedes the memory that take() returns. */
     struct alignas(64) Header {
         size_t bytes;
-        Slot *slot; /**< That keeps the block; null if none does. */
+        Slot *slot; /**< The slot that keeps the block; null if none does. */
     };
 
     /** Keeps a block. Whoever holds the slot may use and replace the block. */
     struct Slot {
         std::atomic<bool> held{false};
-        std::atomic<size_t> bytes{0}; /**< Of the block, 0 without one. Others may read it at any time. */
+        std::atomic<size_t> bytes{0}; /**< The block's size, 0 without one. Any thread may read it at any time. */
         Header *block = nullptr;
 
         bool hold();

@@ -29,7 +29,7 @@ public:
 
     /** Runs task(closure, index) for every index in [0, count) and returns when all have finished. The calling thread
      * takes part, so the loop completes even if no worker could start. While it waits for helpers, it helps other loops
-     * of the pool. Tasks may call parallel_for but must not throw. Does not allocate after the first call. Of a
+     * of the pool. Tasks may call parallel_for but must not throw. Does not allocate after the first call. In a
      * caller's pool, it occupies as many threads as there are indices; all, if tasks may have loops of their own.
      * Throws what the caller's pool throws. */
     void parallel_for(distile_task task, void *closure, int32_t count, bool may_nest = false);

@@ -40,7 +40,7 @@ struct Type {
 /** Null if the number is not a type. */
 const Type *find_type(int32_t dtype);
 
-/** The same for the types in which layers compute; null for those of 8 bits, too. */
+/** The type if layers compute in it; null for other numbers, and for types of 8 bits. */
 const Type *find_float_type(int32_t dtype);
 
 /** Whether tensors of a type are quantized. */

@@ -10,11 +10,11 @@ namespace distile {
 
 constexpr uint32_t most_counts = 65;  ///< The granularities of a mask.
 
-/** The variant for up to so many tiles. */
+/** The variant for up to `most` tiles. */
 struct ChoiceRange {
     uint32_t most;
     int32_t variant;
-    uint32_t all_tiles;  ///< Those of a dense variant; else 0.
+    uint32_t all_tiles;  ///< The tiles of a dense variant; else 0.
 };
 constexpr int32_t most_ranges = 16;
 
@@ -29,7 +29,7 @@ struct distile_gpu_choice {
     distile::ChoiceRange ranges[distile::most_ranges];
     int32_t num_ranges;
     const distile::ChoiceVariant *variants;
-    uint32_t table_bytes;  ///< Of the variants and their points: a multiple of 16.
+    uint32_t table_bytes;  ///< The size of the variants and their points: a multiple of 16.
     int32_t num_variants;
     uint32_t *result;
     int32_t num_counts;

@@ -33,7 +33,7 @@ struct ChoiceVariant {
     int32_t granularity;  ///< The place of its number of tiles; unused if it is dense.
     int32_t tile_h, tile_w, dense;
     int32_t first_point, num_points;
-    uint32_t all_tiles;  ///< Of the whole image.
+    uint32_t all_tiles;  ///< The tiles of the whole image.
 };
 
 /** What a variant costs: microseconds if it has times, else the pixels that it computes. */
@@ -55,7 +55,7 @@ inline DISTILE_ANYWHERE double product(double a, double b) {
 /** The time in microseconds: constant below the first point, linear between points, and proportional beyond the last.
  * Requires a point. */
 inline DISTILE_ANYWHERE double predict_time(const TimePoint *points, int32_t num_points, int64_t tiles) {
-    // The first point with at least so many tiles.
+    // The first point with at least `tiles` tiles.
     int32_t above = 0;
     for (int32_t end = num_points; above < end;) {
         const int32_t middle = above + (end - above) / 2;

@@ -22,7 +22,7 @@ using Operands = std::array<distile_array, most_operands>;
 struct ChoiceTable {
     MaskShape shape;
     std::vector<int32_t> variants;           ///< The possible ones. If it is only one, nothing else is set.
-    std::vector<Granularity> granularities;  ///< Those of the variants that are not dense.
+    std::vector<Granularity> granularities;  ///< The granularities of the variants that are not dense.
     /** The ChoiceVariants and their points, on the device, and their bytes. */
     std::shared_ptr<const void> memory;
     bool captured = false;  ///< A graph reads the memory.

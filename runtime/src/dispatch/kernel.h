@@ -31,14 +31,14 @@ struct distile_kernel {
      * pixels; ties go to a dense one, then to the first. The application's candidates take part if every key is active:
      * `key_mask` is null or has them all. */
     distile_choice choose(distile_mask &mask, distile_mask *key_mask);
-    /** The same for a mask whose counts only the device knows. If several variants are possible, the device will
-     * choose, and the index is -1. */
+    /** Chooses for a mask whose counts only the device knows. If several variants are possible, the device will choose,
+     * and the index is -1. */
     distile_choice choose_on_device(const distile_mask &mask);
     /** The variants from which the device chooses for masks of this shape. */
     distile::ChoiceTable &choice_table(const distile::MaskShape &shape);
     /** Describes a given variant, without waiting. */
     distile_choice describe(int32_t variant, distile_mask &mask) const;
-    /** Describes a variant that computes so many tiles; -1 if only the device knows. */
+    /** Describes a variant that computes `tiles` tiles; -1 if only the device knows. */
     distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
     /** A variant and its times, until they change. */
     distile::TimedVariant timed(int32_t variant) const;
@@ -86,7 +86,7 @@ private:
     distile::TimeTable times_;
     distile::ChoiceTables choice_tables_;
     std::deque<std::string> names_;  // Names of added candidates; the variants point into it.
-    // Those of the variants, and of single pixels.
+    // The granularities of the variants, and single pixels, with their numbers of tiles.
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
     std::vector<FullMask> full_masks_;  // Oldest first.

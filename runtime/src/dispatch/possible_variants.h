@@ -21,8 +21,8 @@ struct Launches {
     double launch_us, choice_us;       ///< The costs of one more launch, and of choosing among several variants.
 };
 
-/** Those of the variants whose launches cost less than they save on average over all densities. Without the time of a
- * variant, all remain. */
+/** The variants in `possible` whose launches cost less than they save on average over all densities. Without the time
+ * of a variant, all remain. */
 std::vector<int32_t> worth_launching(const std::vector<TimedVariant> &variants, std::vector<int32_t> possible,
                                      const MaskShape &shape, const Launches &launches);
 

@@ -87,7 +87,7 @@ distile_tensor with_border(distile_tensor tensor, const distile_border &border) 
     return tensor;
 }
 
-/** Zeros the border of a tensor, but for the part that a smaller border covers. */
+/** Zeros the border of a tensor, except the part that a smaller border covers. */
 void zero_border(Device &device, const distile_tensor &tensor, const distile_tensor &covered) {
     const auto zero = [&](int64_t y, int64_t height, int64_t x, int64_t width) {
         if (height > 0 && width > 0) {

@@ -93,8 +93,8 @@ distile_status check_tiles(const distile_kernel &kernel, const char *call, const
                 static_cast<long long>(tiles), variant.tile_h, variant.tile_w, static_cast<long long>(most));
 }
 
-/** The mask whose tiles a variant computes. Of operators that read keys, code stores all rows that it computes, so a
- * dense variant is one for many rows. */
+/** The mask whose tiles a variant computes. Code of operators that read keys stores all rows that it computes, so their
+ * dense variant is one for many rows of the call's mask. */
 distile_mask &mask_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args) {
     return variant.dense && !kernel.kind.tokens ? kernel.full_mask(args.mask->shape) : *args.mask;
 }
@@ -130,7 +130,7 @@ void add_keys(distile_kernel &kernel, const distile_variant &variant, const dist
     }
 }
 
-/** The call of a variant for a list of up to so many tiles. Stores the operands, to which it points. */
+/** The call of a variant for a list of up to `tiles` tiles. Stores the operands, to which it points. */
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
     const distile_weights::Layout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;

@@ -1,6 +1,5 @@
 /** \file
- * The tiles of AMX, but for their products.
- */
+ * The tiles of AMX, without their products. */
 #ifndef DISTILE_DOT_PRODUCT_AMX_TILES_H
 #define DISTILE_DOT_PRODUCT_AMX_TILES_H
 

@@ -108,7 +108,7 @@ public:
         const uint8_t *staged;
         int64_t column;  ///< Between columns.
         LoadedWeights<int8_t> weights;
-        int32_t groups;  ///< Of a pixel.
+        int32_t groups;  ///< The groups of a pixel.
     };
     using Code = void (*)(const Block &block, const Row *rows, Sum *sums);
 
@@ -152,19 +152,19 @@ private:
         const uint8_t *at;
         int64_t channels;  ///< All bits set, or none where all channels read the same padding.
     };
-    /** Those of all columns of a block, which lie before them. */
+    /** The bytes of the taps of all columns of a block, which lie before the columns. */
     int64_t tap_bytes() const {
         return int64_t{code_.block_pixels} * code_.columns->taps * groups_ * column_group *
                static_cast<int64_t>(sizeof(Tap));
     }
-    /** Of a block of 16 channels. */
+    /** The bytes of the weights of a block of 16 channels. */
     int64_t weight_bytes() const {
         return int64_t{code_.columns->taps} * groups_ * group_bytes;
     }
     int64_t column_bytes(int32_t vectors) const {
         return int64_t{groups_} * vectors * group_bytes;
     }
-    /** Four taps each, staged so many bytes apart. */
+    /** Groups of four taps, staged `distance` bytes apart. */
     struct Groups {
         const Tap *taps;
         int32_t count;

@@ -20,7 +20,7 @@ struct ChannelBlock {
     int32_t section;
     int32_t first, count;
     int32_t place;            ///< In the weights, and in what there is for each channel of these: a multiple of 16.
-    int32_t vectors, padded;  ///< Of sums, and the channels that these hold.
+    int32_t vectors, padded;  ///< The vectors of sums, and the channels that these hold.
 };
 
 /** `Set` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
@@ -150,7 +150,7 @@ template<class Set> struct Epilogue {
 
     /** `results.at<Vectors>(channel)` has, for up to 16 channels of each vector from this one on,
      *
-     *     // Of the row with this index.
+     *     // Loads and saves values of the row with this index.
      *     void load(const Row &row, int32_t index, int32_t count, Floats *values) const;
      *     void save(const Row &row, int32_t count, const Floats *values) const;
      *

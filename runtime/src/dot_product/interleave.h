@@ -77,8 +77,8 @@ private:
         const Words dealt = __builtin_shufflevector(words, words, (I % in_lane * lanes + I / in_lane)...);
         std::memcpy(&to, &dealt, sizeof(to));
     }
-    /** Alternates units of two vectors, so many bytes each, in each lane: to[0] has those of its first half, to[1]
-     * those of the second one. */
+    /** Alternates units of `Unit` bytes of two vectors in each lane: to[0] has those of its first half, to[1] those of
+     * the second one. */
     template<int32_t Unit, typename From, typename To> static void alternate(const From &a, const From &b, To *to) {
         constexpr int32_t bytes = sizeof(a[0]);
         alternate<Unit / bytes, lane / bytes, 0>(a, b, to[0], std::make_integer_sequence<int32_t, Size / bytes>());

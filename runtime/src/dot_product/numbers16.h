@@ -53,7 +53,7 @@ public:
 private:
     using Floats = typename Epilogue<Set>::Floats;
 
-    /** Of some channels of all rows. */
+    /** Some channels of all rows. */
     struct Channels {
         const float *sums;
         const Element *residual;

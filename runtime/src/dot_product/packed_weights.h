@@ -25,12 +25,12 @@ public:
 
     explicit PackedWeights(const distile_array &array) : array_(array) {
     }
-    /** The elements to unpack for blocks of output channels with so many each. */
+    /** The elements to unpack for blocks of output channels with `elements` elements each. */
     int64_t room(int64_t elements, int32_t vectors) const {
         return Numbers::parts > 1 ? elements * Numbers::parts * vectors : is_int4() ? vectors * whole(elements) : 0;
     }
-    /** So many weights of each vector of a block of output channels, from the `first` one on. `room` is for those that
-     * it unpacks or splits: of a step, one part follows the other. */
+    /** Loads `elements` weights of each vector of a block of output channels, from the `first` one on. It unpacks or
+     * splits weights into `room`, where the two parts of a step follow each other. */
     LoadedWeights<Weight> load(const ChannelBlock &channels, int64_t first, int64_t elements, Weight *room) const {
         const int64_t distance = array_.dim[2].stride, from = channels.place / vector_channels * distance + first;
         const int32_t vectors = channels.vectors;

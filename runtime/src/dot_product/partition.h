@@ -12,34 +12,34 @@ namespace distile::dot_product {
 struct WorkShape {
     int32_t tiles, tile_pixels;
     int32_t block_pixels, staged_blocks;
-    int32_t blocks, block_vectors; /**< Of output channels; a vector is 16 of them. */
-    int32_t steps;                 /**< Of the reduction, on average of the phases. */
+    int32_t blocks, block_vectors; /**< Blocks of output channels, and vectors of 16 channels in a block. */
+    int32_t steps;                 /**< Steps of the reduction, on average over the phases. */
     bool shares_staging;           /**< All blocks of output channels read the same. */
     int32_t threads, least_splits;
 };
 
 /** How instructions compute. Times are those to multiply a unit of pixels with a vector of output channels, a step. */
 struct CostModel {
-    /** Blocks of pixels are computed in whole units of so many; 0: a block is a unit, and with fewer pixels it takes
-     * less time. */
+    /** Pixels of a unit: blocks are computed in whole units. 0: a block is a unit, and with fewer pixels it takes less
+     * time. */
     int32_t unit_pixels;
-    float beginning; /**< Of a task: memory, and a walk over its tiles. */
-    float staging;   /**< Of a unit, each step. */
-    float waiting;   /**< For weights, each step and vector. */
-    float ending;    /**< Of a unit and a vector: the results. */
+    float beginning; /**< To begin a task: memory, and a walk over its tiles. */
+    float staging;   /**< To stage a step of a unit. */
+    float waiting;   /**< To wait for the weights of a step and vector. */
+    float ending;    /**< To store the results of a unit and a vector. */
 };
 
-/** Of tiles, of vector registers, and of registers for columns (columns.h). Those of tiles were fitted to 109
- * partitions of three convolutions by 16 threads, and are 15 % off on average. Those of split numbers, with four
- * products each, are counted in instructions. */
+/** The costs of tiles, of vector registers, and of registers for columns (columns.h). The costs of tiles were fitted to
+ * 109 partitions of three convolutions by 16 threads, and are 15 % off on average. The costs of split numbers, with
+ * four products each, are counted in instructions. */
 constexpr CostModel in_tiles{16, 180, 3, .2F, 4}, in_split_tiles{16, 45, 4, 3.5F, 1}, in_registers{0, 80, .5F, .4F, 2},
     in_columns{0, 80, 3, .4F, 2};
 
 /** `Set` as in Epilogue. */
 template<class Set> struct Partition {
-    int32_t parts;  /**< Of the tiles. */
-    int32_t splits; /**< Of the output channels. */
-    int32_t unit;   /**< A part begins at a multiple of so many tiles. */
+    int32_t parts;  /**< Parts of the tiles. */
+    int32_t splits; /**< Parts of the output channels. */
+    int32_t unit;   /**< A part begins at a multiple of `unit` tiles. */
 
     /** Minimizes the time of a call. Threads take tasks one by one. The more cores, the more their speeds differ, so
      * the last task may begin when the others end: a call takes the mean of all threads and more than a task. */

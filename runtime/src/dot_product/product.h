@@ -9,10 +9,12 @@
  * How it stages and multiplies is a class `Method`, Steps or Columns:
  *
  *     using Numbers = ...;                    // The types, as below.
- *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows, as every full
- * block is. static constexpr bool balances;         // A block of fewer rows takes less time. static constexpr
- * CostModel cost_model;   // As in partition.h. static void begin(), end();             // Around the work of a task.
- *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
+ *     // Sums are stored for whole multiples of this number of rows, as every full block is.
+ *     static constexpr int32_t tile_rows;
+ *     static constexpr bool balances;         // A block of fewer rows takes less time.
+ *     static constexpr CostModel cost_model;  // As in partition.h.
+ *     static void begin(), end();             // Around the work of a task.
+ *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Steps of a phase's weights.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
  *     // Blocks of output channels with the same one read the same channels.
  *     int32_t first_input(const ChannelBlock &channels) const;
@@ -21,7 +23,7 @@
  *     // Stages a block of rows for a block of output channels.
  *     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
  *                const ChannelBlock &channels, Element *to) const;
- *     // The reduction is multiplied in so many parts, each with all staged blocks before the next one.
+ *     // The parts of the reduction. Each is multiplied with all staged blocks before the next one.
  *     int32_t chunks(const Phase &phase) const;
  *     // Room for the weights of a chunk, a multiple of 64 bytes; 0 if they are read in place.
  *     int64_t weight_elements() const;
@@ -34,7 +36,7 @@
  *
  * What differs between types is a class `Numbers`, which a call makes once:
  *
- *     using Element = ..., Weight = ..., Sum = ...;  // Of inputs, weights and sums. Sums have 4 bytes.
+ *     using Element = ..., Weight = ..., Sum = ...;  // Types of inputs, weights and sums. Sums have 4 bytes.
  *     static constexpr int32_t parts;                // Numbers that are multiplied for a stored one: 1, or 2 with
  *     static void split(const Element *from, int64_t count, Element *high, Element *low);
  *     bool stages_as_stored() const;                                      // What is staged equals the input.
@@ -108,7 +110,7 @@ private:
     using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
 
-    /** Of a line of the caches. */
+    /** The bytes of a cache line. */
     static constexpr int32_t line_bytes = 64;
 
     static int32_t least(int64_t a, int64_t b) {
@@ -137,8 +139,8 @@ private:
     /** The memory of a task. */
     struct Task {
         Element *staged;
-        int64_t block_elements;  ///< Of a staged block.
-        Sum *sums;               ///< Of all rows after each other.
+        int64_t block_elements;  ///< The elements of a staged block.
+        Sum *sums;               ///< The sums of all rows after each other.
         Weight *weights;
         Row *rows;
 

@@ -3,9 +3,10 @@
  *
  *     using Numbers = ...;                              // As in product.h.
  *     static constexpr int32_t rows_of(int32_t vectors) // The rows whose sums fit the registers.
- *     using Total = ..., Weights = ..., Spread = ...;   // Of 16 output channels; of a group of a row, for all of them.
- *     static void clear(Total &), load(const Sum *, Total &), store(const Total &, Sum *), load(const Weight *,
- *         Weights &), spread(const Element *, Spread &);
+ *     // Vectors of 16 output channels; a group of a row, spread to all lanes.
+ *     using Total = ..., Weights = ..., Spread = ...;
+ *     static void clear(Total &), load(const Sum *, Total &), store(const Total &, Sum *);
+ *     static void load(const Weight *, Weights &), spread(const Element *, Spread &);
  *     static void add(Total &total, const Spread &group, const Weights &weights);  // Adds the products of a group.
  *     using Lanes = ..., Shuffled = ...;               // Packs of lanes, as ApartLanes has them; those of a row.
  *     static void load(const int32_t *, Lanes &);

@@ -18,10 +18,10 @@ enum Dimension { Channel, X, Y, Image };
 
 /** The taps of one phase on both axes. */
 struct Phase {
-    int32_t row, column;  ///< Of its output pixels, modulo the scales.
+    int32_t row, column;  ///< Row and column of its output pixels, modulo the scales.
     distile_taps rows, columns;
-    int32_t index;       ///< Of all phases, by rows.
-    int32_t first_step;  ///< Of its weights.
+    int32_t index;       ///< Its index among all phases, row by row.
+    int32_t first_step;  ///< The first step of its weights.
     int32_t steps;
 };
 
@@ -47,7 +47,7 @@ public:
           tile_(first_tile), last_tile_(last_tile) {
     }
 
-    /** Gets up to so many rows of a phase. Returns their number: less only at the end. */
+    /** Gets up to `most` rows of a phase. Returns their number: less than `most` only at the end. */
     int32_t take(const Phase &phase, Row *rows, int32_t most) {
         int32_t count = 0;
         while (tile_ < last_tile_ && count < most) {
@@ -112,7 +112,7 @@ public:
                          int64_t{right} * input_.dim[X].stride
                    : nullptr;
     }
-    /** Whether a row reads the same input rows as the one before, from so many pixels further right on. */
+    /** Whether a row reads the same input rows as the one before, `right` pixels further right. */
     bool continues(const Row &before, const Row &row, int32_t right) const {
         return row.y == before.y && row.x - before.x == right &&
                row.input - before.input == int64_t{right} * input_.dim[X].stride;
@@ -154,7 +154,7 @@ private:
         row.output = outputs_.at(y, x, image);
         row.residual = residuals_.at(y, x, image);
     }
-    /** So many rows are staged at a time. */
+    /** The most rows that are staged at a time. */
     static constexpr int32_t most_together = 32;
 
     /** Fills one step of all rows after the other: what is written lies side by side, in few pages. */
@@ -196,7 +196,7 @@ private:
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const distile_array &input_;
-    const int32_t width_;  ///< Of the output.
+    const int32_t width_;  ///< The output's width.
     const Places inputs_, outputs_, residuals_;
     int32_t tile_, last_tile_;
     int32_t down_ = 0, right_ = 0;  ///< In the tile.

@@ -3,11 +3,11 @@
  * those of many output channels. Those are a class `Set`:
  *
  *     using Numbers = ...;                    // As in product.h.
- *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
+ *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of this number of rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static constexpr CostModel cost_model;   // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
- *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
+ *     // The steps of the reduction that are multiplied with all staged blocks before the next ones, so that their
  *     // weights stay in the nearest cache; 0: all steps.
  *     static constexpr int32_t chunk_steps;
  *     static constexpr bool loads_in_place;   // Takes rows from the input, where they lie side by side.
@@ -60,8 +60,8 @@ template<class Numbers> struct Block {
     int32_t staged_step;  ///< Between the steps of a staged block, which hold one part of all rows after the other.
     LoadedWeights<Weight> weights;
     int32_t steps;
-    int32_t last_groups;             ///< Of the last step; the others of it are padding.
-    const TileRows<Element> *tiles;  ///< Of a set that loads in place.
+    int32_t last_groups;             ///< Groups of the last step; its other groups are padding.
+    const TileRows<Element> *tiles;  ///< Set for instructions that load in place.
     const ApartLanes *lanes;         ///< Null: all lanes multiply all packs.
 };
 
@@ -169,7 +169,7 @@ private:
     static constexpr int32_t chunk_steps() {
         return Set::chunk_steps;
     }
-    /** Those of a chunk where so many are left. */
+    /** The steps of a chunk where `steps` steps are left. */
     static constexpr int32_t most_of(int32_t steps) {
         return chunk_steps() == 0 || steps < chunk_steps() ? steps : chunk_steps();
     }
@@ -310,7 +310,7 @@ private:
     bool is_even_;  ///< Whole steps are read of each pixel, as they are stored.
     int32_t in_channels_, apart_groups_, most_steps_ = 0, most_taps_ = 0;
     int32_t shift_of_last_;  ///< The input channels by which the last section begins earlier, to end with the input.
-    int32_t lanes_[2][vector_channels] = {};  ///< Of an ApartLanes, and of that of the last section.
+    int32_t lanes_[2][vector_channels] = {};  ///< The lanes of an ApartLanes, and of the last section's.
 };
 
 }  // namespace distile::dot_product

@@ -37,7 +37,7 @@ struct ChannelSections {
     int32_t apart() const {
         return !is_depthwise() && keeps_apart(together()) ? together() : 1;
     }
-    /** The channels that a section has, but for the last one, which has as many as are left. */
+    /** The channels of a section. The last section has as many as are left. */
     int32_t outputs() const {
         return together() * group_outputs;
     }

@@ -40,7 +40,7 @@ struct DotProductTaps {
     std::vector<distile_taps> rows, columns;
 };
 
-/** Of a linear layer, the convolution is one of 1 x 1. */
+/** For a linear layer, `conv` is a 1 x 1 convolution. */
 DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d &conv, int32_t pack);
 
 }  // namespace distile

@@ -78,7 +78,7 @@ private:
  * infinite input they would be NaN, so only quantized operators may have panels of several groups; they do, up to 32
  * output channels, since a block multiplies no fewer. */
 struct GroupPanels {
-    int32_t groups;          /**< Of a panel. */
+    int32_t groups;          /**< The groups of a panel. */
     int32_t inputs, outputs; /**< Channels of a panel. */
     int32_t count;
     bool fit; /**< Whether tensor cores can compute them. */

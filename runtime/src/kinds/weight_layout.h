@@ -12,9 +12,9 @@ namespace distile {
 enum class WeightOrder {
     ChannelBlocks,       /**< Blocks of output channels, for Halide's code (pack_filter). */
     DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
-    QuantizedDotProduct, /**< The same for four numbers of 8 bits. */
+    QuantizedDotProduct, /**< Steps of the reduction, for groups of four numbers of 8 bits. */
     TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
-    QuantizedTensorCore /**< The same in 8 bits. */
+    QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
 };
 
 struct WeightLayout {
@@ -24,7 +24,7 @@ struct WeightLayout {
      * which are 128 bytes. */
     int32_t block;
     distile_role type_of;                         /**< The operand whose type the stored weights have. */
-    bool keeps_int4 = false;                      /**< Of a filter of DISTILE_INT4, weights have that type too. */
+    bool keeps_int4 = false;                      /**< Weights of a filter of DISTILE_INT4 have that type too. */
     GroupReaders readers = GroupReaders::Vectors; /**< ChannelBlocks: what computes the output channels of a block. */
 };
 

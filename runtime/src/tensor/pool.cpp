@@ -7,7 +7,7 @@ using namespace distile;
 
 namespace {
 
-/** Checks both tensors of a pooling but for their heights and widths. */
+/** Checks both tensors of a pooling, except their heights and widths. */
 distile_status check_tensors(distile_context *context, const char *call, const distile_tensor *input,
                              const distile_tensor *output) {
     distile_status status = check_any_tensor(context, call, input, "input");

@@ -18,7 +18,7 @@ constexpr int32_t largest_extent = 65535;
  * API function `call`. Ignores the border unless `has_border`. */
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
                             const distile_tensor *tensor, const char *name, int32_t channels, bool has_border);
-/** The same for a tensor of any type in which layers compute and any number of channels, ignoring the border. */
+/** Checks a caller's tensor of any type in which layers compute and any number of channels, ignoring the border. */
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 

@@ -33,7 +33,7 @@ static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
               offsetof(Requantization, output_factor) == offsetof(distile_requantization, output_factor) &&
               Requantization::zero_point_bytes == DISTILE_ZERO_POINT_BYTES);
 
-/** The places of the operands. Of quantized operators, their numbers follow; then the residual, if any, and the output.
+/** The places of the operands. In quantized operators their numbers follow; then the residual, if any, and the output.
  */
 enum Operand { Input, Weights, Bias, Numbers };
 
