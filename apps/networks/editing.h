@@ -17,7 +17,7 @@ public:
     /** Computes the original input, and keeps all results. */
     void start() override;
     std::vector<Tensor> step() override;
-    /** Of every layer that keeps its result. */
+    /** The density of every layer that keeps its result. */
     std::vector<double> densities() const override;
     int64_t kept_bytes() const override;
 
@@ -66,7 +66,7 @@ private:
     Tensor original_, edited_;
     Mask edit_;
     std::vector<Tensor> kept_;   /**< Results of layers, in the order of the graph. */
-    std::vector<Tensor> copies_; /**< Of those of the original, for a reference step. */
+    std::vector<Tensor> copies_; /**< Copies of the results for the original, for a reference step. */
     std::vector<double> densities_;
     size_t next_ = 0;
     bool keeps_ = false; /**< The pass over the original. */

@@ -22,7 +22,7 @@ public:
 protected:
     struct Shape {
         int32_t image_channels, channels;
-        std::vector<int32_t> multiples;  /**< Of the channels, by level. */
+        std::vector<int32_t> multiples;  /**< The factor of the channels, by level. */
         std::vector<bool> has_attention; /**< By level. */
         float epsilon;
         Operator (*down)(int32_t channels); /**< From a level to the next. */

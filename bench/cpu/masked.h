@@ -22,7 +22,7 @@ public:
                    AlignedFloats output)
         : MaskedOperator(context, problem, *problem.op().polykernel, times, std::move(output)) {
     }
-    /** The same by another PolyKernel of the operator. */
+    /** Computes by another PolyKernel of the operator. */
     MaskedOperator(const Context &context, Problem &problem, const distile_polykernel &polykernel,
                    const std::vector<std::string> &times, AlignedFloats output);
 

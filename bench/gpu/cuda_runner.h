@@ -89,7 +89,7 @@ private:
     template<typename Other> static void measure(const Other &, Json &) {
         throw PeerMissing("it is a row of a CPU");
     }
-    /** Of sides that tell their time(). */
+    /** The times of sides that have a time(), measured in turns. */
     template<typename Side = GpuGraph> std::vector<Spread> in_turns(const std::vector<const Side *> &sides) const;
 
     CudaRunnerOptions options_;
@@ -101,7 +101,8 @@ private:
     std::unique_ptr<Cublas> cublas_;
     std::string no_cudnn_, no_cublas_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
-    Slot bench_, in_type_; /**< Of most rows, and the narrower type of a row that compares it with float32. */
+    Slot bench_, in_type_; /**< The workbench of most rows, and the one in the narrower type of a row that compares it
+                              with float32. */
 };
 
 template<typename MaskedRow> CudaRunner::Prepared CudaRunner::prepare(const MaskedRow &row) {

@@ -17,7 +17,8 @@ namespace distile::bench {
 namespace {
 
 constexpr float spoiled = -12345.0f;
-/** At most so many pixels of each row have their result compared with plain loops, and fewer of large operators. */
+/** The most pixels of each row whose results are compared with plain loops, the fewest, and the products that limit
+ * them for large operators. */
 constexpr size_t sampled_pixels = 192, fewest_sampled_pixels = 4, sampled_products = size_t{1} << 27;
 
 /** The weights of a Problem in cuDNN's order: the convolution's result channel, row, column, and image channel. The

@@ -12,7 +12,7 @@ namespace distile::bench {
 
 /** The largest losses by type, batch and density; "" if there are no such rows. */
 std::string choice_losses(const Json &rows);
-/** Every row; "" likewise. */
+/** Every row; "" if there are no such rows. */
 std::string choice_table(const Json &rows);
 
 }  // namespace distile::bench

@@ -11,7 +11,7 @@ namespace distile::bench {
 
 /** Geometric means over the operators by batch and density; "" if there are no such rows. */
 std::string opencl_means(const Json &rows);
-/** Every row; "" likewise. */
+/** Every row; "" if there are no such rows. */
 std::string opencl_table(const Json &rows);
 
 }  // namespace distile::bench

@@ -11,7 +11,7 @@ namespace distile::bench {
 
 /** Means over operators, and plain inputs against bordered ones; "" if there are no such rows. */
 std::string own_means(const Json &rows);
-/** Every row, and the seconds that each plan took; "" likewise. */
+/** Every row, and the seconds that each plan took; "" if there are no such rows. */
 std::string own_table(const Json &rows);
 
 }  // namespace distile::bench

@@ -38,7 +38,7 @@ public:
         return op_.conv.residual != 0 ? &residual_->view() : nullptr;
     }
 
-    /** The same tensor with its memory. */
+    /** The residual with its memory; null for operators that add nothing. */
     const TypedTensor *stored_residual() const {
         return op_.conv.residual != 0 ? &*residual_ : nullptr;
     }

@@ -19,7 +19,7 @@ namespace distile::bench {
 struct SessionOptions {
     std::string filter = ".*", out, rows;
     bool list = false, quiet = false, resume = false;
-    std::vector<OwnOperator> own; /**< Of --objects, where a program has that option. */
+    std::vector<OwnOperator> own; /**< The operators of --objects, where a program has that option. */
 };
 
 /** The options that choose rows and where results go. */

@@ -15,7 +15,7 @@ struct WeightedCall {
     const OptionalTensor &bias;
     const Tensor &mask;
     const OptionalTensor &residual;
-    int64_t place; /**< Of the packed weights. */
+    int64_t place; /**< The index of the packed weights. */
     /** Written at the active pixels; null: a new tensor that is zero elsewhere. */
     const Tensor *out;
     bool zero; /**< Sets the inactive pixels of `out` to zero. */
