@@ -23,7 +23,7 @@ std::vector<float> random_values(size_t count, uint32_t seed) {
     return values;
 }
 
-/** A tensor with its memory: contiguous but for a border, and optionally a gap behind every row. */
+/** A tensor with its memory: contiguous except for a border and, optionally, a gap behind every row. */
 struct TestTensor {
     TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border = 0, int32_t gap = 0)
         : memory(static_cast<size_t>(batch) * (height + 2 * border) * (width + 2 * border + gap) * channels) {

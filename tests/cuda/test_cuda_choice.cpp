@@ -296,7 +296,7 @@ TEST_CASE("A GPU's dense candidate of attention runs only where the host knows t
         CHECK(call.traced.variant == std::string("mine"));
         CHECK(call.run() == 0);
         CHECK(call.traced.variant == std::string("mine"));
-        // Those that name it never wait, so they have no key mask.
+        // Calls that name the candidate never wait, so they have no key mask.
         call.args.variant = "mine";
         const int64_t waits = count_fake("cuStreamSynchronize");
         call.written = nullptr;
@@ -390,7 +390,7 @@ TEST_CASE("A graph keeps the times of its capture, and others are not kept", "[.
             setup.run();
         }
         CHECK(count_fake("forbidden") == 0);
-        // Of shapes that are in no graph, a kernel keeps some.
+        // A kernel keeps some of the shapes that are in no graph.
         const auto run = [&](int32_t height) {
             setup.input.height = setup.output.height = setup.residual.height = height;
             for (distile_tensor *tensor : {&setup.input, &setup.output, &setup.residual}) {

@@ -325,7 +325,7 @@ private:
     void check_output(const distile_run_args &args) const {
         const distile_tensor &view = output_.view;
         if (number(view.dtype) != DISTILE_FLOAT32) {
-            return;  // Of upsampling, normalization and packing, which take any type.
+            return;  // Upsampling, normalization and packing take any type.
         }
         const auto *data = static_cast<const uint32_t *>(view.data);
         for (size_t pixel = 0; pixel < pixels_.size(); pixel++) {

@@ -44,7 +44,7 @@ const char *const launch_names[] = {"by name", "by the dispatcher", "in a graph 
 struct Case {
     int32_t variant = 0; /**< The number of variants stands for the dispatcher's choice among all of them. */
     Launch launch = Launch::ByName;
-    int32_t height = 1, width = 1, batch = 1; /**< Of the input. */
+    int32_t height = 1, width = 1, batch = 1; /**< The input's shape. */
     std::string mask_name;
     std::vector<uint8_t> mask;
     NamedLayout input{"plain", {}}, output{"plain", {}}, residual{"plain", {}};
@@ -204,7 +204,7 @@ public:
     const distile_conv2d conv;
     const distile_operator_kind kind;
     const distile_dtype dtype;
-    const distile_math math; /**< Of the PolyKernel; of its chain the tests run the first. */
+    const distile_math math; /**< The PolyKernel's math; the tests run the first of its chain. */
     std::mt19937 random{1};
 
 private:
@@ -341,7 +341,7 @@ private:
     const StreamInUse stream_;
     Kernel all_;
     std::deque<distile_polykernel> single_polykernels_;
-    std::vector<Kernel> singles_;  // Of one variant each, which their dispatcher must take.
+    std::vector<Kernel> singles_;  // Kernels with one variant each, which their dispatcher must take.
     Mask mask_;
     Weights weights_[2][2];  // [Values][with bias]
     std::unique_ptr<CpuPath> cpu_;

@@ -218,7 +218,7 @@ TEST_CASE("Cumulative lengths on a GPU count the pixels before every image", "[g
     }
     std::mt19937 random(44);
     const Mask mask = gpu.make_mask();
-    // Of one image with more words than a block counts, too.
+    // One mask is a single image with more words than a block counts.
     const int32_t shapes[][3] = {{1, 1, 1},     {2, 7, 9},     {5, 1, 197},     {3, 40, 70},
                                  {3000, 1, 40}, {1, 1, 65535}, {2, 2500, 2000}, {1, 1, 4096}};
     for (const auto &[batch, height, width] : shapes) {

@@ -52,7 +52,7 @@ using namespace distile;
 
 namespace {
 
-/** Of masks and outputs. Operators that enlarge have inputs of half that size. */
+/** The size of masks and outputs. Operators that enlarge have inputs of half that size. */
 constexpr int32_t height = 16, width = 20;
 /** No operator here has more. */
 constexpr int32_t most_channels = 48;
@@ -68,7 +68,7 @@ const distile_polykernel *const used[] = {nullptr,
 
 constexpr distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND};
 
-/** Of every kind, with and without a stride. */
+/** Windows of every kind, with and without a stride. */
 constexpr distile_window windows[] = {{3, 3, 1, 1, 2, 1, 1, 1, DISTILE_WINDOW_CONV},
                                       {3, 5, 2, 2, 1, 1, 1, 2, DISTILE_WINDOW_CONV},
                                       {4, 4, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_TRANSPOSED},

@@ -259,7 +259,7 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
         CHECK(choose().predicted_us == 0);
     }
     check(context, distile_kernel_load_times(kernel.get(), table(portable(), "dense", 7).c_str()));
-    // Of a time for one tile, for all 40 x 40 of them.
+    // The time for one tile, times all 40 x 40 tiles.
     CHECK(std::string(choose().variant) == "dense");
     CHECK(choose().predicted_us == 7 * 1600);
     check(context, distile_kernel_add_time(kernel.get(), "fine", 1, 5));

@@ -149,7 +149,7 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
         CHECK(info.dtype == DISTILE_UINT8);
         CHECK(info.output_dtype == DISTILE_INT8);
         const Weights weights = model.pack(context, kernel), halves = int4.pack(context, kernel);
-        constexpr int64_t steps = 4, blocks = 3;  // Of 9 * 24 inputs and of 40 outputs.
+        constexpr int64_t steps = 4, blocks = 3;  // Steps of 9 * 24 inputs, and blocks of 40 outputs.
         CHECK(distile_weights_bytes(weights.get()) - distile_weights_bytes(halves.get()) ==
               steps * blocks * 64 * 16 / 2);
         for (int32_t variant = 0; variant < info.num_variants; variant++) {

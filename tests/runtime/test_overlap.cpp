@@ -178,7 +178,7 @@ TEST_CASE("Views of other strides or types overlap where their addresses meet", 
             CHECK(overlap(b, a) == (distance < 60));
         }
     }
-    // Of two types the bytes count: 60 elements of 2 bytes end before element 30.
+    // For tensors of two types the bytes count: 60 elements of 2 bytes end before element 30 of 4 bytes.
     distile_tensor half = a, behind = a;
     half.dtype = DISTILE_FLOAT16;
     behind.data = memory.data() + 30;

@@ -301,7 +301,7 @@ TEST_CASE("A planner gives its buffers back when they grow and when it is destro
     allocator.use_in(options);
     Context context = make_context(options);
     Mask mask = make_mask(context);
-    // Of the mask and of what the planner keeps of masks no block is larger.
+    // No block is larger among those of the mask and of what the planner keeps of masks.
     constexpr size_t words_of_masks = 64;
     for (const distile_clearing clearing : clearings) {
         CAPTURE(clearing);

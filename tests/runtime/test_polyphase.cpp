@@ -369,7 +369,7 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
     REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
     CHECK(output.difference(before, expected, 0) == "");
 
-    // The same filter for another kind of operator, stride, padding or dilation is in another order.
+    // Packed for another kind of operator, stride, padding or dilation, the filter is in another order.
     before = output.snapshot();
     for (int change = 0; change < 6; change++) {
         Descriptor other(polykernel);

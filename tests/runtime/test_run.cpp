@@ -375,7 +375,7 @@ TEST_CASE("Weights are for one type and kind of operator", "[run]") {
             CAPTURE(dtype, other);
             CHECK(distile_run(layer.kernel.get(), &args) == (dtype == other ? DISTILE_OK : DISTILE_ERROR_BAD_WEIGHTS));
         }
-        // Of blocks of 16 output channels, and a bias in float32.
+        // The weights are blocks of 16 output channels, and a bias in float32.
         CHECK(distile_weights_bytes(layer.weights.get()) ==
               static_cast<int64_t>(2 * 16 * 5 * distile_dtype_size(dtype) + 2 * 16 * sizeof(float)));
     }

@@ -193,7 +193,7 @@ TEST_CASE("NaN and infinity stay in their token", "[tokens]") {
                 check(context, distile_normalize(context.get(), &args));
                 CAPTURE(special, place, norm);
                 for (int32_t i = 0; i < tokens * channels; i++) {
-                    // An infinite mean of squares leaves zeros, but for the infinity itself.
+                    // An infinite mean of squares leaves zeros, except at the infinity itself.
                     const bool is_special = i / channels == 2, is_place = i == 2 * channels + place;
                     const bool all_nan = norm == DISTILE_LAYER_NORM || std::isnan(special);
                     REQUIRE(std::isnan(values[i]) == (is_special && (all_nan || is_place)));

@@ -367,7 +367,7 @@ template<typename Machine> void test_special_layers(const Machine &machine) {
         }
         return results;
     });
-    // Of two pixels, in either order.
+    // Pooling of two pixels, in either order.
     for (bool swapped : {false, true}) {
         TestTensor pixels(1, 1, 2, count), pooled(1, 1, 1, count);
         for (int32_t c = 0; c < count; c++) {

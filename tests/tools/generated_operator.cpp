@@ -16,7 +16,7 @@ namespace {
 
 using Halide::Buffer;
 
-/** An operator's geometry, whatever its kind. Of an upsampling the stride is its scale. */
+/** An operator's geometry, whatever its kind. The stride of an upsampling is its scale. */
 struct Geometry {
     enum Kind { Convolution, Transposed, Upsampled } kind;
     int in_channels, out_channels, groups;

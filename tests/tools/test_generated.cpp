@@ -35,7 +35,7 @@ std::vector<const char *> targets() {
     return result;
 }
 
-/** And those of GPUs that Halide finds. What their drivers never free, AddressSanitizer would report. */
+/** The targets, and those of GPUs that Halide finds. What their drivers never free, AddressSanitizer would report. */
 std::vector<const char *> targets_with_gpus() {
     std::vector<const char *> result = targets();
 #ifndef __SANITIZE_ADDRESS__

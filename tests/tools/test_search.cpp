@@ -60,7 +60,7 @@ MaskSet some_masks() {
                          small_operator());
 }
 
-/** The same masks, one after the other, as bytes. */
+/** The masks of some_masks(), one after the other, as bytes. */
 std::vector<ByteMask> bytes_of_some_masks() {
     const auto draw = [](const char *family, double density, uint64_t seed) {
         const Operator op = small_operator();
@@ -534,7 +534,7 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     mixed.backend = "cuda";
     CHECK(refusal(mixed, gpu_theta).find("its \"backend\" is not that of its \"device\"") != std::string::npos);
 
-    // Nor are they appended, as the results of another machine might be.
+    // Illegal thetas are not appended either, as the results of another machine might be.
     const std::string path = folder.path() + "/b.log";
     SearchLog log(path, some_header());
     const std::string before = contents(path);

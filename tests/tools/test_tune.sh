@@ -139,7 +139,7 @@ END
 chmod +x "$tools/distile_generators"
 broken=(tune "$operator" --masks "${masks[@]}" -k 1 --timing-seconds 0.01 --jobs 1 -o broken.json
     --trials)
-# expect_fault <text> <lines>: the command in `program` fails and says why; the log then has so many lines.
+# expect_fault <text> <lines>: the command in `program` fails and says why; the log then has <lines> lines.
 expect_fault() {
     : >calls
     expect_error "no schedule can be compiled here: $1" "${broken[@]}" 6
