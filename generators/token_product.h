@@ -9,7 +9,7 @@
 #define DISTILE_TOKEN_PRODUCT_H
 
 #include "Halide.h"
-#include "storage_type.h"
+#include "generators/storage_type.h"
 #include <functional>
 #include <string>
 #include <utility>

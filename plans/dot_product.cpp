@@ -1,6 +1,6 @@
-#include "dot_product.h"
-#include "dot_product_layout.h"
-#include "operator_schema.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "runtime/kinds/dot_product_layout.h"
 #include <algorithm>
 #include <iterator>
 #include <sstream>

@@ -1,9 +1,9 @@
-#include "emit.h"
-#include "cpu_space.h"
-#include "dot_product.h"
-#include "operator_schema.h"
-#include "tensor_core.h"
-#include "token_space.h"
+#include "plans/emit.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "plans/tensor_core.h"
+#include "schedules/cpu_space.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>

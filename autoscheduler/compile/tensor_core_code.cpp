@@ -1,7 +1,7 @@
-#include "tensor_core_code.h"
-#include "buildable.h"
-#include "tensor_core.h"
-#include "tools.h"
+#include "autoscheduler/compile/tensor_core_code.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/compile/tools.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 #include <filesystem>
 
@@ -27,18 +27,14 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
     for (const PlanVariant &variant : plan.variants) {
         check_buildable(plan, variant);
     }
-    const std::string headers = tool("tensor_core"), choice = tool("choice"), base = folder + "/" + name;
-    const std::string root = std::filesystem::path(tool("facts")).parent_path().string();
+    // Includes are paths from the folder of the tools, as they are from the root of the sources.
+    const std::string base = folder + "/" + name, root = fs::path(tool("kernels")).parent_path().string();
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
     const std::vector<std::string> options = {"-std=c++17",
                                               "-O3",
                                               "-DNDEBUG",
                                               "--expt-relaxed-constexpr",
-                                              "-I",
-                                              headers,
-                                              "-I",
-                                              choice,
                                               "-I",
                                               root,
                                               sm90 ? "-cubin" : "-ptx",
@@ -56,7 +52,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
 
 std::vector<std::string> tensor_core_headers() {
     std::vector<std::string> headers;
-    for (const char *folder : {"tensor_core", "choice", "facts"}) {
+    for (const char *folder : {"kernels/tensor_core", "runtime/choice", "facts"}) {
         for (const fs::directory_entry &file : fs::directory_iterator(tool(folder))) {
             headers.push_back(file.path().string());
         }

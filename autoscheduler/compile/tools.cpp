@@ -1,6 +1,6 @@
-#include "tools.h"
-#include "architecture.h"
-#include "buildable.h"
+#include "autoscheduler/compile/tools.h"
+#include "autoscheduler/bound/buildable.h"
+#include "plans/architecture.h"
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>

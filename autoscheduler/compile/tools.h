@@ -5,8 +5,8 @@
 #ifndef DISTILE_TOOLS_H
 #define DISTILE_TOOLS_H
 
-#include "plan.h"
-#include "process.h"
+#include "autoscheduler/compile/process.h"
+#include "plans/plan.h"
 #include <string>
 
 namespace distile {

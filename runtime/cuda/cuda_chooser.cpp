@@ -1,6 +1,6 @@
-#include "cuda_chooser.h"
-#include "cuda_device.h"
-#include "device_choice.h"
+#include "runtime/cuda/cuda_chooser.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/dispatch/device_choice.h"
 #include <algorithm>
 #include <array>
 

@@ -1,5 +1,5 @@
-#include "rehearsal.h"
-#include "quantized_operator.h"
+#include "runtime/gpu/rehearsal.h"
+#include "runtime/dispatch/quantized_operator.h"
 #include <algorithm>
 
 namespace distile {

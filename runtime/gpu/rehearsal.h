@@ -4,8 +4,8 @@
 #ifndef DISTILE_REHEARSAL_H
 #define DISTILE_REHEARSAL_H
 
-#include "device.h"
-#include "kernel.h"
+#include "runtime/base/device.h"
+#include "runtime/dispatch/kernel.h"
 #include <functional>
 
 namespace distile {
