@@ -10,6 +10,7 @@
 
 #include "Halide.h"
 #include "generators/storage_type.h"
+#include "kernels/halide/code.h"
 #include <functional>
 #include <string>
 #include <utility>

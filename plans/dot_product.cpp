@@ -1,4 +1,5 @@
 #include "plans/dot_product.h"
+#include "kernels/dot_products.h"
 #include "plans/operator_schema.h"
 #include "runtime/kinds/dot_product_layout.h"
 #include <algorithm>

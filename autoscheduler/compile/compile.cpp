@@ -183,7 +183,9 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     // Made before anything is compiled, because it finds out what is missing.
     const Objects objects = objects_of({plan}, measured_symbol, folder.path());
     CommandLine link(c_compiler(), base + ".log");
-    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"}).add(objects.paths);
+    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".so",
+              base + ".c"})
+        .add(objects.paths);
     link.add({"-Wl,-Bsymbolic"});
     for (const char *library : find_platform(plan.target)->system.libraries) {
         link.add({library});
@@ -208,7 +210,8 @@ void build_polykernel(const BuildOptions &options) {
         CommandLine({program}, log).add({"--version"}).run();
     }
     CommandLine(c_compiler(), log)
-        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o", base + ".c"})
+        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".descriptor.o",
+              base + ".c"})
         .run();
     const JobSlots slots(options.slots, options.jobs);
     make_objects(

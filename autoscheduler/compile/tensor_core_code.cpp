@@ -27,8 +27,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
     for (const PlanVariant &variant : plan.variants) {
         check_buildable(plan, variant);
     }
-    // Includes are paths from the folder of the tools, as they are from the root of the sources.
-    const std::string base = folder + "/" + name, root = fs::path(tool("kernels")).parent_path().string();
+    const std::string base = folder + "/" + name;
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
     const std::vector<std::string> options = {"-std=c++17",
@@ -36,7 +35,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
                                               "-DNDEBUG",
                                               "--expt-relaxed-constexpr",
                                               "-I",
-                                              root,
+                                              folder_of_tools(),
                                               sm90 ? "-cubin" : "-ptx",
                                               sm90 ? "-arch=sm_90a" : "-arch=compute_80",
                                               "-o",

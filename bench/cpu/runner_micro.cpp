@@ -2,6 +2,7 @@
 #include "bench/cpu/runner.h"
 #include "bench/harness/algebra.h"
 #include "bench/harness/machine.h"
+#include "kernels/call.h"
 #include "runtime/base/thread_pool.h"
 #include <atomic>
 #include <chrono>

@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/amx_bf16_tiles.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

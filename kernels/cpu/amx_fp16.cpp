@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/float16.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/int8.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

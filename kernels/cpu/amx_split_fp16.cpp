@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/amx_bf16_tiles.h"
 #include "kernels/cpu/split_float16.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

@@ -3,6 +3,7 @@
  * for bytes saturates sums of two products, so this one multiplies numbers of 16 bits.
  */
 #include "kernels/cpu/avx2_halves.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/registers.h"
+#include "kernels/dot_products.h"
 #include <immintrin.h>
 
 namespace {

@@ -3,6 +3,7 @@
  */
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/int8.h"
+#include "kernels/dot_products.h"
 #include <immintrin.h>
 
 namespace {

@@ -2,6 +2,7 @@
  * Dot products of four quantized numbers by AVX-VNNI. Linked into every PolyKernel that has such variants.
  */
 #include "kernels/cpu/avx2_halves.h"
+#include "kernels/dot_products.h"
 
 namespace {
 

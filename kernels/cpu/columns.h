@@ -11,6 +11,7 @@
 #include "kernels/cpu/interleave.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/registers.h"
+#include "kernels/dot_products.h"
 #include <cstring>
 
 namespace distile::dot_product {

@@ -8,6 +8,7 @@
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/narrow.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/dot_products.h"
 #include <cstring>
 
 namespace distile::dot_product {

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/dot_products.h"
 #include <cstring>
 
 namespace distile::dot_product {

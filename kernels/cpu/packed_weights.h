@@ -5,6 +5,7 @@
 #ifndef DISTILE_DOT_PRODUCT_PACKED_WEIGHTS_H
 #define DISTILE_DOT_PRODUCT_PACKED_WEIGHTS_H
 
+#include "kernels/call.h"
 #include "kernels/cpu/epilogue.h"
 #include <cstdint>
 #include <cstring>

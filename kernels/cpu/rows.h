@@ -5,6 +5,7 @@
 #define DISTILE_DOT_PRODUCT_ROWS_H
 
 #include "kernels/cpu/short_copy.h"
+#include "kernels/dot_products.h"
 #include <cstdint>
 #include <distile/polykernel.h>
 

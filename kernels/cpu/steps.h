@@ -25,6 +25,7 @@
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/partition.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/dot_products.h"
 
 namespace distile::dot_product {
 

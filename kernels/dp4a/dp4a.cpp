@@ -4,6 +4,7 @@
  */
 #include "dp4a_ptx.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/dot_products.h"
 #include "kernels/dp4a/dp4a_arguments.h"
 #include <algorithm>
 

@@ -2,6 +2,7 @@
  * Adapts a distile_kernel_call to a function that Halide generated. Linked with Halide's runtime into every PolyKernel
  * that has such functions.
  */
+#include "kernels/halide/code.h"
 #include "kernels/halide/halide_buffers.h"
 
 using distile::Buffer;

@@ -1,6 +1,7 @@
 /** \file
  * Adapts a distile_kernel_call with keys to a function that Halide generated for a GPU.
  */
+#include "kernels/halide/code.h"
 #include "kernels/halide/halide_buffers.h"
 
 using distile::Buffer;

@@ -4,6 +4,7 @@
 #ifndef DISTILE_HALIDE_BUFFERS_H
 #define DISTILE_HALIDE_BUFFERS_H
 
+#include "kernels/call.h"
 #include <HalideRuntime.h>
 #include <distile/polykernel.h>
 

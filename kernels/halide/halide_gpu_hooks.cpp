@@ -3,6 +3,7 @@
  * behind the user_context: no context look-up, no register limit, no global state, and all pointers are already device
  * pointers. Compiled into the PolyKernels that run on a GPU, so they do not need Halide's own runtimes of GPUs.
  */
+#include "kernels/call.h"
 #include <HalideRuntime.h>
 #include <HalideRuntimeCuda.h>
 #include <HalideRuntimeOpenCL.h>

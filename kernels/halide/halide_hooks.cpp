@@ -3,6 +3,7 @@
  * go to the distile_hooks behind the user_context. They override the weak definitions of the Halide runtime that they
  * are linked with; its own error handler would abort the process.
  */
+#include "kernels/call.h"
 #include <HalideRuntime.h>
 #include <atomic>
 #include <distile/polykernel.h>

@@ -1,7 +1,9 @@
 /** \file
  * Adapts calls to the kernels for tensor cores. Linked into every PolyKernel that has such kernels.
  */
+#include "kernels/dot_products.h"
 #include "kernels/tensor_core/attention_arguments.h"
+#include "kernels/tensor_core/code.h"
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

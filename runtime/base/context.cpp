@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "kernels/call.h"
 #include <cstdarg>
 #include <cstdio>
 #include <sched.h>

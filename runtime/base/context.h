@@ -4,6 +4,7 @@
 #ifndef DISTILE_CONTEXT_H
 #define DISTILE_CONTEXT_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/base/host_memory.h"
 #include "runtime/base/scratch.h"

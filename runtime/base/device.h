@@ -8,6 +8,7 @@
 #ifndef DISTILE_DEVICE_H
 #define DISTILE_DEVICE_H
 
+#include "kernels/call.h"
 #include <distile/layers.h>
 #include <distile/layout.h>
 #include <distile/planner.h>

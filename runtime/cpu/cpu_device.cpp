@@ -1,4 +1,5 @@
 #include "runtime/cpu/cpu_device.h"
+#include "kernels/call.h"
 #include "runtime/cpu/cpu_features.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/cpu_planner.h"

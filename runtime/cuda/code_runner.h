@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_CODE_RUNNER_H
 #define DISTILE_CUDA_CODE_RUNNER_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/cuda/device_memory.h"
 #include <cuda.h>

@@ -1,4 +1,5 @@
 #include "runtime/cuda/cuda_chooser.h"
+#include "kernels/call.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/dispatch/device_choice.h"
 #include <algorithm>

@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_CHOOSER_H
 #define DISTILE_CUDA_CHOOSER_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/choice/choice.h"
 #include "runtime/cuda/device_memory.h"

@@ -1,4 +1,5 @@
 #include "runtime/cuda/cuda_device.h"
+#include "kernels/call.h"
 #include "runtime/base/types.h"
 #include "runtime/cuda/code_runner.h"
 #include "runtime/cuda/cuda_chooser.h"

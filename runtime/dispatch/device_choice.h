@@ -4,6 +4,7 @@
 #ifndef DISTILE_DEVICE_CHOICE_H
 #define DISTILE_DEVICE_CHOICE_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/choice/choice.h"
 #include "runtime/mask/tiles.h"

@@ -1,4 +1,5 @@
 #include "runtime/dispatch/run.h"
+#include "kernels/call.h"
 #include "runtime/base/types.h"
 #include "runtime/dispatch/read_input.h"
 #include "runtime/tensor/tensor.h"

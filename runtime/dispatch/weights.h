@@ -4,6 +4,7 @@
 #ifndef DISTILE_WEIGHTS_H
 #define DISTILE_WEIGHTS_H
 
+#include "kernels/call.h"
 #include <distile/polykernel.h>
 #include <memory>
 #include <string>

@@ -1,4 +1,5 @@
 #include "runtime/gpu/rehearsal.h"
+#include "kernels/call.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include <algorithm>
 

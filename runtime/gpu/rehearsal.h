@@ -4,6 +4,7 @@
 #ifndef DISTILE_REHEARSAL_H
 #define DISTILE_REHEARSAL_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/dispatch/kernel.h"
 #include <functional>

@@ -1,4 +1,5 @@
 #include "runtime/kinds/dot_product_layout.h"
+#include "kernels/dot_products.h"
 #include "runtime/kinds/conv2d.h"
 #include "runtime/kinds/polyphase.h"
 #include "runtime/kinds/requantization.h"

@@ -4,6 +4,7 @@
 #ifndef DISTILE_DOT_PRODUCT_LAYOUT_H
 #define DISTILE_DOT_PRODUCT_LAYOUT_H
 
+#include "kernels/dot_products.h"
 #include "runtime/kinds/channel_sections.h"
 #include "runtime/kinds/filter.h"
 

@@ -1,4 +1,5 @@
 #include "runtime/kinds/requantization.h"
+#include "kernels/dot_products.h"
 #include <cstring>
 #include <distile/quantize.h>
 

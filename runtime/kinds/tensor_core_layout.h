@@ -4,6 +4,7 @@
 #ifndef DISTILE_TENSOR_CORE_LAYOUT_H
 #define DISTILE_TENSOR_CORE_LAYOUT_H
 
+#include "kernels/dot_products.h"
 #include "runtime/kinds/filter.h"
 
 namespace distile {

@@ -1,4 +1,5 @@
 #include "runtime/kinds/weight_layout.h"
+#include "facts/channel_blocks.h"
 #include "runtime/kinds/operator_kind.h"
 #include <cstring>
 

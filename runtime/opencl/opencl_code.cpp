@@ -1,4 +1,5 @@
 #include "runtime/opencl/opencl_code.h"
+#include "kernels/call.h"
 #include "runtime/gpu/rehearsal.h"
 #include "runtime/opencl/opencl_device.h"
 

@@ -4,6 +4,7 @@
 #ifndef DISTILE_OPENCL_CODE_H
 #define DISTILE_OPENCL_CODE_H
 
+#include "kernels/call.h"
 #include "runtime/base/device.h"
 #include "runtime/opencl/growing_buffer.h"
 #include "runtime/opencl/program.h"

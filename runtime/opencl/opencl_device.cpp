@@ -1,4 +1,5 @@
 #include "runtime/opencl/opencl_device.h"
+#include "kernels/call.h"
 #include "opencl_kernels.h"
 #include "runtime/base/types.h"
 #include "runtime/gpu/rehearsal.h"

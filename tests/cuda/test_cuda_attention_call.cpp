@@ -1,5 +1,6 @@
 // What a call of attention on tensor cores becomes, without a GPU.
 #include "kernels/tensor_core/attention_arguments.h"
+#include "kernels/tensor_core/code.h"
 #include "tests/support/catch.h"
 #include <array>
 #include <distile/polykernel.h>

@@ -1,4 +1,5 @@
 // The choice of a variant on the device: what it asks of a driver, and on a GPU that it is the host's.
+#include "kernels/call.h"
 #include "masks/mask_families.h"
 #include "runtime/mask/tiles.h"
 #include "tests/cuda/cuda_setup.h"

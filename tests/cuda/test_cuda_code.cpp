@@ -1,5 +1,6 @@
 // The code of PolyKernels on a GPU: on disk, and loaded.
 #include "kernels/tensor_core/arguments.h"
+#include "kernels/tensor_core/code.h"
 #include "kernels/tensor_core/item_order.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "tests/cuda/cuda_setup.h"

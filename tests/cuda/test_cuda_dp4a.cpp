@@ -1,4 +1,5 @@
 // Quantized operators of every kind by dot products on the GPU, against integer sums in plain loops, to the bit.
+#include "kernels/dot_products.h"
 #include "tests/cuda/gpu_session.h"
 #include "tests/cuda/quantized_call.h"
 #include "tests/gpu/every_polykernel.h"

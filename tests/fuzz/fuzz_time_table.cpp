@@ -1,4 +1,5 @@
 // Time tables, the only files that the runtime reads: a table is taken whole or not at all, and gives a choice.
+#include "kernels/call.h"
 #include "tests/fuzz/fuzz.h"
 #include <cmath>
 #include <distile/distile.hpp>

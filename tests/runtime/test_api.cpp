@@ -1,5 +1,6 @@
 // The contract of the C API: what it refuses, and that it then says why and writes nothing; the dispatcher's choice;
 // time tables; weights; dense candidates of the application's.
+#include "kernels/call.h"
 #include "test_polykernels.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"

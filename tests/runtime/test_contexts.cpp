@@ -1,6 +1,7 @@
 // Contexts as neighbours: many of them in many threads that share one constant PolyKernel, the caller's thread pool and
 // allocator, time tables that are replaced while others run, and processes that fork. These tests also run under the
 // thread sanitizer.
+#include "kernels/call.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"
 #include "tests/support/descriptors.h"

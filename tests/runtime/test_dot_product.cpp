@@ -2,6 +2,7 @@
 // so these PolyKernels are written here; nothing is generated.
 #include "kernels/cpu/matrix_tiles.h"
 #include "kernels/cpu/partition.h"
+#include "kernels/dot_products.h"
 #include "runtime/base/types.h"
 #include "test_conv3_24_40_residual_bf16.h"
 #include "test_conv3_24_40_residual_fp16.h"

@@ -1,6 +1,7 @@
 // Code for dot products in several threads: to the bit, it writes what one thread writes. ThreadSanitizer sees this
 // code, and what it shares.
 #include "kernels/cpu/matrix_tiles.h"
+#include "kernels/dot_products.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"
 #include "tests/support/cpu_features_of.h"

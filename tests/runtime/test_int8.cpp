@@ -1,6 +1,7 @@
 // Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
 // PolyKernels are written here.
 #include "kernels/cpu/matrix_tiles.h"
+#include "kernels/dot_products.h"
 #include "reference/conv2d_reference.h"
 #include "test_conv3_24_40_residual_uint8.h"
 #include "tests/support/callers.h"

@@ -1,5 +1,6 @@
 // Runs and what belongs to them beyond the kernels of generators: what a kernel says of itself, variants by index,
 // storage types, the tiles of dense variants, exceptions of the caller's, and whose memory everything is.
+#include "kernels/call.h"
 #include "test_polykernels.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"

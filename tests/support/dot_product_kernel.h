@@ -5,6 +5,7 @@
 #ifndef DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
 #define DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
 
+#include "kernels/dot_products.h"
 #include "runtime/kinds/dot_product_layout.h"
 #include <array>
 #include <cstdint>

@@ -5,6 +5,7 @@
 #ifndef DISTILE_TESTS_PLAIN_LINEAR_H
 #define DISTILE_TESTS_PLAIN_LINEAR_H
 
+#include "kernels/call.h"
 #include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cstdint>

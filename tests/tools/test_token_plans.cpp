@@ -4,6 +4,8 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/bound/buildable.h"
 #include "autoscheduler/bound/code_choice.h"
+#include "kernels/halide/code.h"
+#include "kernels/tensor_core/code.h"
 #include "plans/emit.h"
 #include "plans/operator.h"
 #include "plans/operator_schema.h"

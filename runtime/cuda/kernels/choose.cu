@@ -1,4 +1,5 @@
 // Chooses a variant for kernels that do not choose themselves.
+#include "kernels/call.h"
 #include "kernels/tensor_core/choose.cuh"
 #include "runtime/cuda/kernels/device.cuh"
 
