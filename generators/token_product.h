@@ -9,7 +9,8 @@
 #define DISTILE_TOKEN_PRODUCT_H
 
 #include "Halide.h"
-#include "storage_type.h"
+#include "generators/storage_type.h"
+#include "kernels/halide/code.h"
 #include <functional>
 #include <string>
 #include <utility>

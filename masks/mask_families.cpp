@@ -1,5 +1,5 @@
-#include "mask_families.h"
-#include "mask_files.h"
+#include "masks/mask_families.h"
+#include "masks/mask_files.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

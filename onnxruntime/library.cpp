@@ -1,7 +1,7 @@
 /** \file
  * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
  */
-#include "weighted.h"
+#include "onnxruntime/weighted.h"
 #include <cstdlib>
 #include <cstring>
 #include <deque>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_OPERATOR_H
 #define DISTILE_ONNXRUNTIME_OPERATOR_H
 
-#include "sessions.h"
+#include "onnxruntime/sessions.h"
 
 namespace distile::ort {
 

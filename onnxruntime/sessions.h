@@ -5,7 +5,7 @@
 #define DISTILE_ONNXRUNTIME_SESSIONS_H
 
 #include "bindings/session.h"
-#include "host.h"
+#include "onnxruntime/host.h"
 #include <memory>
 #include <mutex>
 

@@ -5,7 +5,7 @@
 #ifndef DISTILE_ONNXRUNTIME_TENSORS_H
 #define DISTILE_ONNXRUNTIME_TENSORS_H
 
-#include "operator.h"
+#include "onnxruntime/operator.h"
 
 namespace distile::ort {
 

@@ -1,4 +1,4 @@
-#include "weighted.h"
+#include "onnxruntime/weighted.h"
 #include <atomic>
 #include <cstring>
 #include <distile/layers.h>

@@ -5,8 +5,8 @@
 #define DISTILE_ONNXRUNTIME_WEIGHTED_H
 
 #include "bindings/registry.h"
-#include "dense.h"
-#include "quantization.h"
+#include "onnxruntime/dense.h"
+#include "onnxruntime/quantization.h"
 
 namespace distile::ort {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_WEIGHTED_INPUTS_H
 #define DISTILE_ONNXRUNTIME_WEIGHTED_INPUTS_H
 
-#include "operator.h"
+#include "onnxruntime/operator.h"
 
 namespace distile::ort {
 

@@ -5,9 +5,10 @@
 #ifndef DISTILE_PLANS_BACKEND_H
 #define DISTILE_PLANS_BACKEND_H
 
-#include "data_type.h"
-#include "group_blocks.h"
-#include "platform.h"
+#include "kernels/halide/code.h"
+#include "plans/data_type.h"
+#include "plans/platform.h"
+#include "runtime/kinds/group_blocks.h"
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@ namespace distile {
 /** Where the code of a variant comes from. */
 enum class Language {
     Halide,     /**< A generator with the plugin. */
-    DotProduct, /**< The code in runtime/src/dot_product, and for GPUs in runtime/cuda/dot_product. */
-    TensorCore  /**< The templates in runtime/cuda/tensor_core. */
+    DotProduct, /**< The code in kernels/cpu, and for GPUs in kernels/dp4a. */
+    TensorCore  /**< The templates in kernels/tensor_core. */
 };
 
 /** A layout of the weights. */

@@ -1,6 +1,7 @@
-#include "dot_product.h"
-#include "dot_product_layout.h"
-#include "operator_schema.h"
+#include "plans/dot_product.h"
+#include "kernels/dot_products.h"
+#include "plans/operator_schema.h"
+#include "runtime/kinds/dot_product_layout.h"
 #include <algorithm>
 #include <iterator>
 #include <sstream>

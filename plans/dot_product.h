@@ -4,8 +4,8 @@
 #ifndef DISTILE_PLANS_DOT_PRODUCT_H
 #define DISTILE_PLANS_DOT_PRODUCT_H
 
-#include "dot_product_space.h"
-#include "plan.h"
+#include "plans/plan.h"
+#include "schedules/dot_product_space.h"
 #include <ostream>
 #include <string>
 

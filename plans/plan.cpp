@@ -1,4 +1,4 @@
-#include "plan.h"
+#include "plans/plan.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -13,9 +13,9 @@
 #ifndef DISTILE_PLAN_H
 #define DISTILE_PLAN_H
 
-#include "backend.h"
-#include "operator.h"
-#include "space.h"
+#include "plans/backend.h"
+#include "plans/operator.h"
+#include "schedules/space.h"
 #include <cstdint>
 #include <vector>
 

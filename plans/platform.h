@@ -5,7 +5,7 @@
 #ifndef DISTILE_PLANS_PLATFORM_H
 #define DISTILE_PLANS_PLATFORM_H
 
-#include "architecture.h"
+#include "plans/architecture.h"
 #include <string>
 #include <vector>
 

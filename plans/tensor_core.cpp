@@ -1,8 +1,8 @@
-#include "tensor_core.h"
-#include "arguments.h"
-#include "attention_code.h"
-#include "attention_space.h"
-#include "operator_schema.h"
+#include "plans/tensor_core.h"
+#include "kernels/tensor_core/arguments.h"
+#include "plans/attention_code.h"
+#include "plans/operator_schema.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 #include <sstream>
 
@@ -233,8 +233,8 @@ std::string tensor_core_source(const Plan &plan) {
     const GroupPanels panels = group_panels(facts_of(plan.op));
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
-       << "#include \"" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
-       << ".cuh\"\n#include \"launch.cuh\"\n\n"
+       << "#include \"kernels/tensor_core/" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
+       << ".cuh\"\n#include \"kernels/tensor_core/launch.cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"

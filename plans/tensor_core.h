@@ -4,8 +4,8 @@
 #ifndef DISTILE_PLANS_TENSOR_CORE_H
 #define DISTILE_PLANS_TENSOR_CORE_H
 
-#include "plan.h"
-#include "tensor_core_space.h"
+#include "plans/plan.h"
+#include "schedules/tensor_core_space.h"
 #include <ostream>
 #include <string>
 #include <vector>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_REFERENCE_PLAIN_TOKENS_H
 #define DISTILE_REFERENCE_PLAIN_TOKENS_H
 
-#include "conv2d_reference.h"
-#include "reference_output.h"
+#include "reference/conv2d_reference.h"
+#include "reference/reference_output.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

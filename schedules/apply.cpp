@@ -1,13 +1,13 @@
-#include "apply.h"
-#include "cpu.h"
-#include "cpu_depthwise.h"
-#include "cpu_passes.h"
-#include "cpu_space.h"
-#include "cpu_tokens.h"
-#include "cuda_direct.h"
-#include "cuda_schedule.h"
-#include "gpu_passes.h"
-#include "gpu_tokens.h"
+#include "schedules/apply.h"
+#include "schedules/cpu.h"
+#include "schedules/cpu_depthwise.h"
+#include "schedules/cpu_passes.h"
+#include "schedules/cpu_space.h"
+#include "schedules/cpu_tokens.h"
+#include "schedules/cuda_direct.h"
+#include "schedules/cuda_schedule.h"
+#include "schedules/gpu_passes.h"
+#include "schedules/gpu_tokens.h"
 
 namespace distile {
 

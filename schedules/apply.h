@@ -4,8 +4,8 @@
 #ifndef DISTILE_SCHEDULES_APPLY_H
 #define DISTILE_SCHEDULES_APPLY_H
 
-#include "masked_operator.h"
-#include "token_operator.h"
+#include "schedules/masked_operator.h"
+#include "schedules/token_operator.h"
 #include <sstream>
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "attention_space.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 
 namespace distile {

@@ -1,4 +1,4 @@
-#include "cpu_passes.h"
+#include "schedules/cpu_passes.h"
 #include <algorithm>
 #include <optional>
 

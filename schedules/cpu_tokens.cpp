@@ -1,7 +1,7 @@
-#include "cpu_tokens.h"
-#include "apply.h"
-#include "cpu.h"
-#include "token_space.h"
+#include "schedules/cpu_tokens.h"
+#include "schedules/apply.h"
+#include "schedules/cpu.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <sstream>
 

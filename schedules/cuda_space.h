@@ -14,7 +14,7 @@
 #ifndef DISTILE_SCHEDULES_CUDA_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 
 namespace distile {

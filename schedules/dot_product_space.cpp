@@ -1,4 +1,4 @@
-#include "dot_product_space.h"
+#include "schedules/dot_product_space.h"
 #include <cstdint>
 #include <map>
 

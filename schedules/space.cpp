@@ -1,4 +1,4 @@
-#include "space.h"
+#include "schedules/space.h"
 #include <algorithm>
 
 namespace distile {

@@ -5,7 +5,7 @@
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H
 
-#include "group_blocks.h"
+#include "runtime/kinds/group_blocks.h"
 #include <functional>
 #include <map>
 #include <optional>

@@ -1,5 +1,5 @@
-#include "tensor_core_space.h"
-#include "attention_space.h"
+#include "schedules/tensor_core_space.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 
 namespace distile {

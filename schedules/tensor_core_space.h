@@ -1,5 +1,5 @@
 /** \file
- * The space of kernels for NVIDIA's tensor cores, which are templates in runtime/cuda/tensor_core. Independent of
+ * The space of kernels for NVIDIA's tensor cores, which are templates in kernels/tensor_core. Independent of
  * Halide and CUDA, so a search can walk it anywhere.
  *
  * A block computes `block_pixels` active pixels x `block_channels` output channels: a matrix product whose rows are
@@ -11,7 +11,7 @@
 #ifndef DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
 #define DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 
 namespace distile {

@@ -37,7 +37,7 @@
 #define DISTILE_SCHEDULES_TOKEN_OPERATOR_H
 
 #include "Halide.h"
-#include "space.h"
+#include "schedules/space.h"
 #include <map>
 #include <string>
 

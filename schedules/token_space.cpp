@@ -1,4 +1,4 @@
-#include "token_space.h"
+#include "schedules/token_space.h"
 
 namespace distile {
 

@@ -5,7 +5,7 @@
 #ifndef DISTILE_SCHEDULES_TOKEN_SPACE_H
 #define DISTILE_SCHEDULES_TOKEN_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 
 namespace distile {
 

@@ -6,7 +6,7 @@
 #define DISTILE_NETWORKS_ENGINE_H
 
 #include "operator.h"
-#include "tensors.h"
+#include "reference/tensors.h"
 #include <array>
 #include <distile/distile.hpp>
 #include <distile/layers.h>

@@ -1,7 +1,7 @@
 #include "plain.h"
-#include "conv2d_reference.h"
-#include "plain_layers.h"
-#include "token_reference.h"
+#include "reference/conv2d_reference.h"
+#include "reference/plain_layers.h"
+#include "reference/token_reference.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>

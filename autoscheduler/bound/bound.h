@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_H
 #define DISTILE_BOUND_H
 
-#include "candidates.h"
-#include "device_profile.h"
-#include "space.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "schedules/space.h"
 #include <array>
 #include <atomic>
 #include <cstdint>

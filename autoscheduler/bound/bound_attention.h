@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_ATTENTION_H
 #define DISTILE_BOUND_ATTENTION_H
 
-#include "arguments.h"
-#include "attention_space.h"
-#include "bound_sinks.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "kernels/tensor_core/arguments.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 #include <cmath>
 

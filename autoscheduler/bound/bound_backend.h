@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_BACKEND_H
 #define DISTILE_BOUND_BACKEND_H
 
-#include "architecture.h"
-#include "backend.h"
-#include "bound_sinks.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "plans/architecture.h"
+#include "plans/backend.h"
 #include <optional>
 #include <string>
 #include <vector>

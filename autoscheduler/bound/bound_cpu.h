@@ -9,8 +9,8 @@
 #ifndef DISTILE_BOUND_CPU_H
 #define DISTILE_BOUND_CPU_H
 
-#include "bound.h"
-#include "cpu_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "schedules/cpu_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -5,8 +5,8 @@
 #ifndef DISTILE_BOUND_CUDA_H
 #define DISTILE_BOUND_CUDA_H
 
-#include "bound_cpu.h"
-#include "cuda_space.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "schedules/cuda_space.h"
 
 namespace distile {
 

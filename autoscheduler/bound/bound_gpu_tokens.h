@@ -5,8 +5,8 @@
 #ifndef DISTILE_BOUND_GPU_TOKENS_H
 #define DISTILE_BOUND_GPU_TOKENS_H
 
-#include "bound.h"
-#include "gpu_token_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "schedules/gpu_token_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,9 +1,9 @@
-#include "bound_plan.h"
-#include "bound_backend.h"
-#include "dot_product.h"
-#include "greedy.h"
-#include "rank.h"
-#include "tensor_core.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/greedy.h"
+#include "autoscheduler/bound/rank.h"
+#include "plans/dot_product.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 #include <cmath>
 

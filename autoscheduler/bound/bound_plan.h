@@ -5,10 +5,10 @@
 #ifndef DISTILE_BOUND_PLAN_H
 #define DISTILE_BOUND_PLAN_H
 
-#include "bound.h"
-#include "code_choice.h"
-#include "device_profile.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "plans/plan.h"
 #include <vector>
 
 namespace distile {

@@ -1,13 +1,13 @@
 /** \file
- * The terms of the bound for the templates in runtime/cuda/tensor_core. A sink gets them: time(name, us),
+ * The terms of the bound for the templates in kernels/tensor_core. A sink gets them: time(name, us),
  * count(name, value), launches(us). schedules/tensor_core_space.h describes what a block does.
  */
 #ifndef DISTILE_BOUND_TENSOR_CORE_H
 #define DISTILE_BOUND_TENSOR_CORE_H
 
-#include "arguments.h"
-#include "bound_sinks.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "kernels/tensor_core/arguments.h"
+#include "schedules/tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 

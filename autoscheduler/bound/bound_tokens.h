@@ -9,8 +9,9 @@
 #ifndef DISTILE_BOUND_TOKENS_H
 #define DISTILE_BOUND_TOKENS_H
 
-#include "bound_cpu.h"
-#include "token_space.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "kernels/halide/code.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BUILDABLE_H
 #define DISTILE_BUILDABLE_H
 
-#include "plan.h"
+#include "plans/plan.h"
 
 namespace distile {
 

@@ -5,8 +5,8 @@
 #ifndef DISTILE_CODE_CHOICE_H
 #define DISTILE_CODE_CHOICE_H
 
-#include "bound.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "plans/plan.h"
 #include <string>
 
 namespace distile {

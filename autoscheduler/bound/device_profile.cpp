@@ -1,7 +1,7 @@
-#include "device_profile.h"
-#include "bound_backend.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "autoscheduler/bound/bound_backend.h"
 #include "generic_devices.h"
-#include "operator.h"
+#include "plans/operator.h"
 #include <cmath>
 #include <nlohmann/json.hpp>
 

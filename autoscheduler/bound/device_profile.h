@@ -5,7 +5,7 @@
 #ifndef DISTILE_DEVICE_PROFILE_H
 #define DISTILE_DEVICE_PROFILE_H
 
-#include "platform.h"
+#include "plans/platform.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "rank.h"
+#include "autoscheduler/bound/rank.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_RANK_H
 #define DISTILE_RANK_H
 
-#include "bound.h"
+#include "autoscheduler/bound/bound.h"
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
-#include "commands.h"
-#include "correlation.h"
-#include "report.h"
-#include "search_session.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/search_session.h"
+#include "autoscheduler/search/correlation.h"
+#include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,7 +1,7 @@
-#include "commands.h"
-#include "operator.h"
-#include "process.h"
-#include "trial_batch.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>

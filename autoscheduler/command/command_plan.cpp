@@ -1,7 +1,7 @@
-#include "bound_backend.h"
-#include "bound_plan.h"
-#include "commands.h"
-#include "plan_search.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/plan_search.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>

@@ -1,6 +1,6 @@
-#include "commands.h"
-#include "objective.h"
-#include "report.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/search/objective.h"
+#include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>

@@ -1,8 +1,8 @@
-#include "bound_backend.h"
-#include "bound_plan.h"
-#include "commands.h"
-#include "plan_search.h"
-#include "report.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/plan_search.h"
+#include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>

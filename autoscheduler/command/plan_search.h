@@ -4,7 +4,7 @@
 #ifndef DISTILE_PLAN_SEARCH_H
 #define DISTILE_PLAN_SEARCH_H
 
-#include "search_session.h"
+#include "autoscheduler/command/search_session.h"
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -4,13 +4,13 @@
 #ifndef DISTILE_SEARCH_SESSION_H
 #define DISTILE_SEARCH_SESSION_H
 
-#include "code_choice.h"
-#include "learned_model.h"
-#include "plan.h"
-#include "process.h"
-#include "search.h"
-#include "search_log.h"
-#include "trial_batch.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "autoscheduler/search/learned_model.h"
+#include "autoscheduler/search/search.h"
+#include "autoscheduler/search/search_log.h"
+#include "plans/plan.h"
 #include <chrono>
 #include <memory>
 #include <string>

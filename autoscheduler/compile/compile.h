@@ -4,7 +4,7 @@
 #ifndef DISTILE_COMPILE_H
 #define DISTILE_COMPILE_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <functional>
 #include <string>
 #include <vector>

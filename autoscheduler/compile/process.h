@@ -4,7 +4,7 @@
 #ifndef DISTILE_PROCESS_H
 #define DISTILE_PROCESS_H
 
-#include "json_file.h"
+#include "plans/json_file.h"
 #include <csignal>
 #include <functional>
 #include <string>

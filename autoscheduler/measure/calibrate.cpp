@@ -1,5 +1,5 @@
-#include "calibrate.h"
-#include "operator.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "plans/operator.h"
 #include <Eigen/Dense>
 #include <algorithm>
 #include <fstream>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_CALIBRATE_H
 #define DISTILE_CALIBRATE_H
 
-#include "device_profile.h"
+#include "autoscheduler/bound/device_profile.h"
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -1,10 +1,10 @@
-#include "backend.h"
-#include "calibrate.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include "calibrate_ptx.h"
-#include "driver.h"
-#include "gpu.h"
-#include "gpu_measure.h"
-#include "operator.h"
+#include "plans/backend.h"
+#include "plans/operator.h"
+#include "runtime/cuda/driver.h"
 #include <algorithm>
 #include <numeric>
 #include <random>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_HOST_TENSOR_H
 #define DISTILE_HOST_TENSOR_H
 
-#include "operator.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <distile/distile.h>
 #include <vector>

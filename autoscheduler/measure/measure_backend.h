@@ -5,10 +5,10 @@
 #ifndef DISTILE_MEASURE_BACKEND_H
 #define DISTILE_MEASURE_BACKEND_H
 
-#include "backend.h"
-#include "calibrate.h"
-#include "profile.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "plans/backend.h"
 
 namespace distile {
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_PROFILE_H
 #define DISTILE_PROFILE_H
 
-#include "plan.h"
-#include "shared_object.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "plans/plan.h"
 #include <functional>
 
 namespace distile {

@@ -1,10 +1,10 @@
-#include "disturbance.h"
-#include "gpu_measure.h"
-#include "host_tensor.h"
-#include "points.h"
-#include "profile.h"
-#include "spread.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "disturbance.h"
-#include "points.h"
-#include "profile.h"
-#include "spread.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_SHARED_OBJECT_H
 #define DISTILE_SHARED_OBJECT_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <functional>
 #include <memory>
 #include <string>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TRIAL_RUNNER_H
 #define DISTILE_TRIAL_RUNNER_H
 
-#include "operator.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>

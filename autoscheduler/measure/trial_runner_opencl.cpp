@@ -1,5 +1,5 @@
-#include "gpu_runner.h"
-#include "opencl_array.h"
+#include "autoscheduler/measure/gpu_runner.h"
+#include "autoscheduler/measure/opencl_array.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

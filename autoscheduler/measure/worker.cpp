@@ -1,12 +1,12 @@
 // The worker: one trial, measured in a process of its own.
-#include "measure_backend.h"
-#include "operator_schema.h"
-#include "points.h"
-#include "shared_object.h"
-#include "spread.h"
-#include "trial_batch.h"
-#include "trial_runner.h"
-#include "waiting.h"
+#include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/measure/waiting.h"
+#include "autoscheduler/search/spread.h"
+#include "plans/operator_schema.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

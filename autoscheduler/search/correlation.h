@@ -4,8 +4,8 @@
 #ifndef DISTILE_CORRELATION_H
 #define DISTILE_CORRELATION_H
 
-#include "bound.h"
-#include "search_log.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/search/search_log.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>

@@ -6,8 +6,8 @@
 #ifndef DISTILE_LEARNED_MODEL_H
 #define DISTILE_LEARNED_MODEL_H
 
-#include "cost_model.h"
-#include "schedule_features.h"
+#include "autoscheduler/search/cost_model.h"
+#include "autoscheduler/search/schedule_features.h"
 #include <memory>
 #include <string>
 #include <vector>

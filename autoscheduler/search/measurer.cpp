@@ -1,4 +1,4 @@
-#include "measurer.h"
+#include "autoscheduler/search/measurer.h"
 #include <algorithm>
 #include <cmath>
 

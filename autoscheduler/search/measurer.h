@@ -4,8 +4,8 @@
 #ifndef DISTILE_MEASURER_H
 #define DISTILE_MEASURER_H
 
-#include "disturbance.h"
-#include "measurement.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/measurement.h"
 #include <functional>
 #include <map>
 #include <utility>

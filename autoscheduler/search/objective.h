@@ -9,9 +9,9 @@
 #ifndef DISTILE_OBJECTIVE_H
 #define DISTILE_OBJECTIVE_H
 
-#include "greedy.h"
-#include "mask_set.h"
-#include "measurement.h"
+#include "autoscheduler/bound/greedy.h"
+#include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/measurement.h"
 #include <vector>
 
 namespace distile {

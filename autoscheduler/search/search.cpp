@@ -1,4 +1,4 @@
-#include "search.h"
+#include "autoscheduler/search/search.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>

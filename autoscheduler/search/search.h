@@ -9,11 +9,11 @@
 #ifndef DISTILE_SEARCH_H
 #define DISTILE_SEARCH_H
 
-#include "candidates.h"
-#include "cost_model.h"
-#include "mask_set.h"
-#include "measurer.h"
-#include "objective.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/search/cost_model.h"
+#include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/measurer.h"
+#include "autoscheduler/search/objective.h"
 #include <functional>
 #include <random>
 #include <set>

@@ -5,12 +5,12 @@
 #ifndef DISTILE_SEARCH_LOG_H
 #define DISTILE_SEARCH_LOG_H
 
-#include "bound.h"
-#include "device_profile.h"
-#include "locked_file.h"
-#include "measurement.h"
-#include "operator.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "autoscheduler/search/locked_file.h"
+#include "autoscheduler/search/measurement.h"
+#include "plans/operator.h"
+#include "plans/plan.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_BENCH_FIRST_CALL_H
 #define DISTILE_BENCH_FIRST_CALL_H
 
-#include "runner.h"
+#include "bench/cpu/runner.h"
 
 namespace distile::bench {
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_MASKED_H
 #define DISTILE_BENCH_MASKED_H
 
-#include "masks.h"
-#include "problem.h"
+#include "bench/harness/masks.h"
+#include "bench/harness/problem.h"
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // The rows of the runner that compare ways to keep the inactive pixels of a chain of operators zero.
-#include "runner.h"
+#include "bench/cpu/runner.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>

@@ -4,13 +4,13 @@
 #ifndef DISTILE_BENCH_CUDA_RUNNER_H
 #define DISTILE_BENCH_CUDA_RUNNER_H
 
-#include "gpu_measure.h"
-#include "gpu_peer.h"
-#include "own_objects.h"
-#include "peer_missing.h"
-#include "results.h"
-#include "rows.h"
-#include "workbench.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "bench/gpu/workbench.h"
+#include "bench/harness/own_objects.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/harness/results.h"
+#include "bench/harness/rows.h"
+#include "bench/peers/gpu_peer.h"
 #include <chrono>
 #include <distile/distile.hpp>
 #include <map>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_MASKED_CALL_H
 #define DISTILE_BENCH_MASKED_CALL_H
 
-#include "workbench.h"
+#include "bench/gpu/workbench.h"
 #include <functional>
 
 namespace distile::bench {

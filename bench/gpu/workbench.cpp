@@ -1,7 +1,7 @@
-#include "workbench.h"
-#include "dense_peer.h"
-#include "gathered_peer.h"
-#include "peer_missing.h"
+#include "bench/gpu/workbench.h"
+#include "bench/gpu/dense_peer.h"
+#include "bench/gpu/gathered_peer.h"
+#include "bench/harness/peer_missing.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

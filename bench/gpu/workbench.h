@@ -4,11 +4,11 @@
 #ifndef DISTILE_BENCH_GPU_WORKBENCH_H
 #define DISTILE_BENCH_GPU_WORKBENCH_H
 
-#include "gpu.h"
-#include "gpu_peer.h"
-#include "masks.h"
-#include "numerics.h"
-#include "problem.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/harness/masks.h"
+#include "bench/harness/numerics.h"
+#include "bench/harness/problem.h"
+#include "bench/peers/gpu_peer.h"
 #include <exception>
 #include <map>
 #include <memory>

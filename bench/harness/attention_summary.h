@@ -5,8 +5,8 @@
 #ifndef DISTILE_BENCH_ATTENTION_SUMMARY_H
 #define DISTILE_BENCH_ATTENTION_SUMMARY_H
 
-#include "figure.h"
-#include "results.h"
+#include "bench/harness/figure.h"
+#include "bench/harness/results.h"
 #include <string>
 
 namespace distile::bench {

@@ -1,5 +1,5 @@
-#include "break_even_summary.h"
-#include "summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_NUMERICS_LINES_H
 #define DISTILE_BENCH_NUMERICS_LINES_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <functional>
 #include <set>
 #include <string>

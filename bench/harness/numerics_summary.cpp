@@ -1,8 +1,8 @@
-#include "numerics_summary.h"
-#include "break_even_summary.h"
-#include "mean.h"
-#include "numerics_lines.h"
-#include "summary.h"
+#include "bench/harness/numerics_summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/mean.h"
+#include "bench/harness/numerics_lines.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>

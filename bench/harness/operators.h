@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_OPERATORS_H
 #define DISTILE_BENCH_OPERATORS_H
 
-#include "rows.h"
+#include "bench/harness/rows.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <string>

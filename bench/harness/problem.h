@@ -4,9 +4,9 @@
 #ifndef DISTILE_BENCH_PROBLEM_H
 #define DISTILE_BENCH_PROBLEM_H
 
-#include "conv2d_reference.h"
-#include "operators.h"
-#include "typed_tensor.h"
+#include "bench/harness/operators.h"
+#include "bench/harness/typed_tensor.h"
+#include "reference/conv2d_reference.h"
 #include <cstddef>
 #include <memory>
 #include <optional>

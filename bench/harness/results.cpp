@@ -1,4 +1,4 @@
-#include "results.h"
+#include "bench/harness/results.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>

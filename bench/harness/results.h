@@ -5,7 +5,7 @@
 #ifndef DISTILE_BENCH_RESULTS_H
 #define DISTILE_BENCH_RESULTS_H
 
-#include "measure.h"
+#include "bench/harness/measure.h"
 #include <nlohmann/json.hpp>
 #include <string>
 

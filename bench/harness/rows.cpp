@@ -1,4 +1,4 @@
-#include "rows.h"
+#include "bench/harness/rows.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <fstream>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_ROWS_H
 #define DISTILE_BENCH_ROWS_H
 
-#include "numerics.h"
+#include "bench/harness/numerics.h"
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
-#include "scaling_summary.h"
-#include "break_even_summary.h"
-#include "density_table.h"
-#include "mean.h"
+#include "bench/harness/scaling_summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/density_table.h"
+#include "bench/harness/mean.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>

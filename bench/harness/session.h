@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_SESSION_H
 #define DISTILE_BENCH_SESSION_H
 
-#include "results.h"
-#include "rows.h"
+#include "bench/harness/results.h"
+#include "bench/harness/rows.h"
 #include <functional>
 #include <string>
 #include <vector>

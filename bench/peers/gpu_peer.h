@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_GPU_PEER_H
 #define DISTILE_BENCH_GPU_PEER_H
 
-#include "gpu_measure.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include <distile/polykernel.h>
 #include <functional>
 #include <memory>

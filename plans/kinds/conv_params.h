@@ -4,7 +4,7 @@
 #ifndef DISTILE_PLANS_CONV_PARAMS_H
 #define DISTILE_PLANS_CONV_PARAMS_H
 
-#include "operator_schema.h"
+#include "plans/operator_schema.h"
 
 namespace distile {
 

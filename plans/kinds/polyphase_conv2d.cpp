@@ -1,6 +1,6 @@
 // The kinds that compute their output in phases, because it is larger than their input.
-#include "conv_params.h"
-#include "polyphase.h"
+#include "plans/kinds/conv_params.h"
+#include "runtime/kinds/polyphase.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_RUN_H
 #define DISTILE_PYTHON_RUN_H
 
-#include "weights.h"
+#include "python/csrc/weights.h"
 #include <distile/polykernel.h>
 
 namespace distile::python {

@@ -6,7 +6,7 @@
 #define DISTILE_PYTHON_SESSION_H
 
 #include "bindings/session.h"
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 #include <algorithm>
 #include <array>
 

@@ -4,10 +4,10 @@
 #ifndef DISTILE_BIT_ROWS_H
 #define DISTILE_BIT_ROWS_H
 
-#include "bitmask.h"
-#include "host_memory.h"
-#include "simd_level.h"
-#include "window_axis.h"
+#include "runtime/base/host_memory.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "runtime/mask/window_axis.h"
 #include <cstddef>
 #include <deque>
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_PIXEL_RUNS_H
 #define DISTILE_PIXEL_RUNS_H
 
-#include "context.h"
-#include "types.h"
+#include "runtime/base/context.h"
+#include "runtime/base/types.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

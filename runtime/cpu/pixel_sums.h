@@ -4,7 +4,7 @@
 #ifndef DISTILE_PIXEL_SUMS_H
 #define DISTILE_PIXEL_SUMS_H
 
-#include "cpu_device.h"
+#include "runtime/cpu/cpu_device.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TRANSPOSE_H
 #define DISTILE_TRANSPOSE_H
 
-#include "simd_level.h"
+#include "runtime/cpu/simd/simd_level.h"
 #include <cstdint>
 
 namespace distile {

@@ -4,14 +4,14 @@
 #ifndef DISTILE_CUDA_DEVICE_H
 #define DISTILE_CUDA_DEVICE_H
 
-#include "context.h"
-#include "device_memory.h"
-#include "driver.h"
-#include "kernels/pixels.h"
-#include "module_loader.h"
-#include "own_kernels.h"
-#include "side_stream.h"
-#include "used_context.h"
+#include "runtime/base/context.h"
+#include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/kernels/pixels.h"
+#include "runtime/cuda/module_loader.h"
+#include "runtime/cuda/own_kernels.h"
+#include "runtime/cuda/side_stream.h"
+#include "runtime/cuda/used_context.h"
 #include <distile/cuda.h>
 #include <memory>
 #include <optional>

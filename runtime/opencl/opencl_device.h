@@ -4,11 +4,11 @@
 #ifndef DISTILE_OPENCL_DEVICE_H
 #define DISTILE_OPENCL_DEVICE_H
 
-#include "address_space.h"
-#include "code_cache.h"
-#include "context.h"
-#include "growing_buffer.h"
-#include "program.h"
+#include "runtime/base/context.h"
+#include "runtime/gpu/code_cache.h"
+#include "runtime/opencl/address_space.h"
+#include "runtime/opencl/growing_buffer.h"
+#include "runtime/opencl/program.h"
 #include <array>
 #include <distile/opencl.h>
 #include <memory>

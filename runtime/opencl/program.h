@@ -4,7 +4,7 @@
 #ifndef DISTILE_OPENCL_PROGRAM_H
 #define DISTILE_OPENCL_PROGRAM_H
 
-#include "library.h"
+#include "runtime/opencl/library.h"
 #include <string>
 #include <utility>
 #include <vector>

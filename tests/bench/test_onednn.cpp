@@ -1,6 +1,6 @@
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "onednn_conv2d.h"
+#include "bench/peers/onednn/onednn_conv2d.h"
+#include "reference/conv2d_reference.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // A driver without a GPU, built as libcuda.so.1.
-#include "fake_driver.h"
+#include "tests/cuda/fake_driver.h"
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,10 +1,10 @@
 // The runtime for GPUs: what it says without one, and with one its masks, choices, graphs and errors.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "every_polykernel.h"
-#include "mask.h"
-#include "mask_families.h"
-#include "reference.h"
+#include "masks/mask_families.h"
+#include "runtime/mask/mask.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/reference.h"
 #include <array>
 #include <cmath>
 #include <cstdio>

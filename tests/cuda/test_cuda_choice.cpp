@@ -1,11 +1,12 @@
 // The choice of a variant on the device: what it asks of a driver, and on a GPU that it is the host's.
-#include "allocations.h"
-#include "cuda_setup.h"
-#include "every_polykernel.h"
-#include "mask_families.h"
-#include "plain_attention.h"
-#include "tensor_core_operator.h"
-#include "tiles.h"
+#include "kernels/call.h"
+#include "masks/mask_families.h"
+#include "runtime/mask/tiles.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/allocations.h"
+#include "tests/support/plain_attention.h"
 #include <array>
 #include <cmath>
 #include <memory>

@@ -1,10 +1,11 @@
 // The code of PolyKernels on a GPU: on disk, and loaded.
-#include "cubin_cache.h"
-#include "cuda_setup.h"
-#include "temporary_folder.h"
-#include "tensor_core/arguments.h"
-#include "tensor_core/item_order.h"
-#include "tensor_core_operator.h"
+#include "kernels/tensor_core/arguments.h"
+#include "kernels/tensor_core/code.h"
+#include "kernels/tensor_core/item_order.h"
+#include "runtime/cuda/cubin_cache.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <array>
 #include <cstring>

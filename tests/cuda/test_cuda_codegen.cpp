@@ -2,8 +2,8 @@
  * Checks the PTX of every variant of the CUDA plans, without a GPU: no memory of a thread's own, staging by
  * vectors, and what ptxas says of registers and shared memory. Prints what is wrong and returns 1, or "Success!".
  */
-#include "gpu_token_space.h"
-#include "plan.h"
+#include "plans/plan.h"
+#include "schedules/gpu_token_space.h"
 #include <array>
 #include <cstdio>
 #include <exception>

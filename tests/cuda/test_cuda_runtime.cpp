@@ -1,9 +1,9 @@
 // What the runtime for GPUs asks of a driver, and what it refuses, on a driver of our own.
-#include "allocations.h"
-#include "cuda_setup.h"
-#include "kernels/common.h"
-#include "temporary_folder.h"
-#include "tensor_core_operator.h"
+#include "runtime/cuda/kernels/common.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/allocations.h"
+#include "tests/support/temporary_folder.h"
 #include <chrono>
 #include <cstring>
 #include <distile/mask_algebra.h>

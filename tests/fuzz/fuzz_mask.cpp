@@ -1,6 +1,6 @@
 // Masks, masks of masks and the planner, by a program of calls that the input spells: every call succeeds or leaves its
 // result as it was, and what a mask says of itself fits together.
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include <algorithm>
 #include <cstdlib>
 #include <distile/distile.hpp>

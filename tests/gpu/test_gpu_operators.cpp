@@ -1,16 +1,16 @@
 // Every PolyKernel for GPUs against the plain loop, and against the CPU's path where there is one for the operator:
 // what test_masked_conv2d.cpp varies on a CPU, and in its place of threads and allocators how a call gets to the GPU.
 // The sections have the names of the PolyKernels, so that `-c NAME` runs one of them.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "device_tensor.h"
-#include "every_polykernel.h"
-#include "gpu_session.h"
-#include "mask_families.h"
-#include "pairwise.h"
-#include "reference.h"
-#include "tensors.h"
-#include "test_tensor.h"
+#include "masks/mask_families.h"
+#include "reference/tensors.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/pairwise.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Output buffers on a GPU: chains of operators against plain loops, and graphs.
-#include "catch.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "reference.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/distile.hpp>

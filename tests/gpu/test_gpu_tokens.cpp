@@ -1,9 +1,9 @@
 // Normalization, packing and cumulative lengths on a GPU, against plain loops.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "device_tensor.h"
-#include "gpu_session.h"
-#include "plain_tokens.h"
+#include "reference/plain_tokens.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/tokens.h>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_TESTED_GPU_H
 #define DISTILE_TESTS_TESTED_GPU_H
 
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <iostream>

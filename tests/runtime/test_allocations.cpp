@@ -1,11 +1,11 @@
 // Memory: whichever allocation of a session fails, the call says so and all its objects stay usable; and calls of
 // shapes that were met before allocate nothing. Files that cannot be read to their end. A program of its own, because
 // it replaces the functions that allocate and read.
-#include "allocations.h"
-#include "catch.h"
-#include "descriptors.h"
-#include "plain_attention.h"
-#include "temporary_folder.h"
+#include "tests/support/allocations.h"
+#include "tests/support/catch.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/plain_attention.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <atomic>
 #include <cerrno>

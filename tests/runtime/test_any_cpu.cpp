@@ -1,13 +1,13 @@
 // One binary for any CPU: which PolyKernel of a chain a kernel takes, that each computes the same, and that what is
 // named and timed is the one that was taken.
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "descriptors.h"
-#include "reference.h"
-#include "temporary_folder.h"
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_16_48_avx512.h"
-#include "test_tensor.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstring>
 #include <distile/distile.hpp>

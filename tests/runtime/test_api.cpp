@@ -1,13 +1,14 @@
 // The contract of the C API: what it refuses, and that it then says why and writes nothing; the dispatcher's choice;
 // time tables; weights; dense candidates of the application's.
-#include "callers.h"
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "descriptors.h"
-#include "reference.h"
-#include "temporary_folder.h"
+#include "kernels/call.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <array>

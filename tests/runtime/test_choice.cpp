@@ -1,7 +1,7 @@
 // The choice by time tables: the formula that a GPU shares with the host, and the variants that it can choose at all.
-#include "catch.h"
-#include "possible_variants.h"
-#include "time_table.h"
+#include "runtime/dispatch/possible_variants.h"
+#include "runtime/dispatch/time_table.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <random>
 #include <vector>

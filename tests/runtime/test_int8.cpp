@@ -1,13 +1,14 @@
 // Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
 // PolyKernels are written here.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "emulated_tiles.h"
-#include "matrix_tiles.h"
-#include "operator_test.h"
-#include "quantized_cases.h"
+#include "kernels/cpu/matrix_tiles.h"
+#include "kernels/dot_products.h"
+#include "reference/conv2d_reference.h"
 #include "test_conv3_24_40_residual_uint8.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/emulated_tiles.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/quantized_cases.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

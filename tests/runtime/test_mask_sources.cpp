@@ -1,5 +1,5 @@
 // Masks from bits and from lists of indices, against masks from bytes.
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>

@@ -1,10 +1,10 @@
 // Which views share memory: all small views of one tensor against the sets of their addresses, and what the API makes
 // of it.
-#include "catch.h"
-#include "plain_linear.h"
-#include "reference.h"
-#include "tensor.h"
-#include "test_tensor.h"
+#include "runtime/tensor/tensor.h"
+#include "tests/support/catch.h"
+#include "tests/support/plain_linear.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>

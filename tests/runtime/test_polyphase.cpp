@@ -1,12 +1,12 @@
 // Operators whose output has more pixels than their input: their phases, what the API says of them, and nearest
 // upsampling alone. That their kernels compute what they should is seen with all others, in test_masked_conv2d.cpp.
-#include "callers.h"
-#include "catch.h"
-#include "descriptors.h"
-#include "polyphase.h"
-#include "reference.h"
+#include "runtime/kinds/polyphase.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <cmath>

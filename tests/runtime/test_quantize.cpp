@@ -1,7 +1,7 @@
 // Scales from models, and tensors from and to quantized ones, against plain definitions.
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "test_tensor.h"
+#include "reference/conv2d_reference.h"
+#include "tests/support/catch.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,14 +1,15 @@
 // Runs and what belongs to them beyond the kernels of generators: what a kernel says of itself, variants by index,
 // storage types, the tiles of dense variants, exceptions of the caller's, and whose memory everything is.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "descriptors.h"
-#include "plain_linear.h"
-#include "reference.h"
-#include "session.h"
+#include "kernels/call.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/plain_linear.h"
+#include "tests/support/reference.h"
+#include "tests/support/session.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-#include "catch.h"
-#include "scratch.h"
+#include "runtime/base/scratch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

@@ -1,12 +1,12 @@
 // Normalization, packing and cumulative lengths on a CPU, against plain loops.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "plain_tokens.h"
-#include "short_tests.h"
-#include "simd_level.h"
-#include "test_tensor.h"
-#include "types.h"
+#include "reference/plain_tokens.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/short_tests.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

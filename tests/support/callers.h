@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_CALLERS_H
 #define DISTILE_TESTS_CALLERS_H
 
-#include "test_tensor.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <atomic>
 #include <cstddef>

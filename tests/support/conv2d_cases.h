@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_CONV2D_CASES_H
 #define DISTILE_TESTS_CONV2D_CASES_H
 
-#include "reference.h"
-#include "test_tensor.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <random>
 #include <string>

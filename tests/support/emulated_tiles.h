@@ -4,11 +4,11 @@
 #ifndef DISTILE_TESTS_EMULATED_TILES_H
 #define DISTILE_TESTS_EMULATED_TILES_H
 
-#include "bfloat16.h"
-#include "float16.h"
-#include "int8.h"
-#include "split_float16.h"
-#include "types.h"
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cpu/int8.h"
+#include "kernels/cpu/split_float16.h"
+#include "runtime/base/types.h"
 #include <array>
 #include <atomic>
 #include <cstdint>

@@ -5,12 +5,12 @@
 #ifndef DISTILE_TESTS_LAYER_TESTS_H
 #define DISTILE_TESTS_LAYER_TESTS_H
 
-#include "activation_tests.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "plain_layers.h"
-#include "short_tests.h"
-#include "test_tensor.h"
+#include "reference/plain_layers.h"
+#include "tests/support/activation_tests.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/short_tests.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <distile/distile.hpp>
 #include <limits>

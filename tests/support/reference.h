@@ -4,9 +4,9 @@
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
-#include "conv2d_reference.h"
-#include "error_bounds.h"
-#include "reference_output.h"
+#include "reference/conv2d_reference.h"
+#include "reference/error_bounds.h"
+#include "reference/reference_output.h"
 #include <cstdint>
 #include <vector>
 

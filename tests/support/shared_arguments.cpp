@@ -1,7 +1,7 @@
-#include "shared_arguments.h"
-#include "descriptors.h"
+#include "tests/support/shared_arguments.h"
 #include "facts/activations.h"
-#include "temporary_folder.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/temporary_folder.h"
 #include <climits>
 #include <cmath>
 #include <distile/layers.h>

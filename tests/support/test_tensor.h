@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_TEST_TENSOR_H
 #define DISTILE_TESTS_TEST_TENSOR_H
 
-#include "reference.h"
+#include "tests/support/reference.h"
 #include <cstdint>
 #include <distile/distile.h>
 #include <random>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_TOKEN_CALL_H
 #define DISTILE_TESTS_TOKEN_CALL_H
 
-#include "test_tensor.h"
-#include "token_reference.h"
+#include "reference/token_reference.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <memory>

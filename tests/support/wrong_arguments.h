@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_WRONG_ARGUMENTS_H
 #define DISTILE_TESTS_WRONG_ARGUMENTS_H
 
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <array>
 #include <cstdint>

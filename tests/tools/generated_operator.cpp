@@ -1,10 +1,10 @@
-#include "generated_operator.h"
-#include "activation_reference.h"
-#include "apply.h"
-#include "epilogue.h"
-#include "group_blocks.h"
-#include "masked_operator.h"
-#include "polyphase.h"
+#include "tests/tools/generated_operator.h"
+#include "generators/epilogue.h"
+#include "reference/activation_reference.h"
+#include "runtime/kinds/group_blocks.h"
+#include "runtime/kinds/polyphase.h"
+#include "schedules/apply.h"
+#include "schedules/masked_operator.h"
 
 #include <cmath>
 #include <limits>

@@ -1,15 +1,15 @@
 // Device profiles, the points of a space, the bound on examples worked by hand, and the ranking by it.
-#include "bound.h"
-#include "bound_plan.h"
-#include "calibrate.h"
-#include "candidates.h"
-#include "catch.h"
-#include "code_choice.h"
-#include "dot_product_space.h"
-#include "mask_set.h"
-#include "rank.h"
-#include "temporary_folder.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/rank.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/search/mask_set.h"
+#include "schedules/dot_product_space.h"
+#include "schedules/tensor_core_space.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,15 +1,15 @@
 // The search for a PolyKernel: the objective, masks, logs, models and Algorithm 1. Nothing is compiled or measured
 // here.
-#include "catch.h"
-#include "correlation.h"
-#include "learned_model.h"
-#include "mask_files.h"
-#include "objective.h"
-#include "report.h"
-#include "search.h"
-#include "search_log.h"
-#include "temporary_folder.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/search/correlation.h"
+#include "autoscheduler/search/learned_model.h"
+#include "autoscheduler/search/objective.h"
+#include "autoscheduler/search/report.h"
+#include "autoscheduler/search/search.h"
+#include "autoscheduler/search/search_log.h"
+#include "masks/mask_files.h"
+#include "schedules/tensor_core_space.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>

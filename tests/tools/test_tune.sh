@@ -300,7 +300,7 @@ for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["thet
                     ("DENSE", int(trial["dense"])), ("PLAN_HASH", hex(plan_hash))):
     print("#define", name, value)
 PYTHON
-    "${cc[@]}" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
+    "${cc[@]}" -shared -fPIC -I "$source_folder" -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
         -o "batch/trial$i.so" "$source_folder/tests/tools/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q

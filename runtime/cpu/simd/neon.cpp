@@ -1,10 +1,10 @@
 /** \file
  * Advanced SIMD, which every AArch64 CPU has.
  */
-#include "channel_loops.h"
-#include "row_sums.h"
-#include "simd_files.h"
-#include "transpose_portable.h"
+#include "runtime/cpu/simd/channel_loops.h"
+#include "runtime/cpu/simd/row_sums.h"
+#include "runtime/cpu/simd/simd_files.h"
+#include "runtime/cpu/simd/transpose_portable.h"
 #include <arm_neon.h>
 #include <cstring>
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_KERNELS_LAYERS_H
 #define DISTILE_CUDA_KERNELS_LAYERS_H
 
-#include "../../include/distile/layers.h"
-#include "packing.h"
+#include "runtime/cuda/kernels/packing.h"
+#include "runtime/include/distile/layers.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_PACKING_H
 #define DISTILE_CUDA_KERNELS_PACKING_H
 
-#include "pixels.h"
+#include "runtime/cuda/kernels/pixels.h"
 
 namespace distile {
 
