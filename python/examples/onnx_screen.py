@@ -1,6 +1,6 @@
 """Text on a recorded screen: PP-OCR's detector runs only where a frame differs from the one before.
 
-    pip install -r requirements-screen.txt
+    pip install -r ../../requirements/screen.txt
     python onnx_screen.py --build --picture screen.png
 
 The detector marks the pixels of text. Most of a screen stays as it was, and keeps its marks.
