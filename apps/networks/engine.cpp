@@ -18,8 +18,8 @@ bool same(const Operator &a, const Operator &b) {
 
 distile_window window_of(const Operator &op) {
     const distile_conv2d &conv = op.conv;
-    return {conv.kernel_h,   conv.kernel_w,   conv.stride_h, conv.stride_w,
-            conv.dilation_h, conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
+    return {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w,      conv.dilation_h,
+            conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
 }
 
 distile_window pooling_window(int32_t kernel, int32_t stride, int32_t padding) {

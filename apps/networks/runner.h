@@ -27,7 +27,7 @@ struct Check {
 struct Timing {
     double milliseconds = 0;               /**< Median of a step. */
     std::map<std::string, double> by_type; /**< Medians by type of layer. */
-    int64_t step_bytes = 0; /**< The most that a step holds beside what stays. */
+    int64_t step_bytes = 0;                /**< The most that a step holds beside what stays. */
 };
 
 struct Timings {

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
-import json
 import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench/python"))
+import json_rows
 
 BOUND = 1e-4
 """The largest error of an exact result, over the largest value."""
@@ -78,10 +81,13 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def page(results: list[dict]) -> str:
+    return f"# The models of the zoo\n\nSee docs/zoo.md.\n\n{summary(results)}\n\n{table(results)}\n"
+
+
 def write(results: list[dict], path: pathlib.Path) -> None:
     """Writes results as JSON, and as Markdown beside it."""
     results = sorted(results, key=lambda one: one["architecture"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
-    text = f"# The models of the zoo\n\n[docs/zoo.md](../../../docs/zoo.md) explains this.\n\n{summary(results)}\n\n"
-    path.with_suffix(".md").write_text(text + table(results) + "\n")
+    json_rows.write(path, results)
+    path.with_suffix(".md").write_text(page(results))

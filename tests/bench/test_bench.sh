@@ -64,8 +64,8 @@ results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
 count=$("$bench" --list --filter "$rows" | wc -l)
 has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuring printed:" "$(cat "$folder/printed")"
-grep -q '"source": ".' "$results" || fail "the results do not name the source's version"
-grep -q '"others_busy": ' "$results" || fail "the results do not say how busy others were"
+grep -q '"source":".' "$results" || fail "the results do not name the source's version"
+grep -q '"others_busy":' "$results" || fail "the results do not say how busy others were"
 # Who runs now is warned of, and not who ran before.
 for ((i = $(nproc); i > 0; i--)); do
     timeout 60 sh -c 'while :; do :; done' &
@@ -73,7 +73,7 @@ done
 "$bench" --threads 1 --rounds 2 --seconds 0 --filter '^select/op3' --out "$folder/busy.json" >"$folder/printed" 2>&1
 kill $(jobs -p)
 has '^warning: others take [0-9]* % of the cores' <"$folder/printed" || fail "nobody was warned of others:" "$(cat "$folder/printed")"
-grep -q '"others_busy_before": 0*[1-9.]' "$folder/busy.json" || fail "the results do not say how busy others were before"
+grep -q '"others_busy_before":0*[1-9.]' "$folder/busy.json" || fail "the results do not say how busy others were before"
 grep -q load_average "$folder/busy.json" && fail "the results hold a load average"
 "$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* \(met\|MISSED\) |$' || fail "--summary does not show a row of masks"
 "$bench" --summary "$results" | has '^| op32/blob/0.1/n1/keep/bordered/dense/portable | none | ' ||
@@ -113,7 +113,7 @@ loaded=(--objects "$own" --rows "$folder/dense_rows.json" --threads 1 --rounds 2
 sed 's/{"mask": "sige_church"}/{"mask": "sige_church", "zoom_out": [2]}/' "$folder/dense_rows.json" >"$folder/small_rows.json"
 "$bench" --objects "$own" --rows "$folder/small_rows.json" --threads 1 --rounds 2 --seconds 0 \
     --filter '^own/.*/sige_church/out2/' --out "$folder/small.json" >/dev/null 2>&1
-grep -q '"density": 0.039' "$folder/small.json" || fail "a small edit has another density:" "$(cat "$folder/small.json")"
+grep -q '"density":0.039' "$folder/small.json" || fail "a small edit has another density:" "$(cat "$folder/small.json")"
 # Only the plan with times has a time to predict.
 python3 - "$folder/own.json" <<'PYTHON' || fail "the results of loaded operators are wrong"
 import json, sys
