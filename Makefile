@@ -72,9 +72,9 @@ bench:  ## run the benchmarks; FILTER=<regex> selects rows, OUT=<file.json> gets
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## regenerate tables, figures and pages of rows from bench/results
+bench-tables: build/release/build.ninja  ## write the documents' tables and figures from bench/results, and build/pages, its rows
 	@$(CMAKE) --build --preset release --target distile_bench
-	@bench/tables.sh build/release/bench/distile_bench
+	@bench/tables.sh build/release/bench/distile_bench build/pages
 
 # A stamp marks a plan as measured with such THREADS since its last change, so an interrupted run continues with the
 # others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import pathlib
 import sys
 
@@ -45,8 +46,8 @@ def verdict(result: dict) -> str:
     return "; ".join(parts + faults(result))
 
 
-def summary(results: list[dict]) -> str:
-    """How many models are exact, and which layers are left, by reason."""
+def summary(results: list[dict], most: int | None = None) -> str:
+    """How many models are exact, and which layers are left, by reason: all reasons, or those of the most layers."""
     masked = [result for result in results if result.get("replaced") and "blobs" in result]
     left: collections.Counter = collections.Counter()
     for result in results:
@@ -59,7 +60,7 @@ def summary(results: list[dict]) -> str:
         "",
         "| layers | left because |",
         "|---|---|",
-        *(f"| {count} | {reason} |" for reason, count in left.most_common()),
+        *(f"| {count} | {reason} |" for reason, count in left.most_common(most)),
     ]
     return "\n".join(lines)
 
@@ -91,3 +92,7 @@ def write(results: list[dict], path: pathlib.Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     json_rows.write(path, results)
     path.with_suffix(".md").write_text(page(results))
+
+
+if __name__ == "__main__":
+    print(page(json.loads(pathlib.Path(sys.argv[1]).read_text())), end="")
