@@ -81,7 +81,7 @@ results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
 count=$("$bench" --list --filter "$rows" | wc -l)
 has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuring printed:" "$(cat "$folder/printed")"
-(($(grep -c '^  {"row":' "$results") == count && $(wc -l <"$results") == count + 5)) || fail "results are not a row a line"
+(($(grep -c '^  {"row":' "$results") == count && $(wc -l <"$results") == count + 6)) || fail "results are not a row a line"
 grep -q '"source":".' "$results" || fail "the results do not name the source's version"
 grep -q '"others_busy":' "$results" || fail "the results do not say how busy others were"
 # Who runs now is warned of, and not who ran before.
