@@ -19,7 +19,7 @@ def values():
             "flex": rows.span([row["t_flex_us"] / row["t_masked_us"] for row in rows.measured("h100-attention")], 2),
             "layouts": rows.span([row["ratio"] for row in rows.measured("cpu-avx512", kind="layout")], 1),
             "opencl": rows.span([by_opencl(batch) for batch in (1, 4, 32)], 2),
-            "types-cpu": missed_types("cpu-avx512"), "types-gpu": missed_types("h200-kinds")}
+            **overheads(), **compiled(), "types-cpu": missed_types("cpu-avx512"), "types-gpu": missed_types("h200-kinds")}
 
 
 def added_by_zeros(batch):
@@ -74,6 +74,30 @@ def missed_types(name):
     found = rows.measured(name, kind="type")
     missed = [row["ratio"] for row in found if not row["met"]]
     return f"{len(missed)} of {len(found)} rows miss it, by up to {max(missed):.2f}"
+
+
+def overheads():
+    """Microseconds that a call from Python takes longer than that of the C library, in the median of the networks."""
+    found = collections.defaultdict(list)
+    for network in ("avit-s", "avit-t", "dynconv-pose", "dynconv-resnet", "dynconv-resnet-224", "video"):
+        for name, us in rows.read(f"networks/{network}-cpu")["overhead, us"].items():
+            found[name].append(us)
+    medians = {name: statistics.median(each) for name, each in found.items()}
+    modules = [medians["module MaskedLinear"], medians["module MaskedConv2d"]]
+    return {"overhead-linear": f"{medians['operator linear']:.0f}", "overhead-conv2d": f"{medians['operator conv2d']:.0f}",
+            "overhead-modules": rows.span(modules, 0)}
+
+
+def compiled():
+    """By how many percent torch.compile shortens the steps of masked networks that gain by their masks."""
+    saved = collections.defaultdict(list)
+    for name, network in (("resnet", "dynconv-resnet-224"), ("pose", "dynconv-pose"), ("avit-t", "avit-t")):
+        for row in rows.read(f"networks/{network}-cpu")["rows"]:
+            density = statistics.mean(row["densities"])
+            if "milliseconds" in row and (name != "resnet" or density < 0.4):
+                times = row["milliseconds"]
+                saved[name].append(100 * (1 - times["distile-compile"] / times["distile"]))
+    return {f"compiled-{name}": rows.span(each, 0) for name, each in saved.items()}
 
 
 def sige():

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 # Pages of experiments, whose figures are those of logs and reports.
-EXPERIMENTS = {"autoscheduler.md", "python.md", "tuning.md"}
+EXPERIMENTS = {"autoscheduler.md", "tuning.md"}
 NUMBER = r"(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
 UNIT = r"(?:us|µs|ms|s|microseconds?|milliseconds?|seconds?|%|per cent|times(?! infinity)|GB/s|GF/s|cycles|bytes a cycle)"
 FIGURE = re.compile(rf"(?<![\w.#-]){NUMBER}(?:\s+(?:to|and|or)\s+{NUMBER})?(?:\s|-)?{UNIT}(?![\w/])")
