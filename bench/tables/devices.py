@@ -119,7 +119,7 @@ def group_of_convolution(file, row):
     on_gpu, category = row["backend"] == "cuda", row["category"]
     if (row["mode"], row["state"], row["linked"]) != ("keep", "hot", False) or row["peer_name"] == "dense":
         return None
-    if row["mask"] not in ({"blob", "random"} if category == "linear" else {"blob"}):
+    if row["mask"] != ("random" if row["peer_name"] == "cublas" else "blob"):
         return None
     if row["layout"] != ("plain" if on_gpu or category in ("conv1k", "linear") else "bordered"):
         return None
