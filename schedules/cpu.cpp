@@ -1,5 +1,5 @@
 #include "schedules/cpu.h"
-#include "schedules/apply.h"
+#include "schedules/schedule_source.h"
 #include <algorithm>
 #include <sstream>
 
