@@ -153,7 +153,7 @@ zoo: python-wheel .venv-torch/zoo.stamp  ## compare other people's models, conve
 
 # Build before running clang-tidy, because sources include generated headers.
 .PHONY: lint lint-all
-lint:  ## check the sources with clang-format and clang-tidy
+lint:  ## check the English, and the sources with clang-format and clang-tidy
 lint-all:  ## the same with clang's full static analysis, which takes twice as long
 lint lint-all:
 	@cmake/setup.sh lint

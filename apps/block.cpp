@@ -67,8 +67,8 @@ struct Way {
     distile::Planner planner = nullptr;     /**< Null: the layers write to `memory`. */
     std::vector<float> memory[layers] = {}; /**< The output of each layer. */
     distile_tensor result = {};
-    double milliseconds = HUGE_VAL; /**< Of the fastest frame. */
-    double error = 0;               /**< The largest of the last frame. */
+    double milliseconds = HUGE_VAL; /**< The time of the fastest frame. */
+    double error = 0;               /**< The largest error of the last frame. */
 };
 
 struct Block {

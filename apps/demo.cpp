@@ -3,10 +3,10 @@
  */
 #include "gpu_layer.h"
 #include "layer.h"
-#include "mask_families.h"
+#include "masks/mask_families.h"
 #include "onednn_dense.h"
 #include "pictures.h"
-#include "processor.h"
+#include "reference/processor.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <distile_conv3x3_128.h>

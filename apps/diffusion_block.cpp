@@ -8,8 +8,8 @@
 //
 // Weights are random. Everything from the byte mask on is one graph, which is replayed with ever other masks.
 // Usage: diffusion_block
-#include "gpu.h"
-#include "gpu_measure.h"
+#include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "gpu_layer.h"
-#include "gpu.h"
-#include "gpu_measure.h"
+#include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include <algorithm>
 #include <distile_conv3x3_128_cuda.h>
 #include <distile_conv3x3_256_cuda.h>

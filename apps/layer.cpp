@@ -1,5 +1,5 @@
 #include "layer.h"
-#include "conv2d_reference.h"
+#include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <array>
 #include <chrono>

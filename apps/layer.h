@@ -5,8 +5,8 @@
 #ifndef DISTILE_LAYER_H
 #define DISTILE_LAYER_H
 
-#include "mask_families.h"
-#include "tensors.h"
+#include "masks/mask_families.h"
+#include "reference/tensors.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>

@@ -11,9 +11,9 @@
  *     autoscheduler=PolyKernel autoscheduler.density=.3 autoscheduler.device=FILE
  */
 #include "Halide.h"
-#include "apply.h"
-#include "plan.h"
-#include "rank.h"
+#include "autoscheduler/bound/rank.h"
+#include "plans/plan.h"
+#include "schedules/apply.h"
 #include <optional>
 #include <sstream>
 

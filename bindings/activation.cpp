@@ -1,5 +1,5 @@
-#include "activation.h"
-#include "errors.h"
+#include "bindings/activation.h"
+#include "bindings/errors.h"
 #include "facts/activation_names.h"
 
 namespace distile::bindings {

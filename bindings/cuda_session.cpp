@@ -1,5 +1,5 @@
-#include "cuda_session.h"
-#include "errors.h"
+#include "bindings/cuda_session.h"
+#include "bindings/errors.h"
 #include <dlfcn.h>
 
 namespace distile::bindings {

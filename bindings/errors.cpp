@@ -1,4 +1,4 @@
-#include "errors.h"
+#include "bindings/errors.h"
 #include <stdexcept>
 
 namespace distile::bindings {

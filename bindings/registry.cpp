@@ -1,6 +1,6 @@
-#include "registry.h"
-#include "errors.h"
-#include "linked_polykernels.h"
+#include "bindings/registry.h"
+#include "bindings/errors.h"
+#include "bindings/linked_polykernels.h"
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-#include "session.h"
-#include "errors.h"
+#include "bindings/session.h"
+#include "bindings/errors.h"
 #include <algorithm>
 #include <cstring>
 

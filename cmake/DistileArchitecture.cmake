@@ -1,7 +1,7 @@
 # What the build is for: DISTILE_ARCHITECTURE, that of its CPUs as our files are named, and DISTILE_HALIDE_TARGET, its
-# platform as Halide's targets begin, for code that every such CPU runs; DISTILE_DOT_PRODUCTS, the instruction sets of
-# code for dot products; DISTILE_SYSTEM_LIBRARIES, what generated code takes of the system besides the libraries of C
-# and threads.
+# platform as Halide's targets begin, for code that every CPU of the architecture runs; DISTILE_DOT_PRODUCTS, the
+# instruction sets of code for dot products; DISTILE_SYSTEM_LIBRARIES, what generated code takes of the system besides
+# the libraries of C and threads.
 if (CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set(DISTILE_ARCHITECTURE x86_64)
 elseif (CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")

@@ -24,8 +24,8 @@
 # installed, by others; all that it needs are targets in distile:: and distile_find_nvcc(). The property
 # distile_polykernels of a folder lists the PolyKernels built there.
 
-# GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks. Of one prefix with
-# objcopy, or Debian's for the processor, which joins objects for any of its systems.
+# GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks. It has the prefix
+# of objcopy, or else it is Debian's for the processor, which joins objects for any of its systems.
 cmake_path(GET CMAKE_OBJCOPY FILENAME _distile_objcopy)
 string(REGEX REPLACE "objcopy.*" "" _distile_prefix "${_distile_objcopy}")
 set(_distile_linkers ${_distile_prefix}ld.bfd ${_distile_prefix}ld)

@@ -1,4 +1,5 @@
-"""Checks the layout of our sources with clang-format, and the sources that build/release compiles with clang-tidy.
+"""Checks our English with english.py, the layout of our sources with clang-format, and the sources that build/release
+compiles with clang-tidy.
 
 Usage: lint.py <processes at once> [deep]
 
@@ -11,6 +12,8 @@ import pathlib
 import subprocess
 import sys
 import time
+
+import english
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
@@ -39,20 +42,13 @@ def shallow(file):
     return SHALLOW if folder in IN_APPLICATIONS else ["--checks=-clang-analyzer-*"]
 
 
-def our_sources():
-    """The files that git tracks, or in a copy without git's folder, those outside of hidden and build folders."""
-    kinds = (".c", ".cpp", ".h", ".hpp", ".cu", ".cuh")
-    tracked = subprocess.run(("git", "ls-files"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    files = tracked.stdout.splitlines() if tracked.returncode == 0 else [
-        str(path.relative_to(ROOT)) for path in sorted(ROOT.rglob("*"))
-        if not any(part == "build" or part.startswith(".") for part in path.relative_to(ROOT).parts)]
-    return [file for file in files if file.endswith(kinds)]
-
-
 def main():
     processes, *mode = sys.argv[1:]
-    sources = our_sources()
-    good, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
+    files = english.tracked_files()
+    good = english.check(files)
+    sources = [file for file in files if file.endswith((".c", ".cpp", ".h", ".hpp", ".cu", ".cuh"))]
+    formatted, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
+    good = good and formatted
     print(output, end="")
 
     # Check a file only once, even if it is in several targets.

@@ -14,9 +14,9 @@ if (NOT CMAKE_SYSROOT)
     set(CMAKE_SYSROOT "${ANDROID_TOOLCHAIN_ROOT}/sysroot")
 endif ()
 
-# Of other libraries we need headers only, which are the same for every system. Those of the machine that builds lie among
-# its C library's, which must not be found, so that they get a folder of links. With a sysroot CMake itself leaves
-# /usr/include out.
+# Other libraries are needed for their headers only, which are the same for every system. On the machine that builds,
+# these lie among the headers of its C library, which must not be found. So they get a folder of links. With a sysroot
+# CMake itself leaves /usr/include out.
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE BOTH)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE BOTH)
 list(APPEND CMAKE_PREFIX_PATH "/usr/lib/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu/cmake")

@@ -1,4 +1,4 @@
-#include "epilogue.h"
+#include "generators/epilogue.h"
 #include "facts/activations.h"
 #include <vector>
 

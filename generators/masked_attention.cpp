@@ -5,7 +5,7 @@
  *
  * at the listed rows.
  */
-#include "token_product.h"
+#include "generators/token_product.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "masked_conv.h"
+#include "generators/masked_conv.h"
 
 namespace distile {
 

@@ -16,8 +16,8 @@
 #ifndef DISTILE_MASKED_CONV_H
 #define DISTILE_MASKED_CONV_H
 
-#include "group_blocks.h"
-#include "masked_filter.h"
+#include "generators/masked_filter.h"
+#include "runtime/kinds/group_blocks.h"
 
 namespace distile {
 

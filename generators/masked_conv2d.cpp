@@ -1,7 +1,7 @@
 /** \file
  * Masked 2-D convolution (masked_conv.h).
  */
-#include "masked_conv.h"
+#include "generators/masked_conv.h"
 
 namespace {
 

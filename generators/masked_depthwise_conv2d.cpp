@@ -6,7 +6,7 @@
  * at the active pixels of the tiles in a list (virtual_pixels.h). Each input value serves only one output channel, so
  * staging would cost more than it saves: at a border, each phantom read becomes a zero.
  */
-#include "masked_filter.h"
+#include "generators/masked_filter.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "masked_filter.h"
+#include "generators/masked_filter.h"
 
 namespace distile {
 

@@ -4,7 +4,8 @@
 #ifndef DISTILE_MASKED_FILTER_H
 #define DISTILE_MASKED_FILTER_H
 
-#include "virtual_pixels.h"
+#include "facts/channel_blocks.h"
+#include "generators/virtual_pixels.h"
 #include <distile/polykernel.h>
 
 namespace distile {

@@ -6,7 +6,7 @@
  * at the active tokens of the tiles in a list. Tokens are the pixels of images of height 1, so this is a 1x1
  * convolution (masked_conv.h).
  */
-#include "masked_conv.h"
+#include "generators/masked_conv.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
  *
  * at the listed rows and the active keys j. With packed columns, j counts them.
  */
-#include "token_product.h"
+#include "generators/token_product.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
  *
  * at the listed rows. With packed columns, the input has the active keys next to each other.
  */
-#include "token_product.h"
+#include "generators/token_product.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
  * tiles, or a dimension of a GPU's grid. After upsampling, kernel taps that read the same input pixel were summed when
  * the weights were packed.
  */
-#include "masked_filter.h"
-#include "polyphase.h"
+#include "generators/masked_filter.h"
+#include "runtime/kinds/polyphase.h"
 
 namespace {
 

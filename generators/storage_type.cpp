@@ -1,4 +1,4 @@
-#include "storage_type.h"
+#include "generators/storage_type.h"
 #include <sstream>
 
 namespace distile {

@@ -24,7 +24,7 @@ public:
 
     /** A stored value as float32. */
     Halide::Expr to_float32(const Halide::Expr &value) const;
-    /** The same from its bits. */
+    /** The float32 value of a stored value's bits. */
     Halide::Expr to_float32(const Halide::Expr &bits, const Halide::Type &type) const;
     /** A float32 value converted for storage: rounded to nearest, ties to even. NaN stays NaN. */
     Halide::Expr from_float32(const Halide::Expr &value, const Halide::Type &type) const;

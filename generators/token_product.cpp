@@ -1,4 +1,4 @@
-#include "token_product.h"
+#include "generators/token_product.h"
 
 namespace distile {
 

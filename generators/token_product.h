@@ -9,7 +9,8 @@
 #define DISTILE_TOKEN_PRODUCT_H
 
 #include "Halide.h"
-#include "storage_type.h"
+#include "generators/storage_type.h"
+#include "kernels/halide/code.h"
 #include <functional>
 #include <string>
 #include <utility>
@@ -95,7 +96,7 @@ private:
     /** What no score is less than. Finite, because infinities minus themselves are NaN. */
     static constexpr float least_score = -3e38f;
     static constexpr float log2_of_e = 1.44269504f;
-    /** Threads of a GPU's block that share the keys of a row, each of which takes every so manyth. */
+    /** Threads of a GPU's block that share the keys of a row: thread t takes the keys t, t + key_threads, ... */
     static constexpr int key_threads = 8;
     /** Channels that a GPU loads at once. */
     static constexpr int channel_lanes = 4;

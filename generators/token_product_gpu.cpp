@@ -5,7 +5,7 @@
  * A block takes `block_rows` rows of an image and a head, and goes through its keys by `block_keys`. Rows beyond the
  * last repeat it and store the same again. Schedules end the loops over blocks where the lists do.
  */
-#include "token_product.h"
+#include "generators/token_product.h"
 
 namespace distile {
 

@@ -1,4 +1,4 @@
-#include "virtual_pixels.h"
+#include "generators/virtual_pixels.h"
 
 namespace distile {
 

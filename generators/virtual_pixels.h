@@ -19,8 +19,8 @@
 #define DISTILE_VIRTUAL_PIXELS_H
 
 #include "Halide.h"
-#include "epilogue.h"
-#include "storage_type.h"
+#include "generators/epilogue.h"
+#include "generators/storage_type.h"
 #include <functional>
 #include <string>
 

@@ -1,5 +1,5 @@
-#include "mask_families.h"
-#include "mask_files.h"
+#include "masks/mask_families.h"
+#include "masks/mask_files.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -203,7 +203,7 @@ ByteMask draw_named_mask(const std::string &name, int32_t batch, int32_t height,
             return draw_mask(parts[0], batch, height, width, density, seed);
         }
     } catch (const std::logic_error &error) {
-        // Of std::stod() and std::stoull() it says nothing.
+        // The exceptions of std::stod() and std::stoull() name the function only, which tells a user nothing.
         const std::string what = error.what();
         cause = what.rfind("sto", 0) == 0 ? "" : " (" + what + ")";
     }

@@ -1,4 +1,4 @@
-#include "mask_files.h"
+#include "masks/mask_files.h"
 #include <algorithm>
 #include <charconv>
 #include <cstring>

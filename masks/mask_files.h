@@ -4,7 +4,7 @@
 #ifndef DISTILE_MASK_FILES_H
 #define DISTILE_MASK_FILES_H
 
-#include "mask_families.h"
+#include "masks/mask_families.h"
 #include <cstdint>
 #include <string>
 #include <vector>

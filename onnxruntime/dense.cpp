@@ -1,4 +1,4 @@
-#include "dense.h"
+#include "onnxruntime/dense.h"
 #include <exception>
 #include <memory>
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_DENSE_H
 #define DISTILE_ONNXRUNTIME_DENSE_H
 
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <utility>
 
 namespace distile::ort {

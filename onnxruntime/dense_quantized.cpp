@@ -1,4 +1,4 @@
-#include "dense_quantized.h"
+#include "onnxruntime/dense_quantized.h"
 #include <algorithm>
 #include <cstring>
 

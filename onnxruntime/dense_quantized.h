@@ -4,8 +4,8 @@
 #ifndef DISTILE_ONNXRUNTIME_DENSE_QUANTIZED_H
 #define DISTILE_ONNXRUNTIME_DENSE_QUANTIZED_H
 
-#include "dense.h"
-#include "quantization.h"
+#include "onnxruntime/dense.h"
+#include "onnxruntime/quantization.h"
 
 namespace distile::ort {
 

@@ -1,4 +1,4 @@
-#include "host.h"
+#include "onnxruntime/host.h"
 #include <algorithm>
 #include <iterator>
 #include <utility>

@@ -75,7 +75,7 @@ public:
     int64_t integer(const char *name, int64_t otherwise) const;
     float number(const char *name, float otherwise) const;
     std::string text(const char *name, const char *otherwise) const;
-    /** So many integers. */
+    /** A list of as many integers as `otherwise` has. */
     Shape integers(const char *name, Shape otherwise) const;
     bool has_attribute(const char *name) const;
     /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has

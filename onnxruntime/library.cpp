@@ -1,7 +1,7 @@
 /** \file
  * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
  */
-#include "weighted.h"
+#include "onnxruntime/weighted.h"
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -155,7 +155,7 @@ int32_t threads_of(const OrtApi *api, const OrtSessionOptions *options) {
     return static_cast<int32_t>(threads);
 }
 
-/** The operators that sessions with so many threads share. */
+/** The operators that sessions with one number of threads share. */
 struct Registration {
     OrtCustomOpDomain *domain = nullptr;
     std::deque<Registered> operators;

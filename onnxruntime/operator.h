@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_OPERATOR_H
 #define DISTILE_ONNXRUNTIME_OPERATOR_H
 
-#include "sessions.h"
+#include "onnxruntime/sessions.h"
 
 namespace distile::ort {
 
@@ -23,8 +23,8 @@ public:
 struct Setup {
     NodeView node;
     distile_device device;
-    distile_dtype type;        /**< Of its activations. */
-    distile_dtype output_type; /**< The same, but for quantized operators. */
+    distile_dtype type;        /**< The type of its activations. */
+    distile_dtype output_type; /**< The type of its output, which differs from `type` only if it is quantized. */
     std::shared_ptr<Sessions> sessions;
 };
 
@@ -45,8 +45,9 @@ private:
     bool on_cpu_;
 };
 
-/** Of an input or an output of an operator: the type of its output, which differs from any_type, that of the
- * activations, in quantized operators only. No operator has tensors of this type. */
+/** Stands for the output's type in the list of an operator's inputs and outputs, as any_type stands for the
+ * activations' type. They differ in quantized operators only. No operator has tensors of ONNX's type "string", which
+ * marks it. */
 constexpr ElementType type_of_output = ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING;
 
 using Presence = OrtCustomOpInputOutputCharacteristic;

@@ -1,4 +1,4 @@
-#include "quantization.h"
+#include "onnxruntime/quantization.h"
 #include <cmath>
 
 namespace distile::ort {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_QUANTIZATION_H
 #define DISTILE_ONNXRUNTIME_QUANTIZATION_H
 
-#include "weighted_inputs.h"
+#include "onnxruntime/weighted_inputs.h"
 #include <distile/polykernel.h>
 #include <distile/quantize.h>
 

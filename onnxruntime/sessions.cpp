@@ -1,4 +1,4 @@
-#include "sessions.h"
+#include "onnxruntime/sessions.h"
 #include "bindings/cuda_session.h"
 #include <algorithm>
 #include <map>

@@ -5,7 +5,7 @@
 #define DISTILE_ONNXRUNTIME_SESSIONS_H
 
 #include "bindings/session.h"
-#include "host.h"
+#include "onnxruntime/host.h"
 #include <memory>
 #include <mutex>
 
@@ -14,7 +14,8 @@ namespace distile::ort {
 /** A session whose loops run in ONNX Runtime's threads, so that the two libraries never compete for cores. */
 class HostedSession {
 public:
-    /** For a GPU and a CUstream, or for CPUs if `device_number` is below 0, with so many threads; 0: one per core. */
+    /** For a GPU and a CUstream, or for CPUs if `device_number` is below 0. On CPUs, `threads` is the number of
+     * threads; 0: one per core. */
     HostedSession(int32_t device_number, void *stream, int32_t threads);
 
     bindings::Session &session() {
@@ -28,7 +29,7 @@ public:
         return device_number == device_number_ && stream == stream_;
     }
 
-    /** Scratch memory of the host by a number, at least so many bytes. Valid until it is asked for again. */
+    /** Scratch memory of the host, at least `bytes` bytes. Valid until the next call with this number. */
     void *scratch(size_t number, size_t bytes);
 
 private:
@@ -48,7 +49,7 @@ private:
 /** The sessions that the kernels of all models share, so that layers share masks. They live as long as any kernel. */
 class Sessions {
 public:
-    /** Those of CPUs with so many threads, and of GPUs. */
+    /** The sessions of CPUs with `threads` threads, and of GPUs. */
     static std::shared_ptr<Sessions> shared(int32_t threads);
 
     explicit Sessions(int32_t threads) : threads_(threads) {

@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <cstring>
 #include <distile/layers.h>
 #include <distile/layout.h>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_ONNXRUNTIME_TENSORS_H
 #define DISTILE_ONNXRUNTIME_TENSORS_H
 
-#include "operator.h"
+#include "onnxruntime/operator.h"
 
 namespace distile::ort {
 
@@ -40,7 +40,7 @@ int32_t number(int64_t value, const char *name);
 /** The output of a node. Its inactive pixels are 0, or those of the tensor `kept`. */
 class Output {
 public:
-    /** `like`: an input whose shape it has, but for these extents. */
+    /** `like`: an input whose shape it has, except for these extents. */
     Output(const Call &call, const Lease &lease, const Tensor &like, Layout layout, int32_t height, int32_t width,
            int32_t channels, const std::optional<Tensor> &kept);
     const distile_tensor &view() const {

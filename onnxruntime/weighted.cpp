@@ -1,4 +1,4 @@
-#include "weighted.h"
+#include "onnxruntime/weighted.h"
 #include <atomic>
 #include <cstring>
 #include <distile/layers.h>
@@ -7,7 +7,7 @@ namespace distile::ort {
 
 namespace {
 
-/** Of all kernels, only the first that runs dense says so. */
+/** Only the first of all kernels that runs dense says so. */
 void warn_once(const NodeView &node, const std::string &words) {
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true)) {

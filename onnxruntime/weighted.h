@@ -5,8 +5,8 @@
 #define DISTILE_ONNXRUNTIME_WEIGHTED_H
 
 #include "bindings/registry.h"
-#include "dense.h"
-#include "quantization.h"
+#include "onnxruntime/dense.h"
+#include "onnxruntime/quantization.h"
 
 namespace distile::ort {
 
@@ -41,7 +41,7 @@ private:
     WeightedKernel(const Setup &setup, const Description &what);
     void run_masked(const Call &call, const Lease &lease);
     void run_dense(const Call &call, const Lease &lease) const;
-    /** Of quantized operators: the residual in float32, in the units of the quantization, and the stored result. */
+    /** For quantized operators: the residual in float32, in the units of the quantization, and the stored result. */
     distile_tensor real_residual(const Lease &lease, const distile_tensor &stored) const;
     void store(const Lease &lease, const distile_tensor &real, distile_mask *mask, const Output &output) const;
     Output output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height, int32_t width) const;
@@ -54,7 +54,7 @@ private:
     ElementType output_type_;
     Tensor filter_;
     std::optional<Tensor> bias_;
-    std::optional<Quantization> quantization_; /**< Of a quantized operator. */
+    std::optional<Quantization> quantization_; /**< Set for a quantized operator. */
     const distile_polykernel *polykernel_;
     std::once_flag packed_;
     Weights weights_;

@@ -1,4 +1,4 @@
-#include "weighted_inputs.h"
+#include "onnxruntime/weighted_inputs.h"
 
 namespace distile::ort {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_WEIGHTED_INPUTS_H
 #define DISTILE_ONNXRUNTIME_WEIGHTED_INPUTS_H
 
-#include "operator.h"
+#include "onnxruntime/operator.h"
 
 namespace distile::ort {
 
@@ -16,14 +16,15 @@ enum WeightedInput : size_t {
     input_bias,
     input_residual,
     input_kept,
-    // Of quantized operators. Their filter is int8 and has no zero point; an absent zero point is 0.
+    // For quantized operators. Their filter is int8 and has no zero point; an absent zero point is 0.
     input_x_scale,
     input_x_zero_point,
     input_filter_scale, /**< One number, or one for each output channel. */
     input_integer_bias, /**< In units of x_scale * filter_scale. It adds to the float bias. */
-    input_y_scale,      /**< Of a quantized output, which has the type of its zero point; float32 without both. */
+    input_y_scale, /**< The scale of a quantized output, which has the type of its zero point; without both, the output
+                      is float32. */
     input_y_zero_point,
-    input_residual_scale, /**< Of a quantized residual. */
+    input_residual_scale, /**< The scale of a quantized residual. */
     input_residual_zero_point
 };
 

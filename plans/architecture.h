@@ -18,9 +18,9 @@ struct Vectors {
 
 /** CPUs that run the same plans. */
 struct CpuLevel {
-    const char *feature; /**< Those of this level have it, and those of lower levels lack it. */
-    const char *word;    /**< The same in targets. */
-    const char *words;   /**< Of targets for them, behind the platform. */
+    const char *feature; /**< CPUs of this level have it, and those of lower levels lack it. */
+    const char *word;    /**< The feature's name in targets. */
+    const char *words;   /**< The features of targets for these CPUs, behind the platform. */
     const char *profile; /**< The built-in device profile that stands for them. */
 };
 
@@ -39,7 +39,7 @@ const Architecture &x86_64_architecture();
 const Architecture &arm_64_architecture();
 
 const std::vector<const Architecture *> &architectures();
-/** That of CPUs with such features. */
+/** The architecture of CPUs with such features. */
 const Architecture &architecture_of_features(const std::string &features);
 
 }  // namespace distile

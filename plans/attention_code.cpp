@@ -1,7 +1,7 @@
-#include "attention_code.h"
-#include "attention_space.h"
-#include "operator_schema.h"
-#include "tensor_core.h"
+#include "plans/attention_code.h"
+#include "plans/operator_schema.h"
+#include "plans/tensor_core.h"
+#include "schedules/attention_space.h"
 #include <sstream>
 
 namespace distile {
@@ -121,7 +121,7 @@ void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const
 std::string attention_source(const Plan &plan) {
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
-       << "#include \"" << template_of(plan).header << ".cuh\"\n\n"
+       << "#include \"kernels/tensor_core/" << template_of(plan).header << ".cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"

@@ -4,7 +4,7 @@
 #ifndef DISTILE_PLANS_ATTENTION_CODE_H
 #define DISTILE_PLANS_ATTENTION_CODE_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <ostream>
 #include <string>
 #include <vector>

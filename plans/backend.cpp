@@ -1,5 +1,5 @@
-#include "backend.h"
-#include "json_file.h"
+#include "plans/backend.h"
+#include "plans/json_file.h"
 #include <algorithm>
 #include <sstream>
 

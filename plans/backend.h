@@ -5,9 +5,10 @@
 #ifndef DISTILE_PLANS_BACKEND_H
 #define DISTILE_PLANS_BACKEND_H
 
-#include "data_type.h"
-#include "group_blocks.h"
-#include "platform.h"
+#include "kernels/halide/code.h"
+#include "plans/data_type.h"
+#include "plans/platform.h"
+#include "runtime/kinds/group_blocks.h"
 #include <string>
 #include <vector>
 
@@ -16,15 +17,15 @@ namespace distile {
 /** Where the code of a variant comes from. */
 enum class Language {
     Halide,     /**< A generator with the plugin. */
-    DotProduct, /**< The code in runtime/src/dot_product, and for GPUs in runtime/cuda/dot_product. */
-    TensorCore  /**< The templates in runtime/cuda/tensor_core. */
+    DotProduct, /**< The code in kernels/cpu, and for GPUs in kernels/dp4a. */
+    TensorCore  /**< The templates in kernels/tensor_core. */
 };
 
 /** A layout of the weights. */
 struct Layout {
     const char *name;
     int channel_block; /**< Output channels in a block. */
-    Language language; /**< Of the code that reads it. */
+    Language language; /**< The language of the code that reads it. */
     int bytes_of_type; /**< The size of the operator's type that it is for; 0: any. */
 };
 
@@ -39,7 +40,7 @@ struct Backend {
     std::string (*features_of)(const std::string &target);
     /** The Halide target of code for a device with such features on a platform. */
     std::string (*target_of)(const std::string &features, const Platform &platform);
-    /** The same features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
+    /** Features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
     std::string (*needs)(const std::string &features);
     /** The name of the built-in device profile for a Halide target. */
     const char *(*generic_profile)(const std::string &target);
@@ -55,7 +56,7 @@ struct Backend {
     const char *operation, *multiply_adds;
     /** Generated code reads its input as float32, except in depthwise operators; the runtime converts other types. */
     bool reads_float32;
-    GroupReaders group_readers; /**< Of generated code. */
+    GroupReaders group_readers; /**< How generated code reads groups. */
     bool blocks_rows; /**< Code of operators with keys is for one head and block of rows (distile_call_row_blocks). */
     int tile_counts;  /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };

@@ -1,4 +1,4 @@
-#include "data_type.h"
+#include "plans/data_type.h"
 
 namespace distile {
 

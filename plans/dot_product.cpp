@@ -1,6 +1,7 @@
-#include "dot_product.h"
-#include "dot_product_layout.h"
-#include "operator_schema.h"
+#include "plans/dot_product.h"
+#include "kernels/dot_products.h"
+#include "plans/operator_schema.h"
+#include "runtime/kinds/dot_product_layout.h"
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -14,7 +15,7 @@ namespace {
 constexpr struct {
     DotProducts instructions;
     distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
-    const char *feature; /**< Of a CPU, "" for every one, or what code for GPUs is for. */
+    const char *feature; /**< What code needs: a feature of CPUs, "" for none, or a compute capability of GPUs. */
     bool own_word;       /**< Halide's targets do not have the feature: only these plans name it. */
     bool vectors;        /**< Computes in vector registers, not in tiles. */
     const char *function, *object;

@@ -4,8 +4,8 @@
 #ifndef DISTILE_PLANS_DOT_PRODUCT_H
 #define DISTILE_PLANS_DOT_PRODUCT_H
 
-#include "dot_product_space.h"
-#include "plan.h"
+#include "plans/plan.h"
+#include "schedules/dot_product_space.h"
 #include <ostream>
 #include <string>
 
@@ -45,7 +45,7 @@ const char *dot_product_object(const Plan &plan);
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
                                const std::string &function);
 
-/** The same of a plan's only variant, to be read. */
+/** The call of a plan's only variant as C, for people to read. */
 std::string call_of_dot_products(const Plan &plan);
 
 }  // namespace distile

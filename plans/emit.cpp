@@ -1,9 +1,9 @@
-#include "emit.h"
-#include "cpu_space.h"
-#include "dot_product.h"
-#include "operator_schema.h"
-#include "tensor_core.h"
-#include "token_space.h"
+#include "plans/emit.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "plans/tensor_core.h"
+#include "schedules/cpu_space.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -201,7 +201,8 @@ std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &
     check_chain(plans);
     std::ostringstream c;
     c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
-      << "#include <distile/polykernel.h>\n\n";
+      << "#include \"kernels/dot_products.h\"\n#include \"kernels/halide/code.h\"\n"
+      << "#include \"kernels/tensor_core/code.h\"\n\n";
     emit_operator(c, plans.front().op);
     // From the last to the first, because each names the one behind it.
     for (size_t i = plans.size(); i-- > 0;) {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_EMIT_H
 #define DISTILE_EMIT_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <string>
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "json_file.h"
-#include "known_names.h"
-#include "strict_json.h"
+#include "plans/json_file.h"
+#include "runtime/base/known_names.h"
+#include "runtime/base/strict_json.h"
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

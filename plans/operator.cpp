@@ -1,8 +1,8 @@
-#include "operator.h"
+#include "plans/operator.h"
 #include "facts/activation_names.h"
-#include "known_names.h"
-#include "operator_kind.h"
-#include "operator_schema.h"
+#include "plans/operator_schema.h"
+#include "runtime/base/known_names.h"
+#include "runtime/kinds/operator_kind.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>

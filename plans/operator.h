@@ -12,8 +12,8 @@
 #ifndef DISTILE_OPERATOR_H
 #define DISTILE_OPERATOR_H
 
-#include "data_type.h"
-#include "json_file.h"
+#include "plans/data_type.h"
+#include "plans/json_file.h"
 #include <cstdint>
 #include <distile/polykernel.h>
 #include <map>

@@ -1,4 +1,4 @@
-#include "operator_schema.h"
+#include "plans/operator_schema.h"
 
 namespace distile {
 

@@ -5,8 +5,8 @@
 #ifndef DISTILE_OPERATOR_SCHEMA_H
 #define DISTILE_OPERATOR_SCHEMA_H
 
-#include "operator.h"
-#include "space.h"
+#include "plans/operator.h"
+#include "schedules/space.h"
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "plan.h"
+#include "plans/plan.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -242,7 +242,7 @@ const PlanVariant *Plan::find(const std::string &name_or_index) const {
 
 Theta parse_theta(const json &json, const std::string &where) {
     if (!json.is_object()) {
-        refuse(where, "the member \"theta\" is not an object");
+        refuse(where, "a schedule must be an object with a value for each knob");
     }
     Theta theta;
     for (const auto &[knob, value] : json.items()) {

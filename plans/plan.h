@@ -13,9 +13,9 @@
 #ifndef DISTILE_PLAN_H
 #define DISTILE_PLAN_H
 
-#include "backend.h"
-#include "operator.h"
-#include "space.h"
+#include "plans/backend.h"
+#include "plans/operator.h"
+#include "schedules/space.h"
 #include <cstdint>
 #include <vector>
 
@@ -31,7 +31,7 @@ struct PlanVariant {
     std::string name;
     Theta theta; /**< A point of the space of its language. */
     bool dense = false;
-    std::string layout; /**< Of the weights that its code reads; "": the plan's. */
+    std::string layout; /**< The layout of the weights that its code reads; "": the plan's. */
     Language language = Language::Halide;
 
     int tile_h() const {
@@ -80,8 +80,8 @@ Plan make_plan(const std::string &name, const Operator &op, const Backend &backe
 
 /** What becomes of the times that a plan holds. */
 enum class Times {
-    Keep, /**< Those of other code are refused. */
-    Drop  /**< They are not needed: the code is compiled or measured again. */
+    Keep, /**< Keep them; refuse times of other code. */
+    Drop  /**< Drop them: the code is compiled or measured again. */
 };
 
 /** Changes the type of a plan's operator. Its times are dropped: they are of the other type's code. */
@@ -94,7 +94,7 @@ nlohmann::json to_json(const Plan &plan);
 /** Says which code a plan is of: its operator, target, math and variants, but no times. FNV-1a of their canonical JSON.
  */
 uint64_t plan_hash(const Plan &plan);
-/** The same as files hold it: 16 hexadecimal digits. */
+/** The hash as files hold it: 16 hexadecimal digits. */
 std::string plan_hash_text(const Plan &plan);
 
 /** The time table of a plan as distile_kernel_load_times() reads it. */

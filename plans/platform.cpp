@@ -1,5 +1,5 @@
-#include "platform.h"
-#include "json_file.h"
+#include "plans/platform.h"
+#include "plans/json_file.h"
 #include <algorithm>
 
 namespace distile {

@@ -5,7 +5,7 @@
 #ifndef DISTILE_PLANS_PLATFORM_H
 #define DISTILE_PLANS_PLATFORM_H
 
-#include "architecture.h"
+#include "plans/architecture.h"
 #include <string>
 #include <vector>
 
@@ -27,14 +27,14 @@ struct Platform {
     std::string target(const std::string &words) const;
 };
 
-/** Of each architecture the usual one first. */
+/** All platforms, the usual one of each architecture first. */
 const std::vector<Platform> &platforms();
 std::vector<std::string> platform_names();
 /** Throws FileError if there is none of this name. */
 const Platform &get_platform(const std::string &name);
-/** That of a Halide target; null if it begins with none. */
+/** The platform with which a Halide target begins; null if there is none. */
 const Platform *find_platform(const std::string &target);
-/** That for which this program was compiled. */
+/** The platform for which this program was compiled. */
 const Platform &own_platform();
 /** This program's if its architecture is the one asked for, else the architecture's usual one. */
 const Platform &platform_with(const Architecture &architecture);

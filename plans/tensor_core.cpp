@@ -1,8 +1,8 @@
-#include "tensor_core.h"
-#include "arguments.h"
-#include "attention_code.h"
-#include "attention_space.h"
-#include "operator_schema.h"
+#include "plans/tensor_core.h"
+#include "kernels/tensor_core/arguments.h"
+#include "plans/attention_code.h"
+#include "plans/operator_schema.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 #include <sstream>
 
@@ -161,7 +161,7 @@ bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
     if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }
-    // Those whose weights the runtime packs for them.
+    // Operators whose weights the runtime packs for tensor cores.
     const distile_operator_kind kind = op.schema().kind;
     return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));
 }
@@ -219,7 +219,7 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
 }
 
 bool gpu_chooses(const Plan &plan) {
-    // Of operators that read keys the runtime's own kernel chooses.
+    // For operators that read keys, a kernel of the runtime chooses.
     return plan.variants.size() > 1 && !reads_keys(plan.op) &&
            std::all_of(plan.variants.begin(), plan.variants.end(),
                        [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });
@@ -233,8 +233,8 @@ std::string tensor_core_source(const Plan &plan) {
     const GroupPanels panels = group_panels(facts_of(plan.op));
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
-       << "#include \"" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
-       << ".cuh\"\n#include \"launch.cuh\"\n\n"
+       << "#include \"kernels/tensor_core/" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
+       << ".cuh\"\n#include \"kernels/tensor_core/launch.cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"

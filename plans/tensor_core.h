@@ -4,8 +4,8 @@
 #ifndef DISTILE_PLANS_TENSOR_CORE_H
 #define DISTILE_PLANS_TENSOR_CORE_H
 
-#include "plan.h"
-#include "tensor_core_space.h"
+#include "plans/plan.h"
+#include "schedules/tensor_core_space.h"
 #include <ostream>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ bool runs_on_tensor_cores(const Operator &op, TensorCores cores);
 /** The type of the templates in which an operator's values are multiplied. */
 const char *tensor_core_element(const Operator &op);
 
-/** Those that code for such features of a GPU is for, and so the code of a plan. */
+/** The tensor cores that code for a GPU with these features uses, and those that a plan's code uses. */
 TensorCores tensor_cores_of(const std::string &features);
 TensorCores tensor_cores_of(const Plan &plan);
 

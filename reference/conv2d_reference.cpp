@@ -1,5 +1,5 @@
-#include "conv2d_reference.h"
-#include "types.h"
+#include "reference/conv2d_reference.h"
+#include "runtime/base/types.h"
 #include <algorithm>
 #include <cmath>
 

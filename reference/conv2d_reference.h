@@ -5,7 +5,7 @@
 #ifndef DISTILE_CONV2D_REFERENCE_H
 #define DISTILE_CONV2D_REFERENCE_H
 
-#include "activation_reference.h"
+#include "reference/activation_reference.h"
 #include <cstddef>
 #include <cstdint>
 #include <distile/polykernel.h>

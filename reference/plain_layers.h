@@ -4,7 +4,7 @@
 #ifndef DISTILE_REFERENCE_PLAIN_LAYERS_H
 #define DISTILE_REFERENCE_PLAIN_LAYERS_H
 
-#include "plain_tokens.h"
+#include "reference/plain_tokens.h"
 #include <distile/layers.h>
 
 namespace distile {

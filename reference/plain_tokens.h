@@ -4,8 +4,8 @@
 #ifndef DISTILE_REFERENCE_PLAIN_TOKENS_H
 #define DISTILE_REFERENCE_PLAIN_TOKENS_H
 
-#include "conv2d_reference.h"
-#include "reference_output.h"
+#include "reference/conv2d_reference.h"
+#include "reference/reference_output.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -94,7 +94,7 @@ inline ReferenceOutput plain_normalize(const distile_tensor &input, const std::v
     return expected;
 }
 
-/** The active pixels of `tensor` at the first pixels of a packed tensor with so many. */
+/** The active pixels of `tensor` at the first pixels of a packed tensor with `capacity` pixels. */
 inline ReferenceOutput plain_pack(const distile_tensor &tensor, const std::vector<uint8_t> &mask, size_t capacity) {
     ReferenceOutput expected;
     for_each_pixel(tensor, [&](size_t pixel, int32_t n, int32_t y, int32_t x) {

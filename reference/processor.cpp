@@ -1,4 +1,4 @@
-#include "processor.h"
+#include "reference/processor.h"
 #include <fstream>
 #include <sched.h>
 #include <stdexcept>

@@ -1,5 +1,5 @@
-#include "tensors.h"
-#include "polyphase.h"
+#include "reference/tensors.h"
+#include "runtime/kinds/polyphase.h"
 #include <algorithm>
 #include <memory>
 

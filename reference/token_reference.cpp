@@ -1,5 +1,5 @@
-#include "token_reference.h"
-#include "conv2d_reference.h"
+#include "reference/token_reference.h"
+#include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cmath>
 

@@ -35,7 +35,7 @@ struct TokenResult {
     bool written;
     double value;
     double scale;  ///< For judging errors: the sum of the absolute values of all terms, with the errors of the scores.
-    double sum = 0;  ///< The same of a product with values, without them.
+    double sum = 0;  ///< For a product with values: `scale` without the errors of the scores.
 };
 
 /** The channels of row (n, y, x) of the output. */

@@ -1,13 +1,13 @@
-#include "apply.h"
-#include "cpu.h"
-#include "cpu_depthwise.h"
-#include "cpu_passes.h"
-#include "cpu_space.h"
-#include "cpu_tokens.h"
-#include "cuda_direct.h"
-#include "cuda_schedule.h"
-#include "gpu_passes.h"
-#include "gpu_tokens.h"
+#include "schedules/apply.h"
+#include "schedules/cpu.h"
+#include "schedules/cpu_depthwise.h"
+#include "schedules/cpu_passes.h"
+#include "schedules/cpu_space.h"
+#include "schedules/cpu_tokens.h"
+#include "schedules/cuda_direct.h"
+#include "schedules/cuda_schedule.h"
+#include "schedules/gpu_passes.h"
+#include "schedules/gpu_tokens.h"
 
 namespace distile {
 
@@ -44,7 +44,7 @@ void add_opencl_passes(Halide::Pipeline pipeline, const Halide::Target &target, 
 std::string declare_knobs(const Space &space, const Problem &problem, const Theta &theta) {
     const std::string illegal = space.why_illegal(theta, problem);
     if (!illegal.empty()) {
-        throw Halide::CompileError("PolyKernel: the theta is not legal for this operator and target: " + illegal +
+        throw Halide::CompileError("PolyKernel: the schedule is not legal for this operator and target: " + illegal +
                                    ".\n");
     }
     std::string source;
@@ -58,10 +58,10 @@ std::string declare_knobs(const MaskedOperator &op, const Space &space, const Pr
     std::string source = declare_knobs(space, problem, theta);
     // The caller lists tiles of the theta's size; a pipeline for another size would compute too few or too many pixels.
     if (theta.at("tile_h") != op.tile_h || theta.at("tile_w") != op.tile_w) {
-        throw Halide::CompileError("PolyKernel: the theta is for tiles of " +
+        throw Halide::CompileError("PolyKernel: the schedule is for tiles of " +
                                    extents(theta.at("tile_h"), theta.at("tile_w")) +
                                    " pixels, but the pipeline was built for tiles of " + extents(op.tile_h, op.tile_w) +
-                                   ". Pass the theta's tile_h and tile_w to the generator.\n");
+                                   ". Pass the schedule's tile_h and tile_w to the generator.\n");
     }
     return source;
 }

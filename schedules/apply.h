@@ -4,8 +4,8 @@
 #ifndef DISTILE_SCHEDULES_APPLY_H
 #define DISTILE_SCHEDULES_APPLY_H
 
-#include "masked_operator.h"
-#include "token_operator.h"
+#include "schedules/masked_operator.h"
+#include "schedules/token_operator.h"
 #include <sstream>
 #include <string>
 
@@ -35,7 +35,7 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, TokenOperator &op, 
 /** The start of every schedule's source: its knobs as constants. Throws Halide::CompileError unless the theta is legal.
  */
 std::string declare_knobs(const Space &space, const Problem &problem, const Theta &theta);
-/** The same for a masked operator, whose granularity must be the theta's. */
+/** The start of a masked operator's source; the operator must have the theta's granularity. */
 std::string declare_knobs(const MaskedOperator &op, const Space &space, const Problem &problem, const Theta &theta);
 
 /** Throws Halide::CompileError unless the operator has exactly one stage, as on a GPU. */

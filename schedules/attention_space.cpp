@@ -1,4 +1,4 @@
-#include "attention_space.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 
 namespace distile {
@@ -6,11 +6,11 @@ namespace distile {
 namespace {
 
 constexpr int most_head_dim = 128;
-constexpr int64_t registers = 1 << 16;  // Of a multiprocessor.
+constexpr int64_t registers = 1 << 16;  // The registers of a multiprocessor.
 
 /** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
 int64_t all_shared_bytes(TensorCores cores) {
-    // Of the chips from 8.0 on, some have no more than 8.6 has.
+    // Some chips from 8.0 on have no more than 8.6 has.
     return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
 }
 constexpr int64_t reserved_bytes = 1 << 10;
@@ -82,7 +82,7 @@ Space make_space(TensorCores cores) {
                   with_warps({"block_rows", "blocks"})},
                  {"registers for the queries, the scores of block_keys, their probabilities and the sums of a head",
                   [cores, sm90](const Theta &theta, const Problem &problem) {
-                      // Those that copy leave some of theirs to those that multiply.
+                      // Warps that copy leave some of their registers to warps that multiply.
                       const int threads = attention_block(cores, theta, problem).threads - (sm90 ? 128 : 0);
                       const int64_t each = std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
                       const int keys = theta.at("block_keys"), channels = stored_channels(problem);

@@ -1,6 +1,6 @@
 /** \file
  * The space of kernels for NVIDIA's tensor cores that compute attention or one of its products, which are templates in
- * runtime/cuda/tensor_core. Independent of Halide.
+ * kernels/tensor_core. Independent of Halide.
  *
  * A block computes block_rows rows of an image and a head at a time and goes through the keys in blocks of block_keys,
  * of which `stages` are in shared memory.
@@ -8,7 +8,7 @@
 #ifndef DISTILE_SCHEDULES_ATTENTION_SPACE_H
 #define DISTILE_SCHEDULES_ATTENTION_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 
 namespace distile {

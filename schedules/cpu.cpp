@@ -1,5 +1,5 @@
-#include "cpu.h"
-#include "apply.h"
+#include "schedules/cpu.h"
+#include "schedules/apply.h"
 #include <algorithm>
 #include <sstream>
 

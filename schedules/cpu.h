@@ -5,8 +5,8 @@
 #define DISTILE_SCHEDULES_CPU_H
 
 #include "Halide.h"
-#include "cpu_space.h"
-#include "masked_operator.h"
+#include "schedules/cpu_space.h"
+#include "schedules/masked_operator.h"
 
 namespace distile {
 

@@ -1,6 +1,6 @@
-#include "cpu_depthwise.h"
-#include "apply.h"
-#include "cpu.h"
+#include "schedules/cpu_depthwise.h"
+#include "schedules/apply.h"
+#include "schedules/cpu.h"
 #include <sstream>
 
 namespace distile {

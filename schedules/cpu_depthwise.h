@@ -5,8 +5,8 @@
 #define DISTILE_SCHEDULES_CPU_DEPTHWISE_H
 
 #include "Halide.h"
-#include "depthwise_space.h"
-#include "masked_operator.h"
+#include "schedules/depthwise_space.h"
+#include "schedules/masked_operator.h"
 
 namespace distile {
 

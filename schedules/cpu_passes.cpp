@@ -1,4 +1,4 @@
-#include "cpu_passes.h"
+#include "schedules/cpu_passes.h"
 #include <algorithm>
 #include <optional>
 
@@ -51,7 +51,7 @@ private:
 
 /** An address that LLVM computes where we do: it does not see that this adds nothing. */
 Expr opaque(const Expr &address) {
-    const Expr threads = Variable::make(Int(32), "threads");  // Of the operator: a positive number.
+    const Expr threads = Variable::make(Int(32), "threads");  // A positive number of the operator.
     return address ^ (threads >> 31);
 }
 

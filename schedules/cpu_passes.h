@@ -29,7 +29,7 @@ protected:
 private:
     struct Loop {
         std::string variable;
-        std::vector<std::pair<std::string, Halide::Expr>> lets;    /**< Of its body, around what is visited. */
+        std::vector<std::pair<std::string, Halide::Expr>> lets;    /**< The lets of its body, around what is visited. */
         std::vector<std::pair<std::string, Halide::Expr>> hoisted; /**< New lets, for before the loop. */
     };
 
@@ -46,7 +46,7 @@ private:
  * and stored as whole vectors alone stay in registers. */
 class ShuffleLoads : public Halide::Internal::IRMutator {
 public:
-    /** That memory holds vectors of `lanes` lanes. */
+    /** The pipeline's memory holds vectors of `lanes` lanes. */
     explicit ShuffleLoads(int lanes) : lanes_(lanes) {
     }
 

@@ -1,4 +1,4 @@
-#include "cpu_space.h"
+#include "schedules/cpu_space.h"
 #include <algorithm>
 #include <cstdint>
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_SCHEDULES_CPU_SPACE_H
 #define DISTILE_SCHEDULES_CPU_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 
 namespace distile {
 

@@ -1,7 +1,7 @@
-#include "cpu_tokens.h"
-#include "apply.h"
-#include "cpu.h"
-#include "token_space.h"
+#include "schedules/cpu_tokens.h"
+#include "schedules/apply.h"
+#include "schedules/cpu.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <sstream>
 
@@ -16,7 +16,7 @@ struct ScoreTile {
     int lanes, tokens, others, unroll;
 };
 
-/** Transposes the tokens in lanes in registers, at a level where they are so many, or for 0 any number. */
+/** Transposes the tokens in lanes in registers, at a level where there are `tokens` of them; 0: any number. */
 void stage_lane_tokens(TokenOperator &op, const LoopLevel &level, int lanes, int tokens, std::ostream &source) {
     constexpr int channel_lanes = 4;
     source << "const int channel_lanes = " << channel_lanes << ";\n";
@@ -151,8 +151,8 @@ void store_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source
     multiply(op, LoopLevel(output, row_tile), tile, source);
 }
 
-/** Sums with values, whose register tiles have so many rows and channels, in blocks of keys: the values of a block stay
- * in the cache nearest to the core, while all rows of the task read them. */
+/** Sums with values, in register tiles of `rows` x `channels` and in blocks of keys: the values of a block stay in the
+ * cache nearest to the core, while all rows of the task read them. */
 void sum_blocks_of_keys(Func sums, int keys, int rows, int channels, int lanes, std::ostream &source) {
     source << "const int keys = " << keys << ";\n";
     Var d = sums.args()[0], r = sums.args()[1], block("block"), row_tile("row_tile"), tile_row("tile_row"),
@@ -233,7 +233,7 @@ void schedule_block_values(TokenOperator &op, int update, const Theta &theta, in
     DISTILE_APPLY(values.update().reorder(d, RVar(values.rvars(0)[0])).vectorize(d, lanes));
 }
 
-/** Attention but for the values: blocks of keys one after the other, in each all rows of the task, `rows` at most. */
+/** Attention without the values: blocks of keys one after the other, in each all rows of the task, `rows` at most. */
 void schedule_blocks(TokenOperator &op, const ScoreTile &tile, int rows, std::ostream &source) {
     Func parts = op.funcs.at("parts"), block = op.funcs.at("block");
     Var c = parts.args()[0], b = parts.args()[2];
@@ -287,7 +287,7 @@ Problem cpu_problem(const TokenOperator &op, const Target &target) {
 std::string apply_cpu_token_schedule(TokenOperator &op, const Theta &theta, const Target &target) {
     const Problem problem = cpu_problem(op, target);
     if (value_of(theta, "softmax_keys") != op.softmax_keys) {
-        throw CompileError("PolyKernel: the theta has " + count_of(theta, "softmax_keys", "key") +
+        throw CompileError("PolyKernel: the schedule has " + count_of(theta, "softmax_keys", "key") +
                            " in a softmax, but the operator has " + std::to_string(op.softmax_keys) +
                            ": give softmax_keys to the generator.\n");
     }

@@ -4,8 +4,8 @@
 #ifndef DISTILE_SCHEDULES_CPU_TOKENS_H
 #define DISTILE_SCHEDULES_CPU_TOKENS_H
 
-#include "space.h"
-#include "token_operator.h"
+#include "schedules/space.h"
+#include "schedules/token_operator.h"
 #include <string>
 
 namespace distile {

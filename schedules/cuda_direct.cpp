@@ -1,8 +1,8 @@
-#include "cuda_direct.h"
-#include "apply.h"
-#include "cuda_space.h"
-#include "depthwise_space.h"
-#include "gpu_passes.h"
+#include "schedules/cuda_direct.h"
+#include "schedules/apply.h"
+#include "schedules/cuda_space.h"
+#include "schedules/depthwise_space.h"
+#include "schedules/gpu_passes.h"
 #include <sstream>
 
 namespace distile {

@@ -5,8 +5,8 @@
 #define DISTILE_SCHEDULES_CUDA_DIRECT_H
 
 #include "Halide.h"
-#include "cuda_direct_space.h"
-#include "masked_operator.h"
+#include "schedules/cuda_direct_space.h"
+#include "schedules/masked_operator.h"
 
 namespace distile {
 

@@ -1,5 +1,5 @@
-#include "cuda_direct_space.h"
-#include "depthwise_space.h"
+#include "schedules/cuda_direct_space.h"
+#include "schedules/depthwise_space.h"
 #include <cstdint>
 
 namespace distile {

@@ -10,7 +10,7 @@
 #ifndef DISTILE_SCHEDULES_CUDA_DIRECT_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_DIRECT_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 
 namespace distile {
 

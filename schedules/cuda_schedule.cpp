@@ -1,6 +1,6 @@
-#include "cuda_schedule.h"
-#include "apply.h"
-#include "gpu_passes.h"
+#include "schedules/cuda_schedule.h"
+#include "schedules/apply.h"
+#include "schedules/gpu_passes.h"
 #include <algorithm>
 #include <sstream>
 #include <utility>

@@ -5,8 +5,8 @@
 #define DISTILE_SCHEDULES_CUDA_SCHEDULE_H
 
 #include "Halide.h"
-#include "cuda_space.h"
-#include "masked_operator.h"
+#include "schedules/cuda_space.h"
+#include "schedules/masked_operator.h"
 
 namespace distile {
 

@@ -1,4 +1,4 @@
-#include "cuda_space.h"
+#include "schedules/cuda_space.h"
 #include <algorithm>
 
 namespace distile {

@@ -14,7 +14,7 @@
 #ifndef DISTILE_SCHEDULES_CUDA_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 
 namespace distile {
@@ -24,7 +24,7 @@ const Space &cuda_space();
 
 /** The facts that its constraints need. */
 Problem cuda_problem(const OperatorFacts &op);
-/** The same for OpenCL: work-groups of up to 256 work-items and 32 KB of local memory, which phones' GPUs have. */
+/** The facts for OpenCL: work-groups of up to 256 work-items and 32 KB of local memory, which phones' GPUs have. */
 Problem opencl_problem(const OperatorFacts &op);
 
 /** The output channels that blocks compute, groups padded to whole blocks of the weights. */

@@ -1,5 +1,5 @@
-#include "depthwise_space.h"
-#include "cpu_space.h"
+#include "schedules/depthwise_space.h"
+#include "schedules/cpu_space.h"
 #include <algorithm>
 
 namespace distile {

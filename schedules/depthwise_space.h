@@ -9,7 +9,7 @@
 #ifndef DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 #define DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <algorithm>
 #include <cstdint>
 

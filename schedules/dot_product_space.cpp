@@ -1,4 +1,4 @@
-#include "dot_product_space.h"
+#include "schedules/dot_product_space.h"
 #include <cstdint>
 #include <map>
 
@@ -10,8 +10,8 @@ constexpr int vector_channels = 16;
 
 /** The blocks of an instruction set. */
 struct Blocks {
-    bool tiles;         /**< Of 16 pixels, up to two. */
-    int most_channels;  /**< Of a block. */
+    bool tiles;         /**< Sums are held in tiles of 16 pixels, up to two. */
+    int most_channels;  /**< The most channels of a block. */
     int most_pixels[4]; /**< With 1, 2, 3 and 4 vectors of channels, so that the sums fit the registers. */
     std::vector<int> pixels, channels; /**< What a search tries. */
     bool on_gpu = false;               /**< There is code for these values alone. */

@@ -1,6 +1,6 @@
 /** \file
- * The space of code for dot-product and matrix instructions, which is in runtime/src/dot_product, and for GPUs in
- * runtime/cuda/dot_product. Independent of Halide, so a search can walk it anywhere.
+ * The space of code for dot-product and matrix instructions, which is in kernels/cpu, and for GPUs in
+ * kernels/dp4a. Independent of Halide, so a search can walk it anywhere.
  *
  * A task stages what `staged` blocks of `pixels` active pixels read, and multiplies them with `channels` output
  * channels after the other, whose sums are held in registers. On a GPU, a block of threads is such a task, with one
@@ -9,8 +9,8 @@
 #ifndef DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H
 #define DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H
 
-#include "channel_sections.h"
-#include "space.h"
+#include "runtime/kinds/channel_sections.h"
+#include "schedules/space.h"
 
 namespace distile {
 

@@ -1,4 +1,4 @@
-#include "gpu_passes.h"
+#include "schedules/gpu_passes.h"
 #include <algorithm>
 #include <optional>
 #include <set>

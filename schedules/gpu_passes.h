@@ -93,7 +93,7 @@ private:
 };
 
 /** Turns a condition around barriers, which SkipIdleBlocks and LimitToLists make, into a loop of no or one iteration.
- * Of the `a < b` that they make, b is at most `most`, a number of which the host knows.
+ * In the conditions `a < b` that they make, b is at most `most`, of which the host knows the value.
  *
  * All threads of a block agree about it, so OpenCL allows it, but PoCL 3.1 computes wrong results after barriers in a
  * condition. It does not see how often the loop runs. */

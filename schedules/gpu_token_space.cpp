@@ -1,4 +1,4 @@
-#include "gpu_token_space.h"
+#include "schedules/gpu_token_space.h"
 #include <algorithm>
 
 namespace distile {

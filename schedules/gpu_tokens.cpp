@@ -1,8 +1,8 @@
-#include "gpu_tokens.h"
-#include "apply.h"
-#include "gpu_passes.h"
-#include "gpu_token_space.h"
-#include "list_limits.h"
+#include "schedules/gpu_tokens.h"
+#include "schedules/apply.h"
+#include "schedules/gpu_passes.h"
+#include "schedules/gpu_token_space.h"
+#include "schedules/list_limits.h"
 #include <sstream>
 #include <utility>
 
@@ -173,8 +173,9 @@ struct GpuTokens {
 std::string apply_gpu_token_schedule(Pipeline pipeline, TokenOperator &op, const Problem &problem, const Theta &theta) {
     const std::string knobs = declare_knobs(gpu_token_space(), problem, theta);
     if (theta.at("block_rows") != op.block_rows || theta.at("block_keys") != op.block_keys) {
-        throw CompileError("PolyKernel: the theta is for blocks of " + extents_of(theta, "block_rows", "block_keys") +
-                           " rows and keys, but the pipeline was built for others. Pass the theta's block_rows and "
+        throw CompileError("PolyKernel: the schedule is for blocks of " +
+                           extents_of(theta, "block_rows", "block_keys") +
+                           " rows and keys, but the pipeline was built for others. Pass the schedule's block_rows and "
                            "block_keys to the generator.\n");
     }
     GpuTokens schedule(op, theta);

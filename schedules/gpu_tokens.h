@@ -5,8 +5,8 @@
 #define DISTILE_SCHEDULES_GPU_TOKENS_H
 
 #include "Halide.h"
-#include "space.h"
-#include "token_operator.h"
+#include "schedules/space.h"
+#include "schedules/token_operator.h"
 #include <string>
 
 namespace distile {

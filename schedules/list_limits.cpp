@@ -1,4 +1,4 @@
-#include "list_limits.h"
+#include "schedules/list_limits.h"
 #include <vector>
 
 namespace distile {

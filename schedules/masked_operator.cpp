@@ -1,4 +1,4 @@
-#include "masked_operator.h"
+#include "schedules/masked_operator.h"
 #include <map>
 #include <optional>
 #include <set>

@@ -35,8 +35,8 @@
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
 
 #include "Halide.h"
-#include "group_blocks.h"
-#include "space.h"
+#include "runtime/kinds/group_blocks.h"
+#include "schedules/space.h"
 #include <vector>
 
 namespace distile {

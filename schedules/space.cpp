@@ -1,4 +1,4 @@
-#include "space.h"
+#include "schedules/space.h"
 #include <algorithm>
 
 namespace distile {
@@ -27,7 +27,7 @@ std::string Space::why_illegal(const Theta &theta, const Problem &problem) const
     }
     for (const Constraint &constraint : constraints) {
         if (!constraint.holds(theta, problem)) {
-            return "a theta must have " + constraint.meaning;
+            return "a schedule must have " + constraint.meaning;
         }
     }
     return "";

@@ -5,7 +5,7 @@
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H
 
-#include "group_blocks.h"
+#include "runtime/kinds/group_blocks.h"
 #include <functional>
 #include <map>
 #include <optional>
@@ -32,7 +32,7 @@ struct OperatorFacts {
     int groups = 1;
     bool depthwise = false; /**< Every output channel reads only the input channel with its own index. */
     TokenProduct product = TokenProduct::None;
-    int heads = 0, head_dim = 0; /**< Of a product of tokens. */
+    int heads = 0, head_dim = 0; /**< The heads of a product of tokens, and their channels. */
     int kernel_h = 1, kernel_w = 1;
     int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
     int scale_h = 1, scale_w = 1; /**< Output pixels per virtual pixel, each in its own phase. */
@@ -75,11 +75,12 @@ enum class DotProducts {
 
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {
-    int vector_lanes = 1;                                   /**< float32 lanes of a vector register or a vector load. */
-    int vector_registers = 0;                               /**< A CPU's vector registers. */
-    std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
-    std::optional<DotProducts> dot_products = std::nullopt; /**< Likewise. */
-    int most_threads = 0, most_shared_bytes = 0;            /**< Of a GPU's block. */
+    int vector_lanes = 1;     /**< float32 lanes of a vector register or a vector load. */
+    int vector_registers = 0; /**< A CPU's vector registers. */
+    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it. */
+    std::optional<TensorCores> tensor_cores = std::nullopt;
+    std::optional<DotProducts> dot_products = std::nullopt;
+    int most_threads = 0, most_shared_bytes = 0; /**< The limits of a GPU's block. */
 };
 
 struct Knob {
@@ -90,9 +91,9 @@ struct Knob {
 };
 
 struct Constraint {
-    std::string meaning; /**< Completes the sentence "a theta must have ...". */
+    std::string meaning; /**< Completes the sentence "a schedule must have ...". */
     std::function<bool(const Theta &, const Problem &)> holds;
-    std::vector<std::string> knobs; /**< Those that `holds` reads, to spare a search the others; empty: all. */
+    std::vector<std::string> knobs; /**< The knobs that `holds` reads, so that a search varies no others; empty: all. */
 };
 
 struct Space {
@@ -100,7 +101,7 @@ struct Space {
     std::vector<Constraint> constraints;
     /** A theta in words. Knobs that it lacks count as 0. */
     std::string (*describe)(const Theta &theta);
-    /** Of thetas that give the same code, a search takes the one that satisfies these. A plan may have any. */
+    /** Among thetas that give the same code, a search takes the one that satisfies these. A plan may have any. */
     std::vector<Constraint> distinct;
 
     /** "" if the theta has exactly the knobs of this space and satisfies every constraint; otherwise a sentence about

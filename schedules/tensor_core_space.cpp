@@ -1,5 +1,5 @@
-#include "tensor_core_space.h"
-#include "attention_space.h"
+#include "schedules/tensor_core_space.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 
 namespace distile {
@@ -12,13 +12,13 @@ bool is_quantized(const OperatorFacts &op) {
 
 /** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
 int64_t all_shared_bytes(TensorCores cores) {
-    // Of the chips from 8.0 on, some have no more than 8.6 has.
+    // Some chips from 8.0 on have no more than 8.6 has.
     return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
 }
 constexpr int64_t reserved_bytes = 1 << 10;
 
-/** Beside a block with so much of 9.0 no other fits. Those of a cluster take it: two would share a multiprocessor while
- * others are idle. */
+/** Shared memory that leaves no room for a second block on a multiprocessor of 9.0. Blocks of a cluster take it: else
+ * two would share a multiprocessor while others are idle. */
 constexpr int64_t lone_bytes = 116 << 10;
 
 template<TensorCores cores, bool quantized> std::string describe(const Theta &theta) {
@@ -30,7 +30,7 @@ template<TensorCores cores, bool quantized> std::string describe(const Theta &th
            (blocks == 1 ? "" : "s") + " a multiprocessor";
 }
 
-/** Of 128 bytes of each channel. */
+/** Steps of the reduction, of 128 bytes of each channel. */
 int64_t reduction_steps(const Problem &problem) {
     const int64_t elements = int64_t{problem.kernel_h} * problem.kernel_w * group_panels(problem).inputs;
     return (elements * problem.bytes_per_element + 127) / 128;

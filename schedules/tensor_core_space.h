@@ -1,5 +1,5 @@
 /** \file
- * The space of kernels for NVIDIA's tensor cores, which are templates in runtime/cuda/tensor_core. Independent of
+ * The space of kernels for NVIDIA's tensor cores, which are templates in kernels/tensor_core. Independent of
  * Halide and CUDA, so a search can walk it anywhere.
  *
  * A block computes `block_pixels` active pixels x `block_channels` output channels: a matrix product whose rows are
@@ -11,7 +11,7 @@
 #ifndef DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
 #define DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 
 namespace distile {
@@ -36,7 +36,7 @@ bool runs_on_tensor_cores(const OperatorFacts &op);
 
 /** Quantized operators need more shared memory. */
 const Space &tensor_core_space(TensorCores cores, bool quantized = false);
-/** That of an operator: attention and its products have their own (attention_space.h). */
+/** The space of an operator: attention and its products have their own (attention_space.h). */
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op);
 
 /** Also of a theta that is not legal. Knobs that it lacks count as 0. */

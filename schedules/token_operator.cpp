@@ -1,4 +1,4 @@
-#include "token_operator.h"
+#include "schedules/token_operator.h"
 #include <optional>
 
 namespace distile {

@@ -16,11 +16,11 @@
  * score and the sum of weights in two more; parts(c, r, b) is the same. They are united by top(r), factors(r, b) and
  * total(r).
  *
- * The output of scores alone has an update over the keys and the rows of the block, or, where it scatters keys, over
- * some rows, the keys, and the rows by so many. A product with values has an update of the output for the channels that
- * fill whole vectors, and one for the others. Each scatters over the channels and the rows of the block, and reads
- * values(d, r), or last_values(d, r), which reads an accumulator of the same name with `_sums` with one update over the
- * keys. That reads weights(r, j).
+ * The output of scores alone has an update over the keys and the rows of the block. Where it scatters keys, the update
+ * is over the rows that it stores at once, the keys, and the groups of such rows. A product with values has an update
+ * of the output for the channels that fill whole vectors, and one for the others. Each scatters over the channels and
+ * the rows of the block, and reads values(d, r), or last_values(d, r), which reads an accumulator of the same name with
+ * `_sums` with one update over the keys. That reads weights(r, j).
  *
  * On a GPU, where h is a head and n an image, a channel is number `lane` of vector v, and key j is item i of thread t:
  *  - key_rows(lane, v, j, h, n) and value_rows, the tokens at the listed keys, as float32;
@@ -37,7 +37,7 @@
 #define DISTILE_SCHEDULES_TOKEN_OPERATOR_H
 
 #include "Halide.h"
-#include "space.h"
+#include "schedules/space.h"
 #include <map>
 #include <string>
 
@@ -46,8 +46,8 @@ namespace distile {
 struct TokenOperator : OperatorFacts {
     Halide::Func output;
     std::map<std::string, Halide::Func> funcs;
-    int block_rows = 0, block_keys = 0; /**< On a GPU. */
-    bool causal = false;                /**< The same. */
+    int block_rows = 0, block_keys = 0; /**< The block on a GPU. */
+    bool causal = false;                /**< Set on a GPU for causal operators. */
     int softmax_keys = 0;        /**< On a CPU, of attention: the keys of a block with its own softmax; 0: all. */
     bool packed_columns = false; /**< On a CPU, of scores: they are stored next to each other. */
 

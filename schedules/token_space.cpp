@@ -1,4 +1,4 @@
-#include "token_space.h"
+#include "schedules/token_space.h"
 
 namespace distile {
 
@@ -116,7 +116,7 @@ int row_step(const Theta &theta, int lanes) {
 }
 
 int more_rows(TokenProduct product) {
-    // Scores alone transpose all keys, which takes as long as about so many rows, as measured.
+    // Scores alone transpose all keys, which takes as long as about 8 rows, as measured.
     return product == TokenProduct::Scores ? 8 : product == TokenProduct::Values ? 1 : 0;
 }
 

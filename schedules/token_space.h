@@ -5,14 +5,14 @@
 #ifndef DISTILE_SCHEDULES_TOKEN_SPACE_H
 #define DISTILE_SCHEDULES_TOKEN_SPACE_H
 
-#include "space.h"
+#include "schedules/space.h"
 
 namespace distile {
 
 /** The space of an operator: attention has the knobs of both its products. */
 const Space &cpu_token_space(TokenProduct product);
 
-/** The rows of a register tile: a block with fewer rows than a multiple of it takes as long as one with so many. */
+/** The rows of a register tile: the time of a block is that of its rows rounded up to a multiple of this. */
 int row_step(const Theta &theta, int lanes);
 
 /** What a block takes besides the time of its rows, in rows. */

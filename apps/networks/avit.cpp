@@ -1,4 +1,4 @@
-// A-ViT: a vision transformer whose tokens halt, each at a layer of its own. Of each layer, the tokens that still run
+// A-ViT: a vision transformer whose tokens halt, each at its own layer. In each layer, the tokens that still run
 // compute
 //
 //     x += projection(attention(query, key, value)), where all three are linear(layer norm(x))
@@ -220,7 +220,7 @@ private:
     Layer embed_, head_;
     Norm norm_;
     std::vector<Block> blocks_;
-    // Of the tokens of a step: sums of scores, what is left of 1, and whether they go on.
+    // For each token of a step: the sum of its scores, what is left of 1, and whether it goes on.
     std::vector<float> total_, rest_;
     std::vector<uint8_t> going_;
 };

@@ -1,6 +1,6 @@
 #include "engine.h"
+#include "autoscheduler/compile/process.h"
 #include "plain.h"
-#include "process.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -6,7 +6,7 @@
 #define DISTILE_NETWORKS_ENGINE_H
 
 #include "operator.h"
-#include "tensors.h"
+#include "reference/tensors.h"
 #include <array>
 #include <distile/distile.hpp>
 #include <distile/layers.h>
@@ -93,12 +93,12 @@ public:
     const std::map<std::string, double> &milliseconds() const {
         return milliseconds_;
     }
-    /** Of the tensors that are alive, and of the most that were since start_step(). */
+    /** The bytes of the live tensors, and the most since start_step(). */
     int64_t live_bytes() const;
     int64_t most_bytes() const {
         return most_bytes_;
     }
-    /** Of all layers used so far. */
+    /** The bytes of the weights of all layers used so far. */
     int64_t weights_bytes() const {
         return weights_bytes_;
     }
@@ -120,7 +120,7 @@ public:
     static std::vector<uint8_t> bytes_of(distile_mask *mask, const Tensor &tensor);
 
     // Masks for the mode: full ones if it is dense; those of the last masked step for a reference.
-    /** Of a mask unit: where the channels times `weights` are above the threshold. */
+    /** The mask of a mask unit: the pixels whose channels times `weights` sum to more than the threshold. */
     distile_mask *scored(const Mask &mask, const Tensor &input, const std::vector<float> &weights, float threshold);
     distile_mask *from_bytes(const Mask &mask, const Tensor &tensor, const std::vector<uint8_t> &bytes);
     /** The pixels of `input` that an operator reads for the active pixels of its output. */
@@ -151,7 +151,7 @@ private:
     bool runs_kernel(const Layer &layer, const Tensor &output);
 
     Context context_;
-    std::vector<std::shared_ptr<AlignedFloats>> blocks_; /**< Those of no tensor are free. */
+    std::vector<std::shared_ptr<AlignedFloats>> blocks_; /**< A block is free if no tensor uses it. */
     std::map<std::string, double> milliseconds_;
     int64_t layers_ = 0, most_bytes_ = 0, weights_bytes_ = 0;
     std::map<const distile_polykernel *, Kernel> kernels_;

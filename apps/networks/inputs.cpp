@@ -1,5 +1,5 @@
 #include "inputs.h"
-#include "mask_families.h"
+#include "masks/mask_families.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -12,15 +12,16 @@ namespace distile::networks {
 /** A photo of data/masks scaled to this size, [batch][size][size][3] from -1 to 1. Later images are shifted. */
 std::vector<float> photo(int32_t size, int32_t batch);
 
-/** Densities of so many blocks with this mean: DynConv's published ones, drawn out to the number of blocks and bent. */
+/** Densities of `blocks` blocks with this mean: DynConv's published ones, interpolated to the number of blocks and
+ * bent. */
 std::vector<double> block_densities(size_t blocks, double mean);
 
 /** Sums of random waves, at most three over an image, the same at each resolution: where a mask unit is to compute.
  * [batch][height][width] */
 std::vector<double> smooth_fields(int32_t batch, int32_t height, int32_t width);
 
-/** A threshold above which so many of the scores are: between two of them, so that rounding does not change the mask.
- */
+/** A threshold that the fraction `density` of the scores exceeds. It lies between two scores, so that rounding does not
+ * change the mask. */
 float threshold_of(std::vector<float> scores, double density);
 
 }  // namespace distile::networks

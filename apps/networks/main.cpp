@@ -1,7 +1,7 @@
 // distile_networks: whole networks on a CPU, masked and dense. See docs/networks.md.
-#include "json_file.h"
-#include "process.h"
-#include "processor.h"
+#include "autoscheduler/compile/process.h"
+#include "plans/json_file.h"
+#include "reference/processor.h"
 #include "runner.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>

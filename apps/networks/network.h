@@ -40,7 +40,7 @@ private:
 
 /** Zeros: the network's own value. */
 struct Options {
-    double density = 0; /**< Of the blocks, on average. */
+    double density = 0; /**< The mean density of the blocks. */
     int32_t size = 0;   /**< Pixels of a side. */
     int32_t batch = 1;
     bool small = false; /**< Narrow and shallow, for tests. */

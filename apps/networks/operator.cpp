@@ -1,6 +1,6 @@
 #include "operator.h"
+#include "autoscheduler/compile/process.h"
 #include "facts/activation_names.h"
-#include "process.h"
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>

@@ -16,12 +16,12 @@ namespace distile::networks {
 /** A float32 operator with all that its PolyKernel fixes. */
 struct Operator {
     distile_operator_kind kind = DISTILE_MASKED_CONV2D;
-    distile_conv2d conv{}; /**< Of linear layers as a 1x1 convolution; without meaning for attention. */
+    distile_conv2d conv{}; /**< A linear layer is a 1x1 convolution; unused for attention. */
     distile_attention attention{};
 
-    /** The same with this epilogue. */
+    /** This operator with an epilogue. */
     Operator then(distile_activation epilogue) const;
-    /** The same with a sum: a residual comes before the epilogue. */
+    /** This operator with a residual, which it adds before the epilogue. */
     Operator with_residual() const;
 
     bindings::OperatorKey key() const;

@@ -1,7 +1,7 @@
 #include "plain.h"
-#include "conv2d_reference.h"
-#include "plain_layers.h"
-#include "token_reference.h"
+#include "reference/conv2d_reference.h"
+#include "reference/plain_layers.h"
+#include "reference/token_reference.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -39,7 +39,7 @@ template<typename Body> void for_each(const std::vector<Pixel> &pixels, int32_t 
         while (others.size() + 1 < std::min<size_t>(threads, pixels.size())) {
             others.emplace_back(work);
         }
-    } catch (const std::system_error &) {}  // Those that started do the work.
+    } catch (const std::system_error &) {}  // The threads that started do the work.
     work();
     for (std::thread &other : others) {
         other.join();

@@ -1,5 +1,5 @@
 #include "runner.h"
-#include "plain_tokens.h"
+#include "reference/plain_tokens.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

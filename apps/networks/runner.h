@@ -17,8 +17,8 @@ using Progress = std::function<void(const std::string &what, int64_t done, int64
 
 struct Check {
     std::vector<double> densities;
-    double error = 0;      /**< Of the masked step, against the reference. */
-    double difference = 0; /**< Of the masked step, from the dense one: what the masks change. */
+    double error = 0;      /**< The largest error of the masked step, against the reference. */
+    double difference = 0; /**< The difference of the masked step from the dense one: what the masks change. */
     int64_t layers = 0;
     double density() const;
 };
@@ -40,7 +40,7 @@ struct Timings {
 std::vector<std::pair<Operator, distile_tensor>> missing_polykernels(Engine &engine, Network &network);
 /** Runs the network masked, by reference, and dense. Starts it before. */
 Check check(Engine &engine, Network &network, const Progress &progress);
-/** Times masked and dense steps in turn for so many seconds. */
+/** Times masked and dense steps in turn for `seconds` seconds. */
 Timings measure(Engine &engine, Network &network, double seconds, const Progress &progress);
 
 /** The results for people, and for programs. `timings` may be null. */

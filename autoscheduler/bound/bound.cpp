@@ -1,5 +1,5 @@
-#include "bound.h"
-#include "bound_backend.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/bound_backend.h"
 #include <algorithm>
 #include <cmath>
 

@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_H
 #define DISTILE_BOUND_H
 
-#include "candidates.h"
-#include "device_profile.h"
-#include "space.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "schedules/space.h"
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -20,9 +20,9 @@ namespace distile {
 /** An operator at a size on a device: what the time of a theta depends on besides the tiles. */
 struct Workload {
     Problem problem;
-    int batch = 1, height = 1, width = 1; /**< Of the mask. */
+    int batch = 1, height = 1, width = 1; /**< The mask's shape. */
     int keys = 1;                         /**< Active keys of an image, if the operator reads any. */
-    int threads = 1;                      /**< Of the call; on a GPU multiprocessors. */
+    int threads = 1;                      /**< The call's threads; on a GPU, multiprocessors. */
     DeviceProfile device;
 };
 
@@ -34,11 +34,11 @@ Workload workload_of(const Operator &op, const DeviceProfile &device);
 struct Bound {
     double us = 0; /**< The largest time plus that of a launch. */
     std::map<std::string, double> terms;
-    double sum() const; /**< Of the times: breaks ties. */
+    double sum() const; /**< The sum of the times, which breaks ties. */
 };
 
 enum class BoundForm {
-    Paper,    /**< As printed, but for the multiprocessors, which (9) leaves out. On a CPU the same as Corrected. */
+    Paper,    /**< As printed, with the multiprocessors that (9) leaves out. On a CPU it equals Corrected. */
     Corrected /**< Unique bytes from DRAM and re-reads from L2, occupancy by the blocks there are, real sectors. */
 };
 
@@ -49,7 +49,7 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
 struct BlockNeeds {
     int64_t shared_bytes = 0;
     int staged_pixels = 0;
-    int prefetch_registers = 0; /**< Of a thread, if it prefetches. */
+    int prefetch_registers = 0; /**< Registers of a thread, if it prefetches. */
 };
 
 /** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
@@ -85,11 +85,12 @@ private:
     const BoundTerms &model_;
     const Space &space_;
     BoundForm form_;
-    std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for those that it lacks. */
+    std::vector<int> positions_; /**< The index in the space of each knob that the bound knows; -1 for a knob that the
+                                    space lacks. */
     /** The needs of blocks, packed; 0 where not yet known. Points that differ in splits and prefetch alone share them.
      */
     mutable std::vector<std::atomic<uint64_t>> blocks_;
-    std::vector<size_t> strides_; /**< Of the choices of a point in them. */
+    std::vector<size_t> strides_; /**< The strides in blocks_ of a point's choices. */
 
     BlockNeeds block(const PackedTheta &point) const;
 };

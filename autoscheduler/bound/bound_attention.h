@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_ATTENTION_H
 #define DISTILE_BOUND_ATTENTION_H
 
-#include "arguments.h"
-#include "attention_space.h"
-#include "bound_sinks.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "kernels/tensor_core/arguments.h"
+#include "schedules/attention_space.h"
 #include <algorithm>
 #include <cmath>
 
@@ -23,16 +23,16 @@ inline const std::vector<const char *> &attention_knobs() {
  * operator bench/results/h200-attention.json has the fastest variants alone, in bfloat16, float16 and, by code for 8.0,
  * TF32. */
 struct AttentionCosts {
-    static constexpr double powers = 16;  /**< Of 2, one for each score, that a multiprocessor makes in a cycle. */
+    static constexpr double powers = 16;  /**< Powers of 2 a cycle and multiprocessor, one for each score. */
     static constexpr double alone = 1.25; /**< Times as long if a multiprocessor has one or two groups of 64 rows. */
-    static constexpr double sm80 = 1.5;   /**< The same without instructions of 9.0, with 8 warps. */
-    static constexpr double tf32 = 1.4;   /**< The same of those, in TF32. */
-    static constexpr double narrow = 1.3; /**< The same of these, if a warp has 16 rows and not 32. */
-    /** The same if a multiprocessor has other than 8 warps. */
+    static constexpr double sm80 = 1.5;   /**< Times as long without instructions of 9.0, with 8 warps. */
+    static constexpr double tf32 = 1.4;   /**< Times as long in TF32 as in 16 bits, without instructions of 9.0. */
+    static constexpr double narrow = 1.3; /**< Times as long in TF32 if a warp has 16 rows and not 32. */
+    /** Times as long as with 8 warps on a multiprocessor. */
     static double of_warps(double warps) {
         return .58 + 3.4 / warps;
     }
-    static constexpr double start_us = 3;                  /**< Of a call, besides an empty launch. */
+    static constexpr double start_us = 3;                  /**< What a call takes besides an empty launch. */
     static constexpr double item_us = 1.2, share_us = 3.5; /**< To fill and empty the pipeline, and to share sums. */
 };
 

@@ -1,4 +1,4 @@
-#include "bound_backend.h"
+#include "autoscheduler/bound/bound_backend.h"
 
 namespace distile {
 

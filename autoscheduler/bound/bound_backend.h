@@ -5,9 +5,9 @@
 #ifndef DISTILE_BOUND_BACKEND_H
 #define DISTILE_BOUND_BACKEND_H
 
-#include "architecture.h"
-#include "backend.h"
-#include "bound_sinks.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "plans/architecture.h"
+#include "plans/backend.h"
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ struct BoundTerms {
     /** The needs of a GPU's block; null where the values of the knobs suffice. */
     BlockNeeds (*block)(const Workload &workload, const Theta &theta);
     std::vector<const char *> beside_block; /**< Knobs that do not change them. */
-    /** The accesses of a warp to shared memory; null likewise. */
+    /** The accesses of a warp to shared memory; null where the values of the knobs suffice. */
     WarpAccesses (*warp)(const BoundKnobs &knobs, const Workload &workload);
     void (*named)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, NamedTerms &sink);
     void (*times)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, TimesAlone &sink);
@@ -40,8 +40,9 @@ struct ProfileField {
 struct KnownSpace {
     const char *name;
     int lanes, registers;
-    std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
-    std::optional<DotProducts> dot_products = std::nullopt; /**< Likewise. */
+    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it. */
+    std::optional<TensorCores> tensor_cores = std::nullopt;
+    std::optional<DotProducts> dot_products = std::nullopt;
 };
 
 struct BoundBackend {
@@ -62,7 +63,7 @@ struct BoundBackend {
     /** The targets of code for the tensor cores of a device with such features, the best first; none: it has no tensor
      * cores. */
     std::vector<std::string> (*tensor_core_targets)(const std::string &features);
-    /** The built-in profiles that stand for the devices of plans for tensor cores, likewise. */
+    /** The built-in profiles that stand for the devices of plans for tensor cores, the most demanding first. */
     std::vector<const char *> tensor_core_profiles;
 };
 

@@ -3,15 +3,14 @@
  *
  * The loop nest, outermost first: parts of the output channels and tasks of the pixels (both parallel), groups of
  * channels, register tiles, the reduction, and in a register tile the pixels and the vectors of channels (schedules/
- * cpu.cpp). The input has a zero border, so that every tile is read in place, but for an input that is not float32: a
- * task copies it first. Where the output has phases, all of this is done once a phase, for as many taps as the phase
- * with the most has.
+ * cpu.cpp). A float32 input has a zero border, and every tile is read in place; a task first copies an input of another
+ * type. Where the output has phases, all of this is done once a phase, for as many taps as the phase with the most has.
  */
 #ifndef DISTILE_BOUND_CPU_H
 #define DISTILE_BOUND_CPU_H
 
-#include "bound.h"
-#include "cpu_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "schedules/cpu_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,7 +33,7 @@ template<typename Time, typename Traffic> void add_memory_times(const DeviceProf
     for (size_t i = 1; i < device.memory.size(); i++) {
         const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
         const double room = static_cast<double>(inner.bytes);
-        double traffic = 0;  // Of one core.
+        double traffic = 0;  // The traffic of one core.
         if (inner.shared) {
             // All cores together fill it; what they share is in it once.
             traffic = data <= room ? 0 : data / cores;

@@ -5,8 +5,8 @@
 #ifndef DISTILE_BOUND_CUDA_H
 #define DISTILE_BOUND_CUDA_H
 
-#include "bound_cpu.h"
-#include "cuda_space.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "schedules/cuda_space.h"
 
 namespace distile {
 
@@ -94,7 +94,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const double pixel_blocks = std::ceil(all_pixels / block_pixels);
     const int channel_blocks = out_channels / block_channels;
     const double blocks = pixel_blocks * channel_blocks * splits * phases;
-    const int taps = halo ? problem.kernel_h * problem.kernel_w : 1;  // Of a step.
+    const int taps = halo ? problem.kernel_h * problem.kernel_w : 1;  // The taps of a step.
     const double steps =
         static_cast<double>(problem.in_channels) / splits / chunk * problem.kernel_h * problem.kernel_w / taps;
     const int threads = block_pixels / thread_pixels * (block_channels / thread_channels);

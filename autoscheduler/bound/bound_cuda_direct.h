@@ -6,7 +6,7 @@
 #ifndef DISTILE_BOUND_CUDA_DIRECT_H
 #define DISTILE_BOUND_CUDA_DIRECT_H
 
-#include "bound.h"
+#include "autoscheduler/bound/bound.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

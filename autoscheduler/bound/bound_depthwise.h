@@ -9,9 +9,9 @@
 #ifndef DISTILE_BOUND_DEPTHWISE_H
 #define DISTILE_BOUND_DEPTHWISE_H
 
-#include "bound_cpu.h"
-#include "cpu_space.h"
-#include "depthwise_space.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "schedules/cpu_space.h"
+#include "schedules/depthwise_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

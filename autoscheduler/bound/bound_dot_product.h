@@ -8,9 +8,9 @@
 #ifndef DISTILE_BOUND_DOT_PRODUCT_H
 #define DISTILE_BOUND_DOT_PRODUCT_H
 
-#include "bound_cpu.h"
-#include "dot_product_space.h"
-#include "partition.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "kernels/cpu/partition.h"
+#include "schedules/dot_product_space.h"
 
 namespace distile {
 

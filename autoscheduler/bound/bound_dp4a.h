@@ -1,13 +1,13 @@
 /** \file
- * The terms of the bound for dot products on NVIDIA GPUs (runtime/cuda/dot_product). A sink gets them: time(name, us),
+ * The terms of the bound for dot products on NVIDIA GPUs (kernels/dp4a). A sink gets them: time(name, us),
  * count(name, value), launches(us). schedules/dot_product_space.h describes what a block does. Each phase is a launch,
  * of as many taps as the phase with the most has.
  */
 #ifndef DISTILE_BOUND_DP4A_H
 #define DISTILE_BOUND_DP4A_H
 
-#include "bound.h"
-#include "dot_product_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "schedules/dot_product_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

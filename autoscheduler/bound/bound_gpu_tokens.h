@@ -5,8 +5,8 @@
 #ifndef DISTILE_BOUND_GPU_TOKENS_H
 #define DISTILE_BOUND_GPU_TOKENS_H
 
-#include "bound.h"
-#include "gpu_token_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "schedules/gpu_token_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41,7 +41,8 @@ void add_gpu_token_terms(const Workload &workload, const std::array<int, 16> &va
     const double rounds = std::ceil(blocks / everywhere);
     const double block_turns = (rounds - 1) * resident + std::ceil((blocks - (rounds - 1) * everywhere) / device.cores);
 
-    // Of a thread and a tile of keys. A softmax has the scores twice, and each takes two powers of 2.
+    // What follows counts the work of a thread for a tile of keys. A softmax computes the scores twice, and each takes
+    // two powers of 2.
     const double keys = block_keys / key_threads, channels = 4.0 * vectors_per_thread(problem);
     const double score_passes = !scores ? 0 : has_values ? 2 : 1, power_operations = 14;
     const double multiply_adds = score_passes * rows * keys * dim + (has_values ? rows * channels * block_keys : 0);

@@ -1,9 +1,9 @@
-#include "bound_plan.h"
-#include "bound_backend.h"
-#include "dot_product.h"
-#include "greedy.h"
-#include "rank.h"
-#include "tensor_core.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/greedy.h"
+#include "autoscheduler/bound/rank.h"
+#include "plans/dot_product.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 #include <cmath>
 
@@ -114,7 +114,7 @@ bool is_portable(const std::string &target) {
     return portable_backend().features_of(target) == find_platform(target)->architecture.everywhere;
 }
 
-/** The same for tensor cores: "conv_tf32_sm90". */
+/** The name of a plan for tensor cores: "conv_tf32_sm90". */
 std::string tensor_core_plan_name(const Operator &op, Math math, const DeviceProfile &device) {
     std::string level = device.features;
     level.erase(std::remove(level.begin(), level.end(), '_'), level.end());

@@ -5,10 +5,10 @@
 #ifndef DISTILE_BOUND_PLAN_H
 #define DISTILE_BOUND_PLAN_H
 
-#include "bound.h"
-#include "code_choice.h"
-#include "device_profile.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "plans/plan.h"
 #include <vector>
 
 namespace distile {
@@ -16,7 +16,8 @@ namespace distile {
 /** The plan of a device: up to `masked` variants that the bound finds fastest together over densities from .02 to .75,
  * a dense one, and the bound's times for several numbers of threads. Throws FileError where no schedule is legal. */
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked = 3);
-/** The same of other code than that for every such device. */
+/** The plan for the target and the math that `code` names. The function above takes target_for(op, device) and float32.
+ */
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, const CodeChoice &code,
                 int masked = 3);
 

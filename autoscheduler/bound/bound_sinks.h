@@ -5,7 +5,7 @@
 #ifndef DISTILE_BOUND_SINKS_H
 #define DISTILE_BOUND_SINKS_H
 
-#include "bound.h"
+#include "autoscheduler/bound/bound.h"
 #include <algorithm>
 #include <cmath>
 

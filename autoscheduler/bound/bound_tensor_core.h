@@ -1,13 +1,13 @@
 /** \file
- * The terms of the bound for the templates in runtime/cuda/tensor_core. A sink gets them: time(name, us),
+ * The terms of the bound for the templates in kernels/tensor_core. A sink gets them: time(name, us),
  * count(name, value), launches(us). schedules/tensor_core_space.h describes what a block does.
  */
 #ifndef DISTILE_BOUND_TENSOR_CORE_H
 #define DISTILE_BOUND_TENSOR_CORE_H
 
-#include "arguments.h"
-#include "bound_sinks.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/bound/bound_sinks.h"
+#include "kernels/tensor_core/arguments.h"
+#include "schedules/tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 
@@ -23,21 +23,21 @@ inline const std::vector<const char *> &tensor_core_knobs() {
  * H200 that are in data/plans: those for 132 threads of the masked variants of convolutions and linear layers,
  * *_sm90.json, 5620 times of 99 variants in TF32, 16 bits and 8 bits. */
 struct TensorCoreCosts {
-    double rate;         /**< Of what the tensor cores can do. */
-    double row_bytes;    /**< Of gathered rows that a multiprocessor copies in a cycle. */
-    double l2_bytes;     /**< Of rows and weights that reach it in a cycle. */
-    double l2_latencies; /**< From the copy of a step to its multiplication. */
-    double start_us;     /**< Of a call, besides an empty launch: to list the pixels. */
+    double rate;         /**< The part of the tensor cores' peak rate that code reaches. */
+    double row_bytes;    /**< Bytes of gathered rows that a multiprocessor copies in a cycle. */
+    double l2_bytes;     /**< Bytes of rows and weights that reach it in a cycle. */
+    double l2_latencies; /**< Latencies of L2 from the copy of a step to its multiplication. */
+    double start_us;     /**< What a call takes besides an empty launch: to list the pixels. */
 };
 constexpr TensorCoreCosts sm90_costs = {.7, 80, 128, 4.5, 2};
-/** Those of earlier code for 9.0, fitted to 2734 times of 42 variants in TF32 and float16 on an H200, which later times
+/** The costs of earlier code for 9.0, fitted to 2734 times of 42 variants in TF32 and float16 on an H200, which later times
  * replaced in the plans. The log of the rate is not kept, and no plan *_sm80.json has measured times yet. */
 constexpr TensorCoreCosts sm80_costs = {.6, 40, 64, 6, 1.4};
 constexpr double wave_us = 1.7;    /**< To fill the pipeline, and to store the sums. */
 constexpr double cluster_us = 1.3; /**< For the blocks of a cluster to add their sums, in each wave. */
-/** For blocks that share the last items to add their sums, and for so many sums of a block. */
+/** What blocks take that share the last items: each time, and in addition for every `sums` sums of a block. */
 constexpr double sharing_us = 4.2, sums_us = 5.3, sums = 128 * 256;
-/** Of the multiprocessors that larger clusters can have: a cluster lies in one part of the chip. */
+/** The part of the multiprocessors that larger clusters can use: a cluster lies in one part of the chip. */
 constexpr double in_clusters = .94;
 
 template<typename Sink>

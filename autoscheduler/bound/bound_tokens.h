@@ -9,8 +9,9 @@
 #ifndef DISTILE_BOUND_TOKENS_H
 #define DISTILE_BOUND_TOKENS_H
 
-#include "bound_cpu.h"
-#include "token_space.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "kernels/halide/code.h"
+#include "schedules/token_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -88,8 +89,8 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
     sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
-    // Bytes: a block of rows reads all keys of its head, and its scores stay near. Of blocks of keys, each row keeps a
-    // part of its result.
+    // Bytes: a block of rows reads all keys of its head, and its scores stay near. With blocks of keys, each row keeps
+    // a partial result for each block.
     const double bytes = problem.bytes_per_element, products = (scores ? 1 : 0) + (has_values ? 1 : 0);
     const double near_keys = softmax_keys == 0 ? keys : std::min<double>(keys, softmax_keys);
     const double head_keys = keys * dim * bytes * products, block_scores = used_rows * near_keys * 4 * products;

@@ -1,10 +1,10 @@
-#include "buildable.h"
-#include "bound_backend.h"
-#include "candidates.h"
-#include "code_choice.h"
-#include "dot_product.h"
-#include "operator_schema.h"
-#include "tensor_core.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "plans/tensor_core.h"
 
 namespace distile {
 
@@ -30,7 +30,7 @@ void check_buildable(const Plan &plan, const PlanVariant &variant) {
     problem.channel_block = plan.channel_block(variant);
     const std::string illegal = space_of(plan, variant).why_illegal(variant.theta, problem);
     if (!illegal.empty()) {
-        throw FileError(where + "the theta is not legal for this operator and target: " + illegal);
+        throw FileError(where + "the schedule is not legal for this operator and target: " + illegal);
     }
 }
 

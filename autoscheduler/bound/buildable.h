@@ -4,7 +4,7 @@
 #ifndef DISTILE_BUILDABLE_H
 #define DISTILE_BUILDABLE_H
 
-#include "plan.h"
+#include "plans/plan.h"
 
 namespace distile {
 
@@ -14,7 +14,7 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant);
 /** Throws FileError, which names the plan and the variant, where this version cannot make the variant's code: its theta
  * is not legal for the operator and the target, or there is no such kernel for the operator. */
 void check_buildable(const Plan &plan, const PlanVariant &variant);
-/** The same for all variants. */
+/** Checks all variants. */
 void check_buildable(const Plan &plan);
 
 }  // namespace distile

@@ -1,6 +1,6 @@
-#include "candidates.h"
-#include "bound_backend.h"
-#include "operator_schema.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "plans/operator_schema.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CANDIDATES_H
 #define DISTILE_CANDIDATES_H
 
-#include "operator.h"
-#include "space.h"
+#include "plans/operator.h"
+#include "schedules/space.h"
 #include <array>
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
-#include "code_choice.h"
-#include "bound_backend.h"
-#include "dot_product.h"
-#include "tensor_core.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "plans/dot_product.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 
 namespace distile {

@@ -5,23 +5,23 @@
 #ifndef DISTILE_CODE_CHOICE_H
 #define DISTILE_CODE_CHOICE_H
 
-#include "bound.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "plans/plan.h"
 #include <string>
 
 namespace distile {
 
 struct CodeChoice {
     std::string target;        /**< As plans hold it. */
-    Math math = Math::Float32; /**< Of float32 operators. */
+    Math math = Math::Float32; /**< How float32 operators multiply. */
 };
 
 /** "", or why there are no kernels for an operator on such tensor cores. */
 std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores);
 
-/** Where the code of an operator comes from. Of 16-bit operators, and of those that may be multiplied in TF32, it comes
- * from the templates for tensor cores if the target has them; on CPUs, from the code for dot products likewise, and so
- * always of quantized ones. */
+/** Where the code of an operator comes from: the kernels for dot products if the target has instructions for the
+ * operator's type; else the templates for tensor cores if they serve the operator, and it is not float32 or may be
+ * multiplied in TF32; else Halide. */
 Language language_of(const Operator &op, const CodeChoice &choice);
 
 /** The code for a device. Without a target (""), it is for the tensor cores wherever operator, math and device allow,

@@ -1,7 +1,7 @@
-#include "device_profile.h"
-#include "bound_backend.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "autoscheduler/bound/bound_backend.h"
 #include "generic_devices.h"
-#include "operator.h"
+#include "plans/operator.h"
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -203,7 +203,7 @@ const char *generic_device_of(const std::string &target) {
 
 std::string halide_target(const DeviceProfile &device) {
     const Backend &backend = get_backend(device.backend);
-    // Of a CPU, its features say the architecture.
+    // The features of a CPU say its architecture.
     return halide_target(device, backend.target_word ? own_platform()
                                                      : platform_with(architecture_of_features(device.features)));
 }

@@ -5,7 +5,7 @@
 #ifndef DISTILE_DEVICE_PROFILE_H
 #define DISTILE_DEVICE_PROFILE_H
 
-#include "platform.h"
+#include "plans/platform.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -18,9 +18,9 @@ struct MemoryLevel {
     std::string name;    /**< "L1", "L2", "L3", "DRAM"; on a GPU "shared", "L2", "DRAM". */
     int64_t bytes = 0;   /**< Capacity for one core or multiprocessor, or for all where it is shared; 0 for DRAM. */
     bool shared = false; /**< One for all cores. */
-    double gb_per_s = 0; /**< Of one core or multiprocessor, or of all where it is shared. */
+    double gb_per_s = 0; /**< Bandwidth of one core or multiprocessor, or of all where the level is shared. */
     int transaction_bytes = 0; /**< A cache line, or a sector. */
-    double latency_ns = 0;     /**< Of a load that depends on the one before. */
+    double latency_ns = 0;     /**< Latency of a load that depends on the one before. */
 };
 
 struct DeviceProfile {
@@ -28,7 +28,7 @@ struct DeviceProfile {
     std::string backend;  /**< As plans name it. */
     std::string features; /**< Vector extensions of a CPU as the runtime names them, or "sm_90". */
     int cores = 0;        /**< Cores used, or multiprocessors. */
-    int vector_lanes = 0, vector_registers = 0; /**< Of float32, on a CPU. */
+    int vector_lanes = 0, vector_registers = 0; /**< float32 lanes of a vector, and vector registers, on a CPU. */
     double ghz = 0;
     double fma_per_cycle = 0;        /**< Vector multiply-adds that a core starts in a cycle; lanes on a GPU. */
     double fma_latency = 0;          /**< Cycles from a multiply-add to one that needs its result. */
@@ -37,9 +37,9 @@ struct DeviceProfile {
     /** Time of a task: alpha_us for a vector operation (a warp's on a GPU), and gamma_us for starting it. Fitted by
      * least squares. */
     double alpha_us = 0, gamma_us = 0;
-    double launch_us = 0; /**< Of a call with nothing to compute. */
+    double launch_us = 0; /**< Time of a call with nothing to compute. */
 
-    // Of a multiprocessor.
+    // The limits of a multiprocessor.
     int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0, shared_bytes = 0;
     /** Multiply-adds that its tensor cores start in a cycle, of 16-bit numbers and of TF32. */
     int tensor16_per_cycle = 0, tensor32_per_cycle = 0;
@@ -69,7 +69,7 @@ const char *generic_device_of(const std::string &target);
 /** The Halide target of code for a device, as plans hold it: on this program's platform, or if the device is a CPU of
  * another architecture on the usual one of that. */
 std::string halide_target(const DeviceProfile &device);
-/** The same on a platform, whose architecture a CPU must have. */
+/** The Halide target of code for a device on a platform, whose architecture a CPU must have. */
 std::string halide_target(const DeviceProfile &device, const Platform &platform);
 
 }  // namespace distile

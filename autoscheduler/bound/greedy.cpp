@@ -1,4 +1,4 @@
-#include "greedy.h"
+#include "autoscheduler/bound/greedy.h"
 #include <algorithm>
 #include <cstddef>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "rank.h"
+#include "autoscheduler/bound/rank.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -20,9 +20,8 @@ struct Ranked {
     }
 };
 
-/** The best of many. Of points that the bound cannot tell apart it has only the first of the space, so a ranking
- * repeats.
- */
+/** The best of many points. Among points that the bound cannot tell apart it keeps the first in the space's order, so a
+ * ranking repeats. */
 class Best {
 public:
     explicit Best(size_t room = 0) : room_(room) {

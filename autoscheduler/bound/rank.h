@@ -4,7 +4,7 @@
 #ifndef DISTILE_RANK_H
 #define DISTILE_RANK_H
 
-#include "bound.h"
+#include "autoscheduler/bound/bound.h"
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -27,7 +27,7 @@ Bucket density_bucket(const Workload &workload, double density);
 struct RankOptions {
     BoundForm form = BoundForm::Corrected;
     double keep = .001;       /**< Part of the space to keep, ... */
-    int64_t per_bucket = 200; /**< ... but at least so many points a bucket, ... */
+    int64_t per_bucket = 200; /**< ... but at least this number of points a bucket, ... */
     double at_most = .01;     /**< ... and at most this part. At least one point is kept. */
     int threads = 0;          /**< 0: one a core. */
     Theta held;               /**< Knobs that are held at one value. */
@@ -40,7 +40,7 @@ struct Candidate {
 };
 
 struct Ranking {
-    int64_t legal_points = 0; /**< Of the whole space. */
+    int64_t legal_points = 0; /**< The legal points of the whole space. */
     std::vector<Bucket> buckets;
     std::vector<Candidate> kept; /**< Best first: by the mean ratio to each bucket's best bound. */
 };

@@ -1,8 +1,8 @@
-#include "commands.h"
-#include "disturbance.h"
-#include "measure_backend.h"
-#include "operator.h"
-#include "waiting.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/measure/waiting.h"
+#include "autoscheduler/search/disturbance.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>

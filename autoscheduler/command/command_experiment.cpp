@@ -1,8 +1,8 @@
-#include "commands.h"
-#include "correlation.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/search_session.h"
+#include "autoscheduler/search/correlation.h"
+#include "autoscheduler/search/report.h"
 #include "plans/json_rows.h"
-#include "report.h"
-#include "search_session.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -429,14 +429,15 @@ void add_experiment_command(CLI::App &app) {
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));
     random_command
-        ->add_option("--first", random->first,
-                     "Beside them so many of the first of the ranking, for each density of the experiment correlation")
+        ->add_option(
+            "--first", random->first,
+            "Beside them, this number from the top of the ranking, for each density of the experiment correlation")
         ->check(CLI::Range(0, 1 << 24));
     random_command->add_option("--folder", random->folder,
                                "Compile the points into this folder and end, to measure them on another machine");
     random_command->add_flag("--kept", random->kept, "Draw from what the bound keeps, in place of all legal points");
     random_command->add_option("--seconds", random->seconds,
-                               "End this run after so many seconds; run the same command again to continue");
+                               "Seconds after which this run ends; run the same command again to continue");
     random_command->add_flag("-q,--quiet", random->quiet, "Print nothing but errors");
     random_command->callback([random] { measure_random(*random); });
 

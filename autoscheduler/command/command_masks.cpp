@@ -1,7 +1,7 @@
-#include "commands.h"
-#include "json_file.h"
-#include "mask_files.h"
-#include "operator.h"
+#include "autoscheduler/command/commands.h"
+#include "masks/mask_files.h"
+#include "plans/json_file.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,7 @@
-#include "commands.h"
-#include "operator.h"
-#include "process.h"
-#include "trial_batch.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
@@ -52,7 +52,7 @@ void add_measure_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand(
         "measure", "Measure on this machine what `distile tune --folder` compiled on this one or another");
     command->add_option("folder", options->folder, "Folder with a request and shared objects")->required();
-    command->add_option("--seconds", options->seconds, "Begin no trial after so many seconds (default: no limit)")
+    command->add_option("--seconds", options->seconds, "Seconds after which no trial begins (default: no limit)")
         ->check(CLI::Range(0.1, 1e6));
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
     command->footer("Results are kept: run the same command again to measure what is missing.\n"

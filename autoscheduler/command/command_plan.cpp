@@ -1,7 +1,7 @@
-#include "bound_backend.h"
-#include "bound_plan.h"
-#include "commands.h"
-#include "plan_search.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/plan_search.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -181,7 +181,7 @@ void add_plan_command(CLI::App &app) {
                         std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
     command->add_option("--threads", options->threads, "Threads of a call (default: one per core)")
         ->check(CLI::Range(1, 4096));
-    command->add_option("--seconds", options->seconds, "End measuring after so many seconds for each plan")
+    command->add_option("--seconds", options->seconds, "Seconds after which measuring a plan ends")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 1e6));
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");

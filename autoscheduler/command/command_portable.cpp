@@ -1,5 +1,5 @@
-#include "bound_plan.h"
-#include "commands.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -1,7 +1,7 @@
-#include "code_choice.h"
-#include "commands.h"
-#include "mask_set.h"
-#include "rank.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/rank.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/search/mask_set.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,7 +1,7 @@
-#include "commands.h"
-#include "objective.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/search/objective.h"
+#include "autoscheduler/search/report.h"
 #include "plans/json_rows.h"
-#include "report.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>

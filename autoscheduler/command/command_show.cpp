@@ -1,14 +1,14 @@
-#include "bound.h"
-#include "buildable.h"
-#include "candidates.h"
-#include "code_choice.h"
-#include "commands.h"
-#include "dot_product.h"
-#include "plan.h"
-#include "process.h"
-#include "rank.h"
-#include "tensor_core.h"
-#include "tools.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/rank.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/compile/tools.h"
+#include "plans/dot_product.h"
+#include "plans/plan.h"
+#include "plans/tensor_core.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -37,14 +37,14 @@ Theta theta_of_option(const std::string &text) {
         for (std::string word; std::getline(words >> std::ws, word, ',');) {
             const size_t equals = word.find('=');
             if (equals == std::string::npos) {
-                throw FileError("--theta has '" + word + "', which is not KNOB=VALUE");
+                throw FileError("--schedule has '" + word + "', which is not KNOB=VALUE");
             }
             object += object.empty() ? "{\"" : ", \"";
             object += word.substr(0, equals) + "\": " + word.substr(equals + 1);
         }
         object += "}";
     }
-    return parse_theta(parse_json(object, "--theta, as JSON " + object + ","), "--theta");
+    return parse_theta(parse_json(object, "--schedule, as JSON " + object + ","), "--schedule");
 }
 
 /** The schedule as the plugin writes it when it applies a variant. */
@@ -88,7 +88,7 @@ void show(const Options &options) {
     DeviceProfile device;
     if (file.is_object() && file.contains("distile_operator")) {
         if (options.theta.empty()) {
-            throw FileError("'" + options.file + "' is an operator file: name a schedule with --theta");
+            throw FileError("'" + options.file + "' is an operator file: name a schedule with --schedule");
         }
         const Theta theta = theta_of_option(options.theta);
         const Operator op = read_operator(options.file);
@@ -97,7 +97,7 @@ void show(const Options &options) {
     } else {
         if (!options.theta.empty()) {
             throw FileError("'" + options.file +
-                            "' is a plan file, which has schedules of its own: --theta goes with an operator file");
+                            "' is a plan file, which has schedules of its own: --schedule goes with an operator file");
         }
         plan = read_plan(options.file, Times::Drop);
         device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
@@ -118,7 +118,7 @@ void show(const Options &options) {
     const Space &space = space_of(plan.backend, workload.problem);
     const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
-        throw FileError("the theta is not legal for this operator and device: " + illegal);
+        throw FileError("the schedule is not legal for this operator and device: " + illegal);
     }
     const double density = variant->dense ? 1 : options.density;
     const int64_t tiles = density_bucket(workload, density).tiles(variant->tile_h(), variant->tile_w());
@@ -154,7 +154,8 @@ void add_show_command(CLI::App &app) {
     command->add_option("file", options->file, "Plan or operator file")->required();
     CLI::Option *variant =
         command->add_option("--variant", options->variant, "Variant of the plan (default: the first)");
-    command->add_option("--theta", options->theta, "Schedule of the operator: KNOB=VALUE,... for every knob, or JSON")
+    command
+        ->add_option("--schedule", options->theta, "Schedule of the operator: KNOB=VALUE,... for every knob, or JSON")
         ->excludes(variant);
     command->add_option("--device", options->device, std::string(device_option_help) + " (default: a generic one)");
     command->add_option("--density", options->density, "Part of the pixels that are active, for the bound")
@@ -162,7 +163,7 @@ void add_show_command(CLI::App &app) {
         ->check(CLI::Range(1e-6, 1.0));
     command->add_flag("--json", options->json, "Print JSON");
     command->footer("Examples:\n  distile show data/plans/conv3x3_256_avx2.json --variant dense\n"
-                    "  distile show data/operators/conv3x3_256.json --theta tile_h=1,tile_w=1,pixels=6,channels=16,"
+                    "  distile show data/operators/conv3x3_256.json --schedule tile_h=1,tile_w=1,pixels=6,channels=16,"
                     "group=8,channel_splits=1,order=0,unroll=4");
     command->callback([options] { show(*options); });
 }

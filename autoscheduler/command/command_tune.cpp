@@ -1,8 +1,8 @@
-#include "bound_backend.h"
-#include "bound_plan.h"
-#include "commands.h"
-#include "plan_search.h"
-#include "report.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/plan_search.h"
+#include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -165,7 +165,7 @@ void add_tune_command(CLI::App &app) {
     command->add_flag("--again", options->again, again_option_help);
     command
         ->add_option("--seconds", options->seconds,
-                     "End this run after so many seconds; run the same command again to continue")
+                     "Seconds after which this run ends; run the same command again to continue")
         ->check(CLI::Range(0.1, 1e7));
     command->add_option("--include", options->include, "Plan whose variants are measured first");
     command->add_option("--folder", options->folder,

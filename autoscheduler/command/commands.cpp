@@ -1,6 +1,6 @@
-#include "commands.h"
-#include "architecture.h"
-#include "operator.h"
+#include "autoscheduler/command/commands.h"
+#include "plans/architecture.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_COMMANDS_H
 #define DISTILE_COMMANDS_H
 
-#include "device_profile.h"
-#include "plan.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "plans/plan.h"
 #include <string>
 
 namespace CLI {

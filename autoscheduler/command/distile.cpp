@@ -1,8 +1,8 @@
 /** \file
  * The distile command.
  */
-#include "command_line.h"
-#include "commands.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/command_line.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
-#include "info.h"
-#include "buildable.h"
-#include "cpu_space.h"
-#include "dot_product.h"
-#include "operator_schema.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/command/info.h"
+#include "autoscheduler/bound/buildable.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "schedules/cpu_space.h"
+#include "schedules/tensor_core_space.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

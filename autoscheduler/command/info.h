@@ -4,7 +4,7 @@
 #ifndef DISTILE_INFO_H
 #define DISTILE_INFO_H
 
-#include "plan.h"
+#include "plans/plan.h"
 
 namespace distile {
 

@@ -1,7 +1,7 @@
-#include "plan_search.h"
-#include "bound_plan.h"
-#include "commands.h"
-#include "report.h"
+#include "autoscheduler/command/plan_search.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/command/commands.h"
+#include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

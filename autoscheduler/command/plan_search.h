@@ -4,7 +4,7 @@
 #ifndef DISTILE_PLAN_SEARCH_H
 #define DISTILE_PLAN_SEARCH_H
 
-#include "search_session.h"
+#include "autoscheduler/command/search_session.h"
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -57,7 +57,7 @@ public:
     }
 
     /** Measures until the budget of trials is spent, it is stopped, or the next trials wait to be measured elsewhere.
-     * Of an interrupted search it says how to continue, and throws CLI::RuntimeError. */
+     * If the search is interrupted, it prints how to continue and throws CLI::RuntimeError. */
     Ending search(double seconds);
     /** Writes the plan, unless something is missing, and warns where its times are doubtful. */
     void finish(Ending ending, double seconds);

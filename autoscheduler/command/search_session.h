@@ -4,13 +4,13 @@
 #ifndef DISTILE_SEARCH_SESSION_H
 #define DISTILE_SEARCH_SESSION_H
 
-#include "code_choice.h"
-#include "learned_model.h"
-#include "plan.h"
-#include "process.h"
-#include "search.h"
-#include "search_log.h"
-#include "trial_batch.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "autoscheduler/search/learned_model.h"
+#include "autoscheduler/search/search.h"
+#include "autoscheduler/search/search_log.h"
+#include "plans/plan.h"
 #include <chrono>
 #include <memory>
 #include <string>
@@ -44,7 +44,7 @@ private:
 struct SessionOptions {
     std::string op, backend = cpu_backend().name, device, target;
     Math math = Math::Float32;
-    std::string level; /**< Of CPUs below the device, to search for in its place: "avx2"; "": none. */
+    std::string level; /**< A level of CPUs below the device to search for, for instance "avx2"; "": the device. */
     std::vector<std::string> masks, held_out, warm;
     int threads = 0; /**< 0: the cores of the device. */
     int jobs = 0;    /**< Compilers at once; 0: one a core. */

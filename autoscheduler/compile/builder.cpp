@@ -2,9 +2,9 @@
  * What distile_add_polykernel() runs: builds a PolyKernel from its operator and plans. It is a program of its own, so
  * that a change of the distile command builds no kernel again.
  */
-#include "command_line.h"
-#include "compile.h"
-#include "process.h"
+#include "autoscheduler/compile/command_line.h"
+#include "autoscheduler/compile/compile.h"
+#include "autoscheduler/compile/process.h"
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>

@@ -1,5 +1,5 @@
-#include "command_line.h"
-#include "process.h"
+#include "autoscheduler/compile/command_line.h"
+#include "autoscheduler/compile/process.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

@@ -1,11 +1,11 @@
-#include "compile.h"
-#include "bound_plan.h"
-#include "buildable.h"
-#include "dot_product.h"
-#include "emit.h"
-#include "job_slots.h"
-#include "tensor_core_code.h"
-#include "tools.h"
+#include "autoscheduler/compile/compile.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/compile/job_slots.h"
+#include "autoscheduler/compile/tensor_core_code.h"
+#include "autoscheduler/compile/tools.h"
+#include "plans/dot_product.h"
+#include "plans/emit.h"
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
@@ -133,7 +133,7 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
             throw FileError("the plan '" + path + "' is for the target " + plan.target + ", but the build is for " +
                             platform.name());
         }
-        // Of a plan for the type itself, the times hold.
+        // The times of a plan for this very type hold.
         if (given == plan.op && !options.dtype.empty()) {
             plan.name += "_" + options.dtype;
             change_type(plan, op);
@@ -183,7 +183,9 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     // Made before anything is compiled, because it finds out what is missing.
     const Objects objects = objects_of({plan}, measured_symbol, folder.path());
     CommandLine link(c_compiler(), base + ".log");
-    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"}).add(objects.paths);
+    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".so",
+              base + ".c"})
+        .add(objects.paths);
     link.add({"-Wl,-Bsymbolic"});
     for (const char *library : find_platform(plan.target)->system.libraries) {
         link.add({library});
@@ -208,7 +210,8 @@ void build_polykernel(const BuildOptions &options) {
         CommandLine({program}, log).add({"--version"}).run();
     }
     CommandLine(c_compiler(), log)
-        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o", base + ".c"})
+        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".descriptor.o",
+              base + ".c"})
         .run();
     const JobSlots slots(options.slots, options.jobs);
     make_objects(

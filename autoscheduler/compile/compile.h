@@ -4,7 +4,7 @@
 #ifndef DISTILE_COMPILE_H
 #define DISTILE_COMPILE_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,8 +24,8 @@ struct BuildOptions {
     std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
     std::string backend = cpu_backend().name, platform = own_platform().name();
     bool tensor_cores = false; /**< Whether the bound makes plans for tensor cores too. */
-    /** Replaces the type of the operator and of its plans, for instance "float16", but for plans that are of that type
-     * already; "": none. */
+    /** Replaces the type of the operator and of its plans, for instance "float16". Plans of that type stay as they are.
+     * "": replaces nothing. */
     std::string dtype;
     bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
     std::string symbol;         /**< C name of the PolyKernel. */

@@ -1,5 +1,5 @@
-#include "job_slots.h"
-#include "json_file.h"
+#include "autoscheduler/compile/job_slots.h"
+#include "plans/json_file.h"
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-#include "process.h"
-#include "job_slots.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/compile/job_slots.h"
 #include <algorithm>
 #include <cctype>
 #include <chrono>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_PROCESS_H
 #define DISTILE_PROCESS_H
 
-#include "json_file.h"
+#include "plans/json_file.h"
 #include <csignal>
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ class JobSlots;
 
 /** When to end commands early, with all processes that they started. */
 struct CommandLimits {
-    double seconds = 0;              /**< Of each; 0: no limit. */
+    double seconds = 0;              /**< The time limit of each command; 0: no limit. */
     std::function<bool()> stop;      /**< Ends them all once it is true; null: nothing does. */
     const JobSlots *slots = nullptr; /**< Each command takes one; null: only the caller limits them. */
 };

@@ -1,7 +1,7 @@
-#include "tensor_core_code.h"
-#include "buildable.h"
-#include "tensor_core.h"
-#include "tools.h"
+#include "autoscheduler/compile/tensor_core_code.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/compile/tools.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 #include <filesystem>
 
@@ -27,8 +27,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
     for (const PlanVariant &variant : plan.variants) {
         check_buildable(plan, variant);
     }
-    const std::string headers = tool("tensor_core"), choice = tool("choice"), base = folder + "/" + name;
-    const std::string root = std::filesystem::path(tool("facts")).parent_path().string();
+    const std::string base = folder + "/" + name;
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
     const std::vector<std::string> options = {"-std=c++17",
@@ -36,11 +35,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
                                               "-DNDEBUG",
                                               "--expt-relaxed-constexpr",
                                               "-I",
-                                              headers,
-                                              "-I",
-                                              choice,
-                                              "-I",
-                                              root,
+                                              folder_of_tools(),
                                               sm90 ? "-cubin" : "-ptx",
                                               sm90 ? "-arch=sm_90a" : "-arch=compute_80",
                                               "-o",
@@ -56,7 +51,7 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
 
 std::vector<std::string> tensor_core_headers() {
     std::vector<std::string> headers;
-    for (const char *folder : {"tensor_core", "choice", "facts"}) {
+    for (const char *folder : {"kernels/tensor_core", "runtime/choice", "facts"}) {
         for (const fs::directory_entry &file : fs::directory_iterator(tool(folder))) {
             headers.push_back(file.path().string());
         }

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TENSOR_CORE_CODE_H
 #define DISTILE_TENSOR_CORE_CODE_H
 
-#include "plan.h"
-#include "process.h"
+#include "autoscheduler/compile/process.h"
+#include "plans/plan.h"
 #include <string>
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "tools.h"
-#include "architecture.h"
-#include "buildable.h"
+#include "autoscheduler/compile/tools.h"
+#include "autoscheduler/bound/buildable.h"
+#include "plans/architecture.h"
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -49,8 +49,12 @@ std::string own_path() {
     return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
+std::string folder_of_tools() {
+    return std::filesystem::path(own_path()).parent_path().string();
+}
+
 std::string tool(const std::string &name) {
-    std::string path = (std::filesystem::path(own_path()).parent_path() / name).string();
+    std::string path = folder_of_tools() + "/" + name;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
         throw FileError("'" + path + "' is missing; it is needed to compile plans. Run the `distile` of a complete " +

@@ -5,14 +5,17 @@
 #ifndef DISTILE_TOOLS_H
 #define DISTILE_TOOLS_H
 
-#include "plan.h"
-#include "process.h"
+#include "autoscheduler/compile/process.h"
+#include "plans/plan.h"
 #include <string>
 
 namespace distile {
 
 /** This program, wherever it is. */
 std::string own_path();
+
+/** The folder of this program and of the files beside it. Includes of generated code are paths from there. */
+std::string folder_of_tools();
 
 /** The path of a file beside this program. Throws FileError if it is missing. */
 std::string tool(const std::string &name);

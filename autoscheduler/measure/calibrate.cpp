@@ -1,5 +1,5 @@
-#include "calibrate.h"
-#include "operator.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "plans/operator.h"
 #include <Eigen/Dense>
 #include <algorithm>
 #include <fstream>
@@ -9,7 +9,7 @@ namespace distile {
 
 TaskFit fit_task_times(const std::vector<TaskTime> &times) {
     const auto rows = static_cast<Eigen::Index>(times.size());
-    // Of each equation divided by its time, the right side is 1 and the residual a relative error.
+    // Each equation is divided by its time. Then the right side is 1 and the residual a relative error.
     Eigen::MatrixXd equations(rows, 3);
     for (Eigen::Index i = 0; i < rows; i++) {
         const TaskTime &time = times[i];

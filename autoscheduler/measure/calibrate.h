@@ -4,7 +4,7 @@
 #ifndef DISTILE_CALIBRATE_H
 #define DISTILE_CALIBRATE_H
 
-#include "device_profile.h"
+#include "autoscheduler/bound/device_profile.h"
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ struct CpuCache {
     int level = 0;
     int64_t bytes = 0;
     int line = 64;
-    int count = 1; /**< Of them that the cores have, wherever they are scheduled. */
+    int count = 1; /**< The number of such caches that the cores use, wherever they are scheduled. */
 };
 
 /** The caches of calls on `cores` of some CPUs, from the nearest, as Linux tells them in a folder. Throws FileError. */

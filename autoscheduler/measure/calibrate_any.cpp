@@ -1,5 +1,5 @@
 // Architectures for which there is no code to time.
-#include "vector_code.h"
+#include "autoscheduler/measure/vector_code.h"
 
 namespace distile {
 

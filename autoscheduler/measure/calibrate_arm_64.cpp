@@ -1,4 +1,4 @@
-#include "vector_code.h"
+#include "autoscheduler/measure/vector_code.h"
 #include <arm_neon.h>
 
 namespace distile {

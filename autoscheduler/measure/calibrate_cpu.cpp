@@ -1,11 +1,11 @@
-#include "architecture.h"
-#include "backend.h"
-#include "calibrate.h"
-#include "cpu_features.h"
-#include "operator.h"
-#include "processor.h"
-#include "thread_pool.h"
-#include "vector_code.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/measure/vector_code.h"
+#include "plans/architecture.h"
+#include "plans/backend.h"
+#include "plans/operator.h"
+#include "reference/processor.h"
+#include "runtime/base/thread_pool.h"
+#include "runtime/cpu/cpu_features.h"
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -175,8 +175,8 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
         level.shared = is_memory || cache.level >= 3;
         level.bytes = level.shared ? cache.bytes * cache.count : cache.bytes;
         level.transaction_bytes = cache.line;
-        // Of one core and of all: beyond the next nearer level, and with room to spare in this one. A CPU may have many
-        // last caches, and the cores any of them.
+        // Bandwidths of one core and of all cores, from buffers that exceed the next nearer level and fit this one with
+        // room to spare. A CPU may have many last caches, and the cores any of them.
         constexpr int64_t least = int64_t{256} << 20;
         const int64_t inner = i == 0 ? 0 : found[i - 1].bytes;
         const int64_t own =

@@ -1,10 +1,10 @@
-#include "backend.h"
-#include "calibrate.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include "calibrate_ptx.h"
-#include "driver.h"
-#include "gpu.h"
-#include "gpu_measure.h"
-#include "operator.h"
+#include "plans/backend.h"
+#include "plans/operator.h"
+#include "runtime/cuda/driver.h"
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -113,7 +113,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     shared.latency_ns = time_us(slice, kernels.find("distile_chase_shared"), 1, 1, 0, chase_loads,
                                 reinterpret_cast<unsigned *>(result)) /
                         chase_loads * 1e3;
-    // Of four words for each thread, which is what a warp's load of vectors takes.
+    // A load of four words for each thread is what a warp's load of vectors takes.
     device.load_per_cycle = shared.gb_per_s / 512 / device.ghz;
 
     // A quarter of the cache fits it whichever half of the chip asks; memory is read beyond any cache.

@@ -1,4 +1,4 @@
-#include "vector_code.h"
+#include "autoscheduler/measure/vector_code.h"
 #include <immintrin.h>
 
 namespace distile {

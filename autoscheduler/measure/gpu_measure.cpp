@@ -1,5 +1,5 @@
-#include "gpu_measure.h"
-#include "gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "autoscheduler/measure/gpu.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_GPU_RUNNER_H
 #define DISTILE_GPU_RUNNER_H
 
-#include "host_tensor.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "autoscheduler/measure/trial_runner.h"
 #include <distile/distile.hpp>
 #include <functional>
 #include <memory>

@@ -1,5 +1,5 @@
-#include "host_tensor.h"
-#include "types.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "runtime/base/types.h"
 #include <cstring>
 
 namespace distile {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_HOST_TENSOR_H
 #define DISTILE_HOST_TENSOR_H
 
-#include "operator.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <distile/distile.h>
 #include <vector>
@@ -21,7 +21,7 @@ void round_to(const DataType &type, std::vector<float> &values);
 /** A contiguous tensor of a type, over memory of somebody else's. */
 distile_tensor make_tensor(const DataType &type, void *data, int batch, const Extents &extents, int channels);
 
-/** A tensor with its memory, zero at first: contiguous but for a zero border around every image. */
+/** A tensor with its memory, zero at first: contiguous except for a zero border around every image. */
 class HostTensor {
 public:
     HostTensor(const DataType &type, int batch, const Extents &extents, int channels,

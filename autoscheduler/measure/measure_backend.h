@@ -5,22 +5,22 @@
 #ifndef DISTILE_MEASURE_BACKEND_H
 #define DISTILE_MEASURE_BACKEND_H
 
-#include "backend.h"
-#include "calibrate.h"
-#include "profile.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "plans/backend.h"
 
 namespace distile {
 
 struct MeasureBackend {
     const Backend &backend;
-    /** The profile of this machine's device, or of so many of its cores; 0: all. */
+    /** The profile of this machine's device, of `cores` of its cores; 0: all. */
     DeviceProfile (*calibrate)(int cores, const Progress &progress);
     /** Throws std::exception unless this machine has the device of a name ("": any) and can run code for a target. */
     void (*check)(const std::string &device, const std::string &target);
     Profile (*profile)(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                        const Progress &progress);
-    /** With so many threads or multiprocessors; 0: all. */
+    /** A device with `workers` threads or multiprocessors; 0: all. */
     std::unique_ptr<TrialDevice> (*trial_device)(int workers);
     /** Whether a process that measures can be kept from taking all memory. */
     bool limits_memory;

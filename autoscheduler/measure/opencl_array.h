@@ -4,7 +4,7 @@
 #ifndef DISTILE_OPENCL_ARRAY_H
 #define DISTILE_OPENCL_ARRAY_H
 
-#include "library.h"
+#include "runtime/opencl/library.h"
 #include <algorithm>
 #include <distile/distile.hpp>
 #include <distile/opencl.h>

@@ -1,4 +1,4 @@
-#include "points.h"
+#include "autoscheduler/measure/points.h"
 #include <algorithm>
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_POINTS_H
 #define DISTILE_POINTS_H
 
-#include "operator.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <vector>
 

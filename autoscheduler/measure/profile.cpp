@@ -1,11 +1,11 @@
-#include "profile.h"
-#include "disturbance.h"
-#include "host_tensor.h"
-#include "points.h"
-#include "processor.h"
-#include "spread.h"
-#include "trial_runner.h"
-#include "waiting.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/measure/waiting.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
+#include "reference/processor.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -56,7 +56,7 @@ struct Tensors {
     }
 
     HostTensor input, output, residual;
-    std::vector<char> tokens; /**< Of a key or a value. */
+    std::vector<char> tokens; /**< The contents of a key or a value. */
 };
 
 /** The part of a tensor that begins with its first pixel. */

@@ -4,8 +4,8 @@
 #ifndef DISTILE_PROFILE_H
 #define DISTILE_PROFILE_H
 
-#include "plan.h"
-#include "shared_object.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "plans/plan.h"
 #include <functional>
 
 namespace distile {
@@ -31,11 +31,11 @@ using Progress = std::function<void(const std::string &what, double part)>;
  * has its border, and the calls the first mode of each kind: the others cost the variants alike (docs/runtime.md). */
 Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                     const Progress &progress);
-/** The same for a plan of a GPU, by replays of graphs. */
+/** The profile of a plan for CUDA GPUs, as profile_cpu() makes it, by replays of graphs. */
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress);
 
-/** The same for a plan of an OpenCL device, by calls that are waited for. */
+/** The profile of a plan for OpenCL devices, as profile_cpu() makes it, by calls that are waited for. */
 Profile profile_opencl(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                        const Progress &progress);
 

@@ -1,10 +1,10 @@
-#include "disturbance.h"
-#include "gpu_measure.h"
-#include "host_tensor.h"
-#include "points.h"
-#include "profile.h"
-#include "spread.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -246,7 +246,7 @@ private:
             for (int64_t below = 1; below < most_blocks;) {
                 const int64_t above = std::min(most_blocks, below + std::max<int64_t>(1, below / 4));
                 const double above_time = measure(above);
-                // Of more images each wave is a small part.
+                // With more images, each wave of blocks is a small part of the time.
                 if (above * block <= few_images * columns * rows) {
                     refine(measure, below, below_time, above, above_time);
                 }

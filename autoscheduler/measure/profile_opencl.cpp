@@ -1,8 +1,8 @@
-#include "disturbance.h"
-#include "points.h"
-#include "profile.h"
-#include "spread.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/profile.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -50,7 +50,7 @@ public:
         : plan_(plan), object_(object), device_(device), units_(units) {
     }
 
-    /** Adds the times of a variant, measured in about so many seconds. */
+    /** Adds the times of a variant, measured in about `seconds` seconds. */
     void measure(size_t index, double seconds, Profile &profile) const {
         const PlanVariant &variant = plan_.variants[index];
         const Operator &op = plan_.op;

@@ -1,6 +1,6 @@
-#include "shared_object.h"
-#include "compile.h"
-#include "process.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "autoscheduler/compile/compile.h"
+#include "autoscheduler/compile/process.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <filesystem>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_SHARED_OBJECT_H
 #define DISTILE_SHARED_OBJECT_H
 
-#include "plan.h"
+#include "plans/plan.h"
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@ class SharedObject {
 public:
     /** Compiles a plan, as compile_plan() does, and loads it. */
     SharedObject(const Plan &plan, int jobs, const std::function<void(int)> &progress);
-    /** Loads what compile_plan() wrote, maybe on another machine, from this very plan but for its times. Throws
+    /** Loads what compile_plan() wrote, maybe on another machine, from this very plan, whatever its times. Throws
      * FileError. */
     SharedObject(const Plan &plan, const std::string &path);
 

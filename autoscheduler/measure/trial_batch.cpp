@@ -1,10 +1,10 @@
-#include "trial_batch.h"
-#include "bound.h"
-#include "locked_file.h"
-#include "process.h"
-#include "spread.h"
-#include "strict_json.h"
-#include "tools.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/compile/tools.h"
+#include "autoscheduler/search/locked_file.h"
+#include "autoscheduler/search/spread.h"
+#include "runtime/base/strict_json.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

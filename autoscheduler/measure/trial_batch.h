@@ -10,10 +10,10 @@
 #ifndef DISTILE_TRIAL_BATCH_H
 #define DISTILE_TRIAL_BATCH_H
 
-#include "code_choice.h"
-#include "measurer.h"
-#include "operator.h"
-#include "plan.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/search/measurer.h"
+#include "plans/operator.h"
+#include "plans/plan.h"
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -1,11 +1,11 @@
-#include "trial_runner.h"
-#include "conv2d_reference.h"
-#include "error_bounds.h"
-#include "host_tensor.h"
-#include "operator_schema.h"
-#include "processor.h"
-#include "tensors.h"
-#include "token_reference.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "plans/operator_schema.h"
+#include "reference/conv2d_reference.h"
+#include "reference/error_bounds.h"
+#include "reference/processor.h"
+#include "reference/tensors.h"
+#include "reference/token_reference.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace distile {
 
 namespace {
 
-/** Of the output of a quantized operator. */
+/** The scale of a quantized operator's output. */
 constexpr float quantized_unit = 0x1p-4f;
 
 std::vector<float> draw(size_t count, std::mt19937 &random) {
@@ -202,7 +202,7 @@ distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
 
 namespace {
 
-/** What an output pixel holds, and by how much it may be wrong. */
+/** What an output pixel holds, and the largest error that it may have. */
 struct Expected {
     double value, error;
 };

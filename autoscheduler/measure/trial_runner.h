@@ -4,7 +4,7 @@
 #ifndef DISTILE_TRIAL_RUNNER_H
 #define DISTILE_TRIAL_RUNNER_H
 
-#include "operator.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
@@ -25,9 +25,9 @@ struct TrialData {
     Extents input_extents, output_extents;
     bool border;
     std::vector<float> input, residual, bias;
-    std::vector<float> key, value; /**< Of the typical number of tokens, all active; empty if the operator has none. */
+    std::vector<float> key, value; /**< The typical number of tokens, all active; empty if the operator has none. */
     std::vector<float> filter;     /**< [output channel][kernel row][kernel column][input channel] */
-    // Of quantized operators. Stored inputs and residuals are the real numbers; results are in units of a sixteenth.
+    // For quantized operators. Stored inputs and residuals equal the real numbers; results are in units of a sixteenth.
     std::vector<int8_t> quantized_filter;
     std::vector<float> filter_scales;
     distile_quantization quantization{};
@@ -76,10 +76,11 @@ public:
 
 /** This machine's CPU with some threads. */
 std::unique_ptr<TrialDevice> make_cpu_device(int threads);
-/** The first GPU, or so many of its multiprocessors; 0: all. Throws std::runtime_error where there is none, or no
- * support for one in this program. */
+/** The first GPU, with `multiprocessors` of its multiprocessors; 0: all. Throws std::runtime_error where there is none,
+ * or no support for one in this program. */
 std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors);
-/** The first OpenCL device, whose compute units are so many; 0: however many. Throws likewise. */
+/** The first OpenCL device, which must have `units` compute units; 0: any number. Throws std::runtime_error where there
+ * is none, or no support for one in this program. */
 std::unique_ptr<TrialDevice> make_opencl_device(int units);
 /** Its number of compute units. */
 int opencl_units();

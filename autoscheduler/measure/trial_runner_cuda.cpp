@@ -1,6 +1,6 @@
-#include "gpu.h"
-#include "gpu_measure.h"
-#include "gpu_runner.h"
+#include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "autoscheduler/measure/gpu_runner.h"
 
 namespace distile {
 

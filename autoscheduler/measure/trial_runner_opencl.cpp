@@ -1,5 +1,5 @@
-#include "gpu_runner.h"
-#include "opencl_array.h"
+#include "autoscheduler/measure/gpu_runner.h"
+#include "autoscheduler/measure/opencl_array.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -30,7 +30,7 @@ private:
     void finish() override {
         queue_.finish();
     }
-    /** Of each of some calls in a row, waiting for the last. */
+    /** The time of each of `calls` calls in a row, waiting for the last. */
     double time_calls_us(size_t mask, int calls) {
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();

@@ -23,7 +23,7 @@ struct VectorCode {
     int (*read)(const void *buffer, int64_t bytes, int64_t passes);
 };
 
-/** Those of this architecture, the widest first. */
+/** The code for this architecture's vectors, the widest first. */
 const std::vector<VectorCode> &vector_codes();
 
 /** Eight operations a step, of which each takes a cycle and needs the result of the one before. Not additions of a

@@ -1,5 +1,5 @@
-#include "waiting.h"
-#include "process.h"
+#include "autoscheduler/measure/waiting.h"
+#include "autoscheduler/compile/process.h"
 #include <filesystem>
 #include <fstream>
 

@@ -1,12 +1,12 @@
 // The worker: one trial, measured in a process of its own.
-#include "measure_backend.h"
-#include "operator_schema.h"
-#include "points.h"
-#include "shared_object.h"
-#include "spread.h"
-#include "trial_batch.h"
-#include "trial_runner.h"
-#include "waiting.h"
+#include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/measure/points.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "autoscheduler/measure/trial_batch.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "autoscheduler/measure/waiting.h"
+#include "autoscheduler/search/spread.h"
+#include "plans/operator_schema.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -36,7 +36,7 @@ void limit_this_process(int64_t memory_bytes, bool limits_memory) {
     }
 }
 
-/** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
+/** A mask with about `tiles` tiles, the same number in every image. `tiles` becomes the exact number. */
 std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
     const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
     const Extents extents = data.mask_extents();

@@ -1,6 +1,6 @@
-#include "correlation.h"
-#include "rank.h"
-#include "report.h"
+#include "autoscheduler/search/correlation.h"
+#include "autoscheduler/bound/rank.h"
+#include "autoscheduler/search/report.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CORRELATION_H
 #define DISTILE_CORRELATION_H
 
-#include "bound.h"
-#include "search_log.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/search/search_log.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace distile {
 
 struct CorrelationOptions {
-    /** Of the ranking. At 1 dense schedules are judged, and sparse ones below. */
+    /** Densities of the ranking. At 1 it judges dense schedules, below 1 sparse ones. */
     std::vector<double> densities = {.05, .1, .3, .5, 1};
     int first = 20; /**< Schedules at the top of a ranking that are compared with the best known one. */
 };

@@ -1,4 +1,4 @@
-#include "cost_model.h"
+#include "autoscheduler/search/cost_model.h"
 #include <cmath>
 
 namespace distile {

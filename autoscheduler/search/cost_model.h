@@ -4,8 +4,8 @@
 #ifndef DISTILE_COST_MODEL_H
 #define DISTILE_COST_MODEL_H
 
-#include "bound.h"
-#include "measurement.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/search/measurement.h"
 
 namespace distile {
 

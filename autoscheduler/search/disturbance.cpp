@@ -1,5 +1,5 @@
-#include "disturbance.h"
-#include "spread.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/spread.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

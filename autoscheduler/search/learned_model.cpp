@@ -1,5 +1,5 @@
-#include "learned_model.h"
-#include "operator.h"
+#include "autoscheduler/search/learned_model.h"
+#include "plans/operator.h"
 #include <cmath>
 #include <dlfcn.h>
 #include <limits>

@@ -6,8 +6,8 @@
 #ifndef DISTILE_LEARNED_MODEL_H
 #define DISTILE_LEARNED_MODEL_H
 
-#include "cost_model.h"
-#include "schedule_features.h"
+#include "autoscheduler/search/cost_model.h"
+#include "autoscheduler/search/schedule_features.h"
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@
 namespace distile {
 
 struct LearnedModelOptions {
-    bool dense = false;     /**< Of dense candidates. */
+    bool dense = false;     /**< Predicts dense candidates, not sparse ones. */
     bool with_bound = true; /**< Without, the model knows nothing of the bound. */
     uint64_t seed = 0;
     int threads = 1; /**< One makes the result the same on every machine. */

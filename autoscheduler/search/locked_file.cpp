@@ -1,5 +1,5 @@
-#include "locked_file.h"
-#include "operator.h"
+#include "autoscheduler/search/locked_file.h"
+#include "plans/operator.h"
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-#include "mask_set.h"
-#include "bitmask.h"
-#include "mask_files.h"
+#include "autoscheduler/search/mask_set.h"
+#include "masks/mask_files.h"
+#include "runtime/cpu/bitmask.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -4,9 +4,9 @@
 #ifndef DISTILE_MASK_SET_H
 #define DISTILE_MASK_SET_H
 
-#include "mask_families.h"
-#include "operator.h"
-#include "rank.h"
+#include "autoscheduler/bound/rank.h"
+#include "masks/mask_families.h"
+#include "plans/operator.h"
 #include <cstdint>
 #include <map>
 #include <string>

@@ -1,6 +1,6 @@
-#include "measurement.h"
-#include "plan.h"
-#include "time_table.h"
+#include "autoscheduler/search/measurement.h"
+#include "plans/plan.h"
+#include "runtime/dispatch/time_table.h"
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_MEASUREMENT_H
 #define DISTILE_MEASUREMENT_H
 
-#include "space.h"
+#include "schedules/space.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "measurer.h"
+#include "autoscheduler/search/measurer.h"
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace {
 /** A change of the reference's time after which one measures again, and one that leaves no trust. */
 constexpr double most_drift = 0.05, doubtful_drift = 0.5;
 
-/** By how much the time of the reference changed. */
+/** The relative change of the reference's time. */
 double drift_of(const WorkerResult &result, double expected_us) {
     const double us = result.measurement.reference_us;
     return std::max(result.drift, us > 0 && expected_us > 0 ? std::abs(us / expected_us - 1) : 0);

@@ -4,8 +4,8 @@
 #ifndef DISTILE_MEASURER_H
 #define DISTILE_MEASURER_H
 
-#include "disturbance.h"
-#include "measurement.h"
+#include "autoscheduler/search/disturbance.h"
+#include "autoscheduler/search/measurement.h"
 #include <functional>
 #include <map>
 #include <utility>
@@ -31,12 +31,12 @@ public:
 /** The result of one trial, as a worker reports it. */
 struct WorkerResult {
     Measurement measurement;
-    double drift = 0; /**< Of the reference in the meantime: 0.05 if its first and second half differ by 5 %. */
+    double drift = 0; /**< The reference's drift during the trial: 0.05 if its first and second half differ by 5 %. */
     Disturbance disturbance;
 };
 
-/** How unsteady the device was, in parts of what can be borne: by how much the reference drifted during the trial, or
- * differs from `expected_us`, its time before (0: not known), and by what disturbed the repeats. */
+/** How unsteady the device was, as a multiple of what is tolerated: the largest of the reference's drift during the
+ * trial, its difference from `expected_us`, its time before (0: not known), and the disturbance of the repeats. */
 double unsteadiness(const WorkerResult &result, double expected_us);
 /** Whether a result need not be measured again. */
 bool is_steady(const WorkerResult &result, double expected_us);

@@ -1,5 +1,5 @@
-#include "objective.h"
-#include "operator.h"
+#include "autoscheduler/search/objective.h"
+#include "plans/operator.h"
 #include <algorithm>
 #include <limits>
 

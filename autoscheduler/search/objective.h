@@ -9,9 +9,9 @@
 #ifndef DISTILE_OBJECTIVE_H
 #define DISTILE_OBJECTIVE_H
 
-#include "greedy.h"
-#include "mask_set.h"
-#include "measurement.h"
+#include "autoscheduler/bound/greedy.h"
+#include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/measurement.h"
 #include <vector>
 
 namespace distile {
@@ -29,7 +29,7 @@ public:
     Objective(const MaskSet &masks, double dense_us) : masks_(masks), dense_us_(dense_us) {
     }
 
-    /** Of the dense candidate: 1 / work. */
+    /** The costs of the dense candidate: 1 / work. */
     Costs dense() const;
     Costs costs(const Measurement &measurement) const;
     /** The cost of a time for one mask. */
@@ -53,7 +53,7 @@ struct Solution {
     const Measurement *dense = nullptr;
     std::vector<const Measurement *> members;
     std::vector<double> costs; /**< As ChosenSet has them. */
-    double oracle = 0;         /**< Of the set of everything measured. */
+    double oracle = 0;         /**< The cost of the set of everything measured. */
 };
 
 /** With `k` above 0 it has a sparse member where one was measured, even if none gains anything. Throws FileError where

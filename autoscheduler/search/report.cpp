@@ -1,6 +1,6 @@
-#include "report.h"
-#include "learned_model.h"
-#include "objective.h"
+#include "autoscheduler/search/report.h"
+#include "autoscheduler/search/learned_model.h"
+#include "autoscheduler/search/objective.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

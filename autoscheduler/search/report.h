@@ -4,9 +4,9 @@
 #ifndef DISTILE_REPORT_H
 #define DISTILE_REPORT_H
 
-#include "mask_set.h"
-#include "plan.h"
-#include "search_log.h"
+#include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/search_log.h"
+#include "plans/plan.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>

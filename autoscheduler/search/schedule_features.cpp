@@ -1,4 +1,4 @@
-#include "schedule_features.h"
+#include "autoscheduler/search/schedule_features.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>

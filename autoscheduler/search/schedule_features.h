@@ -4,7 +4,7 @@
 #ifndef DISTILE_FEATURES_H
 #define DISTILE_FEATURES_H
 
-#include "bound.h"
+#include "autoscheduler/bound/bound.h"
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "search.h"
+#include "autoscheduler/search/search.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,7 +49,7 @@ double energy(const Costs &base, const Costs &costs) {
     return sum + 1e-6 * own;
 }
 
-/** One trial of each in turns, at most so many. */
+/** Trials of both in turns, at most `most`. */
 std::vector<Trial> in_turns(const std::vector<Trial> &first, const std::vector<Trial> &second, int most) {
     std::vector<Trial> batch;
     for (size_t i = 0; i < std::max(first.size(), second.size()); i++) {
@@ -363,7 +363,7 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
         known_.insert({measurement.theta, measurement.dense});
         dense_trials += measurement.dense ? 1 : 0;
     }
-    // The same batch follows the same measurements, also in another run.
+    // Equal measurements give an equal batch, also in another run.
     random_.seed(options_.seed * 1000003 + measured.size());
     const int left = options_.trials - static_cast<int>(measured.size());
     const Measurement *best = best_dense(measured);

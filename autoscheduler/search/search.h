@@ -9,11 +9,11 @@
 #ifndef DISTILE_SEARCH_H
 #define DISTILE_SEARCH_H
 
-#include "candidates.h"
-#include "cost_model.h"
-#include "mask_set.h"
-#include "measurer.h"
-#include "objective.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/search/cost_model.h"
+#include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/measurer.h"
+#include "autoscheduler/search/objective.h"
 #include <functional>
 #include <random>
 #include <set>
@@ -57,10 +57,10 @@ struct SearchOptions {
     uint64_t seed = 0;
     int per_round = 4;        /**< Points to measure for each of the k rounds. */
     int mini_batch = 32;      /**< Masks that are drawn for each batch. */
-    double random_part = 0.1; /**< Of the points to measure: picked at random. */
+    double random_part = 0.1; /**< The part of the points to measure that is picked at random. */
     int evaluations = 20000;  /**< Predictions for a batch; a pool that is not larger is predicted whole. */
     int counts = 6;           /**< Numbers of tiles to measure a point at. */
-    double dense_part = 0.1;  /**< Of the trials: dense candidates. */
+    double dense_part = 0.1;  /**< The part of the trials that measures dense candidates. */
     std::vector<std::pair<Theta, bool>> include; /**< Measured first, whatever a model says; true: dense. */
 };
 
@@ -90,7 +90,7 @@ private:
         bool dense;
         const MaskSet &masks;
         std::function<Costs(const Measurement &)> costs;
-        Costs base;  ///< Of what every set holds.
+        Costs base;  ///< The costs of what every set holds.
     };
 
     std::vector<Trial> propose(const Side &side, const std::vector<const Measurement *> &measured, int rounds,

@@ -1,5 +1,5 @@
-#include "search_log.h"
-#include "code_choice.h"
+#include "autoscheduler/search/search_log.h"
+#include "autoscheduler/bound/code_choice.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

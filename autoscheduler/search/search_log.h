@@ -5,12 +5,12 @@
 #ifndef DISTILE_SEARCH_LOG_H
 #define DISTILE_SEARCH_LOG_H
 
-#include "bound.h"
-#include "device_profile.h"
-#include "locked_file.h"
-#include "measurement.h"
-#include "operator.h"
-#include "plan.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "autoscheduler/search/locked_file.h"
+#include "autoscheduler/search/measurement.h"
+#include "plans/operator.h"
+#include "plans/plan.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -21,10 +21,10 @@ namespace distile {
 struct LogHeader {
     Operator op;
     std::string backend, target;
-    Math math = Math::Float32; /**< Of a float32 operator. */
+    Math math = Math::Float32; /**< How a float32 operator multiplies. */
     DeviceProfile device;      /**< Told from others by its id(). */
     int threads = 1;
-    std::string knobs; /**< Of the space, separated by blanks: its version. */
+    std::string knobs; /**< The knobs of the space, separated by blanks: its version. */
     uint64_t seed = 0;
     std::vector<std::string> masks; /**< As the command line named them; a report's default. */
 };

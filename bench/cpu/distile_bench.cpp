@@ -1,15 +1,15 @@
 /** \file
  * The benchmark of CPUs: masked operators against dense ones, and the single steps of a masked call.
  */
-#include "first_call.h"
-#include "machine.h"
-#include "own_objects.h"
-#include "peer_onednn.h"
-#include "processor.h"
-#include "report.h"
-#include "runner.h"
-#include "session.h"
-#include "source_version.h"
+#include "bench/cpu/first_call.h"
+#include "bench/cpu/runner.h"
+#include "bench/harness/machine.h"
+#include "bench/harness/own_objects.h"
+#include "bench/harness/report.h"
+#include "bench/harness/session.h"
+#include "bench/harness/source_version.h"
+#include "bench/peers/peer_onednn.h"
+#include "reference/processor.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

@@ -1,7 +1,7 @@
-#include "first_call.h"
-#include "machine.h"
-#include "peer_onednn.h"
-#include "process.h"
+#include "bench/cpu/first_call.h"
+#include "autoscheduler/compile/process.h"
+#include "bench/harness/machine.h"
+#include "bench/peers/peer_onednn.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>

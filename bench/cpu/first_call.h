@@ -5,7 +5,7 @@
 #ifndef DISTILE_BENCH_FIRST_CALL_H
 #define DISTILE_BENCH_FIRST_CALL_H
 
-#include "runner.h"
+#include "bench/cpu/runner.h"
 
 namespace distile::bench {
 
@@ -15,7 +15,7 @@ enum class Side { Ours, Peer };
 /** Measures in this process, in which neither side may have run before. Throws as Runner::run does. */
 Json measure_first_call(const ConvolutionRow &row, Side side, const RunnerOptions &options);
 
-/** The same in a new process of this program. */
+/** Measures in a new process of this program. */
 Json measure_first_call_apart(const std::string &row, Side side, const RunnerOptions &options);
 
 }  // namespace distile::bench

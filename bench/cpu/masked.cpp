@@ -1,4 +1,4 @@
-#include "masked.h"
+#include "bench/cpu/masked.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

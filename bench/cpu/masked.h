@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_MASKED_H
 #define DISTILE_BENCH_MASKED_H
 
-#include "masks.h"
-#include "problem.h"
+#include "bench/harness/masks.h"
+#include "bench/harness/problem.h"
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ public:
                    AlignedFloats output)
         : MaskedOperator(context, problem, *problem.op().polykernel, times, std::move(output)) {
     }
-    /** The same by another PolyKernel of the operator. */
+    /** Computes by another PolyKernel of the operator. */
     MaskedOperator(const Context &context, Problem &problem, const distile_polykernel &polykernel,
                    const std::vector<std::string> &times, AlignedFloats output);
 

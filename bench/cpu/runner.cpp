@@ -1,6 +1,6 @@
-#include "runner.h"
-#include "first_call.h"
-#include "processor.h"
+#include "bench/cpu/runner.h"
+#include "bench/cpu/first_call.h"
+#include "reference/processor.h"
 #include <fmt/core.h>
 #include <stdexcept>
 #include <utility>

@@ -4,10 +4,10 @@
 #ifndef DISTILE_BENCH_RUNNER_H
 #define DISTILE_BENCH_RUNNER_H
 
-#include "measure.h"
-#include "peer.h"
-#include "results.h"
-#include "rows.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/results.h"
+#include "bench/harness/rows.h"
+#include "bench/peers/peer.h"
 #include <map>
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
 // The rows of the runner that move much memory, compared with copying or reading it.
-#include "runner.h"
+#include "bench/cpu/runner.h"
 #include <algorithm>
 #include <cstring>
 #include <distile/layout.h>

@@ -1,8 +1,9 @@
 // The rows of the runner that measure single steps.
-#include "algebra.h"
-#include "machine.h"
-#include "runner.h"
-#include "thread_pool.h"
+#include "bench/cpu/runner.h"
+#include "bench/harness/algebra.h"
+#include "bench/harness/machine.h"
+#include "kernels/call.h"
+#include "runtime/base/thread_pool.h"
 #include <atomic>
 #include <chrono>
 #include <ctime>

@@ -1,5 +1,5 @@
-#include "own_objects.h"
-#include "runner.h"
+#include "bench/cpu/runner.h"
+#include "bench/harness/own_objects.h"
 #include <functional>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // The rows of the runner that compare ways to keep the inactive pixels of a chain of operators zero.
-#include "runner.h"
+#include "bench/cpu/runner.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
@@ -15,8 +15,8 @@ namespace {
 /** Where the outputs of a chain are stored, and what zeroes them. */
 enum class Zeros {
     None,              /**< The caller's tensors in mode keep: what earlier masks wrote stays. */
-    Stored,            /**< The same in mode zero. */
-    Filled,            /**< The same in mode keep, filled with zeros before each call. */
+    Stored,            /**< The caller's tensors in mode zero. */
+    Filled,            /**< The caller's tensors in mode keep, filled with zeros before each call. */
     Planned,           /**< A planner with its default. */
     PlannedAll,        /**< One that clears everything. */
     PlannedBackground, /**< One that clears in the background. */

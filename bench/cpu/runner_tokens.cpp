@@ -1,5 +1,5 @@
 // The rows of the runner for what transformers do to tokens beside their operators.
-#include "runner.h"
+#include "bench/cpu/runner.h"
 #include <distile/tokens.h>
 #include <functional>
 #include <random>

@@ -36,7 +36,7 @@ TYPES = {"bfloat16": ("bfloat16", "sm90"), "float16": ("float16", "sm90"), "tf32
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 LINKED = b"pytorch"  # The dense candidate's name.
-TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
+TOLERANCE = .02  # Relative to the largest value: the type rounds probabilities and results.
 SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
 attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
@@ -51,7 +51,7 @@ class Ours:
 
     def __init__(self, library, path, stream, dtype, batch, tokens, query, key, value, output):
         self.functions = library
-        self.failure = ""  # Of the dense candidate.
+        self.failure = ""  # Why the dense candidate failed.
         self.side = library.attention_side_open(
             str(path).encode(), stream, dtype, batch, tokens, key.shape[1], query.shape[2],
             *(tensor.data_ptr() for tensor in (query, key, value, output)))
@@ -204,7 +204,7 @@ class Problem:
         return self.attention(self.query, self.key, self.value, backend)
 
     def dense_into(self, backend, address):
-        """The same into memory like the output's."""
+        """Computes dense attention into memory like the output's."""
         memory = torch.as_tensor(Memory(address, self.output.numel(), self.output.dtype), device="cuda")
         result = self.dense(backend).transpose(1, 2)
         memory.view(self.output.dtype).view(result.shape).copy_(result)

@@ -80,7 +80,7 @@ struct attention_side {
         key_mask = make_mask(context);
     }
 
-    const char *variant = nullptr;  // Of the last call.
+    const char *variant = nullptr;  // The variant of the last call.
     attention_side_dense dense = nullptr;
     Context context;
     Kernel kernel;
@@ -130,7 +130,7 @@ int attention_side_link(attention_side *side, const char *name, attention_side_d
     return guarded([&] { check(side->context, distile_kernel_add_dense(side->kernel.get(), &candidate)); });
 }
 
-/** Tells the dispatcher how long a variant takes for so many rows of all images. */
+/** Tells the dispatcher how long a variant takes for `rows` rows of all images. */
 int attention_side_add_time(attention_side *side, const char *variant, int64_t rows, double microseconds) {
     return guarded(
         [&] { check(side->context, distile_kernel_add_time(side->kernel.get(), variant, rows, microseconds)); });

@@ -1,6 +1,6 @@
 // The row of the runner that compares an operator with little arithmetic with a copy of as many bytes.
-#include "cuda_runner.h"
-#include "masked_call.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
 #include <distile/mask_algebra.h>
 
 namespace distile::bench {

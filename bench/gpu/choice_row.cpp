@@ -1,7 +1,7 @@
 // The rows of the runner that measure what a choice costs: the device's in a captured graph, and the host's with the
 // dense peer among the candidates.
-#include "cuda_runner.h"
-#include "masked_call.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
 #include <algorithm>
 #include <distile/cuda.h>
 #include <stdexcept>

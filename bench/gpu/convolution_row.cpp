@@ -1,6 +1,6 @@
 // The row of the runner that measures a masked convolution against a dense one.
-#include "cuda_runner.h"
-#include "masked_call.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>

@@ -2,12 +2,12 @@
  * The benchmark of GPUs: masked operators against dense ones of cuDNN and cuBLAS. The executable needs only the C
  * library, the driver and, for the peer, cuDNN, so it can be copied to a machine with a GPU.
  */
-#include "cuda_runner.h"
-#include "gpu.h"
-#include "machine.h"
-#include "report.h"
-#include "session.h"
-#include "source_version.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/harness/machine.h"
+#include "bench/harness/report.h"
+#include "bench/harness/session.h"
+#include "bench/harness/source_version.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

@@ -1,6 +1,6 @@
-#include "cuda_runner.h"
-#include "masked_call.h"
-#include "masks.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
+#include "bench/harness/masks.h"
 #include <fmt/core.h>
 #include <stdexcept>
 

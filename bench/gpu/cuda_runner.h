@@ -4,13 +4,13 @@
 #ifndef DISTILE_BENCH_CUDA_RUNNER_H
 #define DISTILE_BENCH_CUDA_RUNNER_H
 
-#include "gpu_measure.h"
-#include "gpu_peer.h"
-#include "own_objects.h"
-#include "peer_missing.h"
-#include "results.h"
-#include "rows.h"
-#include "workbench.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "bench/gpu/workbench.h"
+#include "bench/harness/own_objects.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/harness/results.h"
+#include "bench/harness/rows.h"
+#include "bench/peers/gpu_peer.h"
 #include <chrono>
 #include <distile/distile.hpp>
 #include <map>
@@ -89,7 +89,7 @@ private:
     template<typename Other> static void measure(const Other &, Json &) {
         throw PeerMissing("it is a row of a CPU");
     }
-    /** Of sides that tell their time(). */
+    /** The times of sides that have a time(), measured in turns. */
     template<typename Side = GpuGraph> std::vector<Spread> in_turns(const std::vector<const Side *> &sides) const;
 
     CudaRunnerOptions options_;
@@ -101,7 +101,8 @@ private:
     std::unique_ptr<Cublas> cublas_;
     std::string no_cudnn_, no_cublas_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
-    Slot bench_, in_type_; /**< Of most rows, and the narrower type of a row that compares it with float32. */
+    Slot bench_, in_type_; /**< The workbench of most rows, and the one in the narrower type of a row that compares it
+                              with float32. */
 };
 
 template<typename MaskedRow> CudaRunner::Prepared CudaRunner::prepare(const MaskedRow &row) {

@@ -1,6 +1,6 @@
-#include "dense_peer.h"
-#include "measure.h"
-#include "peer_missing.h"
+#include "bench/gpu/dense_peer.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/peer_missing.h"
 #include <fmt/core.h>
 
 namespace distile::bench {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_DENSE_PEER_H
 #define DISTILE_BENCH_DENSE_PEER_H
 
-#include "masked_call.h"
+#include "bench/gpu/masked_call.h"
 
 namespace distile::bench {
 

@@ -1,7 +1,7 @@
-#include "gathered_peer.h"
-#include "gpu.h"
+#include "bench/gpu/gathered_peer.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/harness/peer_missing.h"
 #include "move_rows_ptx.h"
-#include "peer_missing.h"
 #include <array>
 
 namespace distile::bench {

@@ -4,9 +4,9 @@
 #ifndef DISTILE_BENCH_GATHERED_PEER_H
 #define DISTILE_BENCH_GATHERED_PEER_H
 
-#include "gpu_measure.h"
-#include "gpu_peer.h"
-#include "masks.h"
+#include "autoscheduler/measure/gpu_measure.h"
+#include "bench/harness/masks.h"
+#include "bench/peers/gpu_peer.h"
 
 namespace distile::bench {
 

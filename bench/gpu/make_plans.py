@@ -66,7 +66,7 @@ def main():
         plan = read_plan(path)
         name = plan["operator"]["name"]
         if plan["operator"]["params"]["dtype"] == "uint8":
-            continue  # Nor have quantized operators boxes.
+            continue  # Quantized operators have no boxes.
         write(folder / f"{name}.boxes.json", in_boxes(plan))
         if plan["operator"]["params"]["dtype"] == "float16":
             write(folder / f"{name.replace('float16', 'bfloat16')}.sm90.json", in_bfloat16(plan))

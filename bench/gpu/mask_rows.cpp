@@ -1,8 +1,8 @@
 // The rows of the runner that measure masks alone.
-#include "algebra.h"
-#include "cuda_runner.h"
-#include "gpu.h"
-#include "masks.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/harness/algebra.h"
+#include "bench/harness/masks.h"
 #include <random>
 
 namespace distile::bench {

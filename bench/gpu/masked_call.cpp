@@ -1,4 +1,4 @@
-#include "masked_call.h"
+#include "bench/gpu/masked_call.h"
 
 namespace distile::bench {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_MASKED_CALL_H
 #define DISTILE_BENCH_MASKED_CALL_H
 
-#include "workbench.h"
+#include "bench/gpu/workbench.h"
 #include <functional>
 
 namespace distile::bench {
@@ -14,8 +14,8 @@ struct CallModes {
     bool bordered = false;                     /**< The input has a border. */
     bool zero = false;                         /**< Mode "zero", not "keep". */
     distile_kernel *kernel = nullptr;          /**< Null: the workbench's. */
-    const Context *context = nullptr;          /**< Of the kernel and the masks; null: the workbench's. */
-    distile_store store = DISTILE_STORE_EXACT; /**< Of tiles, it is only right if the mask covers them. */
+    const Context *context = nullptr;          /**< The context of the kernel and the masks; null: the workbench's. */
+    distile_store store = DISTILE_STORE_EXACT; /**< Whole tiles are right only if the mask covers them. */
 };
 
 class MaskedCall {
@@ -32,7 +32,7 @@ public:
     void set_and_run(const char *variant) const;
     /** The error of what `call` writes. Throws where it is too large. */
     double checked(const std::function<void()> &call, bool has_epilogue = true) const;
-    /** The same of set_and_run(). */
+    /** The error of what set_and_run() writes. Throws where it is too large. */
     double checked(const char *variant) const;
 
 private:

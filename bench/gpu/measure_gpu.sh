@@ -20,7 +20,7 @@
 #   tokens        <name>-tokens.json: linear layers over active tokens in bfloat16 and float16
 #   attention     <name>-attention.json: attention over active tokens, if Python has PyTorch
 #   convolutions  <name>-convolutions.json: the other convolutions of the table of operators, by plans that the bound made
-#   SECONDS_LEFT=560 stops it after so many seconds
+#   SECONDS_LEFT=560 stops it after 560 seconds
 set -euo pipefail
 parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl tokens attention convolutions)
 (($# == 2)) || [[ $# == 3 && " ${parts[*]} " == *" $3 "* ]] ||

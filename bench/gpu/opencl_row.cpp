@@ -1,7 +1,7 @@
 // The row of the runner that compares OpenCL with CUDA on one GPU.
-#include "cuda_runner.h"
-#include "masked_call.h"
-#include "opencl_array.h"
+#include "autoscheduler/measure/opencl_array.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Stands in for opencl_row.cpp in builds without OpenCL's headers.
-#include "cuda_runner.h"
+#include "bench/gpu/cuda_runner.h"
 
 namespace distile::bench {
 

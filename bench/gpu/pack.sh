@@ -22,7 +22,7 @@ cp -r data/operators.csv data/masks "$folder/data"
 is_fresh() {
     local source
     [[ -e $1 ]] || return 1
-    for source in "$2" "$distile" runtime/cuda/tensor_core/*; do
+    for source in "$2" "$distile" kernels/tensor_core/*; do
         [[ ! $1 -ot $source ]] || return 1
     done
 }

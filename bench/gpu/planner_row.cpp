@@ -1,6 +1,6 @@
 // The row of the runner that measures planners.
-#include "cuda_runner.h"
-#include "workbench.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/workbench.h"
 #include <array>
 #include <fmt/core.h>
 

@@ -1,6 +1,6 @@
 // The row of the runner that compares a type with float32.
-#include "cuda_runner.h"
-#include "masked_call.h"
+#include "bench/gpu/cuda_runner.h"
+#include "bench/gpu/masked_call.h"
 
 namespace distile::bench {
 

@@ -1,7 +1,7 @@
-#include "workbench.h"
-#include "dense_peer.h"
-#include "gathered_peer.h"
-#include "peer_missing.h"
+#include "bench/gpu/workbench.h"
+#include "bench/gpu/dense_peer.h"
+#include "bench/gpu/gathered_peer.h"
+#include "bench/harness/peer_missing.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,7 +17,8 @@ namespace distile::bench {
 namespace {
 
 constexpr float spoiled = -12345.0f;
-/** At most so many pixels of each row have their result compared with plain loops, and fewer of large operators. */
+/** The most pixels of each row whose results are compared with plain loops, the fewest, and the products that limit
+ * them for large operators. */
 constexpr size_t sampled_pixels = 192, fewest_sampled_pixels = 4, sampled_products = size_t{1} << 27;
 
 /** The weights of a Problem in cuDNN's order: the convolution's result channel, row, column, and image channel. The

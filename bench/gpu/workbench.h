@@ -4,11 +4,11 @@
 #ifndef DISTILE_BENCH_GPU_WORKBENCH_H
 #define DISTILE_BENCH_GPU_WORKBENCH_H
 
-#include "gpu.h"
-#include "gpu_peer.h"
-#include "masks.h"
-#include "numerics.h"
-#include "problem.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/harness/masks.h"
+#include "bench/harness/numerics.h"
+#include "bench/harness/problem.h"
+#include "bench/peers/gpu_peer.h"
 #include <exception>
 #include <map>
 #include <memory>
@@ -21,7 +21,7 @@ namespace distile::bench {
 /** The tensors and both sides for one operator and batch. */
 class GpuWorkbench {
 public:
-    /** Those of the peers; null where there is none. */
+    /** The libraries of the peers; null where there is none. */
     struct Libraries {
         const Cudnn *cudnn;
         const Cublas *cublas;
@@ -40,7 +40,7 @@ public:
     /** "cudnn" or "cublas" in the same numerics, "cudnn-tf32" or our own "dense", made at its first use. Throws
      * PeerMissing if there is none, and std::runtime_error if its result is wrong. */
     const Peer &peer(const std::string &name);
-    /** cuBLAS over the active tokens of a linear layer, gathered and scattered. Throws likewise. */
+    /** cuBLAS over the active tokens of a linear layer, gathered and scattered. Throws as peer() does. */
     Peer gathered_peer(const ByteMask &mask) const;
 
     distile_tensor input(bool with_border) const;
@@ -52,7 +52,7 @@ public:
     /** The error of active pixels of the last call, which is the peer's if it has no epilogue. Throws
      * std::runtime_error if it is too large, or if an inactive pixel is not what the mode asks for. */
     double check_output(const ByteMask &bytes, bool zero, bool has_epilogue = true) const;
-    /** The same of an output that lies elsewhere. It began as spoiled_output(). */
+    /** Checks an output that lies elsewhere and began as spoiled_output(). */
     double check_output(const std::vector<uint8_t> &result, const ByteMask &bytes, bool zero, bool has_epilogue) const;
     std::vector<uint8_t> spoiled_output() const;
     /** A mask of the workbench's context, or of `owner`. */
@@ -76,7 +76,7 @@ private:
         double error; /**< Relative to the largest value. */
         std::string where;
     };
-    /** Of some of these pixels; without an epilogue, the convolution alone is due. */
+    /** The difference at some of these pixels; without an epilogue, the convolution alone is expected. */
     Difference difference_of(const std::vector<uint8_t> &result, std::vector<size_t> pixels, bool has_epilogue) const;
     Difference check_peer(bool has_epilogue) const;
 

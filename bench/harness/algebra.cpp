@@ -1,4 +1,4 @@
-#include "algebra.h"
+#include "bench/harness/algebra.h"
 #include <map>
 #include <stdexcept>
 

@@ -1,6 +1,6 @@
-#include "attention_summary.h"
-#include "summary.h"
-#include "tokens_summary.h"
+#include "bench/harness/attention_summary.h"
+#include "bench/harness/summary.h"
+#include "bench/harness/tokens_summary.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>

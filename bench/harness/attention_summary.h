@@ -5,8 +5,8 @@
 #ifndef DISTILE_BENCH_ATTENTION_SUMMARY_H
 #define DISTILE_BENCH_ATTENTION_SUMMARY_H
 
-#include "figure.h"
-#include "results.h"
+#include "bench/harness/figure.h"
+#include "bench/harness/results.h"
 #include <string>
 
 namespace distile::bench {
@@ -18,7 +18,7 @@ bool has_attention(const Json &rows);
 
 /** A line for each operator, with its speed-ups by density; "" if there are no such rows. */
 std::string attention_lines(const Json &rows);
-/** Every row; "" likewise. */
+/** Every row; "" if there are no such rows. */
 std::string attention_table(const Json &rows);
 /** Eta by density of the attention with the most work in the first type of the file, with all keys and the active ones.
  */

@@ -1,5 +1,5 @@
-#include "break_even_figure.h"
-#include "svg.h"
+#include "bench/harness/break_even_figure.h"
+#include "bench/harness/svg.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>

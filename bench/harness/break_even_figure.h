@@ -18,7 +18,7 @@ struct BreakEven {
     double kernels; /**< By the kernels alone. */
 };
 
-/** Those of a type on a device. */
+/** The break-even fractions of a type on a device. */
 struct BreakEvenPanel {
     std::string title;
     std::vector<BreakEven> values;

@@ -1,5 +1,5 @@
-#include "break_even_summary.h"
-#include "summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>
@@ -37,7 +37,7 @@ std::string in_words(const std::string &shape) {
                        shape.substr(0, pixels));
 }
 
-/** Of operators and batches with blobs of two densities at least. */
+/** The break-even fractions of operators and batches with blobs of at least two densities. */
 std::vector<BreakEven> break_evens(const std::vector<NumericsLine> &lines, const std::string &dtype) {
     std::vector<BreakEven> found;
     for (const std::string &op : mean_operators) {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_BREAK_EVEN_SUMMARY_H
 #define DISTILE_BENCH_BREAK_EVEN_SUMMARY_H
 
-#include "break_even_figure.h"
-#include "numerics_lines.h"
+#include "bench/harness/break_even_figure.h"
+#include "bench/harness/numerics_lines.h"
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
-#include "choice_summary.h"
-#include "summary.h"
+#include "bench/harness/choice_summary.h"
+#include "bench/harness/summary.h"
 #include <fmt/core.h>
 #include <map>
 #include <set>

@@ -5,14 +5,14 @@
 #ifndef DISTILE_BENCH_CHOICE_SUMMARY_H
 #define DISTILE_BENCH_CHOICE_SUMMARY_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <string>
 
 namespace distile::bench {
 
 /** The largest losses by type, batch and density; "" if there are no such rows. */
 std::string choice_losses(const Json &rows);
-/** Every row; "" likewise. */
+/** Every row; "" if there are no such rows. */
 std::string choice_table(const Json &rows);
 
 }  // namespace distile::bench

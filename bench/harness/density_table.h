@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_DENSITY_TABLE_H
 #define DISTILE_BENCH_DENSITY_TABLE_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <fmt/core.h>
 #include <set>
 #include <string>

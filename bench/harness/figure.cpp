@@ -1,5 +1,5 @@
-#include "figure.h"
-#include "svg.h"
+#include "bench/harness/figure.h"
+#include "bench/harness/svg.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
-#include "machine.h"
-#include "processor.h"
+#include "bench/harness/machine.h"
+#include "reference/processor.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

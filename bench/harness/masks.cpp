@@ -1,4 +1,4 @@
-#include "masks.h"
+#include "bench/harness/masks.h"
 #include <algorithm>
 
 namespace distile::bench {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_MASKS_H
 #define DISTILE_BENCH_MASKS_H
 
-#include "mask_families.h"
-#include "rows.h"
+#include "bench/harness/rows.h"
+#include "masks/mask_families.h"
 
 namespace distile::bench {
 

@@ -1,6 +1,6 @@
-#include "measure.h"
-#include "machine.h"
-#include "processor.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/machine.h"
+#include "reference/processor.h"
 #include <algorithm>
 #include <chrono>
 #include <numeric>

@@ -42,7 +42,7 @@ struct PairTiming {
     Spread ours, peer;
 };
 
-/** The same of two sides. */
+/** Times two sides as measure_sides() does. */
 PairTiming measure_pair(const std::function<void()> &ours, const std::function<void()> &peer,
                         const MeasureOptions &options, CacheFlusher *flusher);
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_MEASURED_H
 #define DISTILE_BENCH_MEASURED_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <map>
 #include <string>
 

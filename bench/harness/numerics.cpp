@@ -1,5 +1,5 @@
-#include "numerics.h"
-#include "typed_tensor.h"
+#include "bench/harness/numerics.h"
+#include "bench/harness/typed_tensor.h"
 #include <stdexcept>
 
 namespace distile::bench {

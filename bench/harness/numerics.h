@@ -21,7 +21,8 @@ struct Numerics {
     }
     /** The allowed difference of our results from plain loops, relative to the largest value. */
     double tolerance() const;
-    /** The same of a dense peer, which may round the parts of a split sum to the type of its result. */
+    /** The allowed difference of a dense peer's results, which may round the parts of a split sum to the result's type.
+     */
     double peer_tolerance() const;
 };
 

@@ -1,4 +1,4 @@
-#include "numerics_lines.h"
+#include "bench/harness/numerics_lines.h"
 #include <fmt/core.h>
 
 namespace distile::bench {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_NUMERICS_LINES_H
 #define DISTILE_BENCH_NUMERICS_LINES_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <functional>
 #include <set>
 #include <string>
@@ -28,7 +28,7 @@ struct NumericsLine {
 
 /** The type of a row. Older results are of float32 and do not say so. */
 std::string dtype_of(const Json &row);
-/** Those that were measured against a peer. */
+/** The rows that were measured against a peer. */
 std::vector<NumericsLine> numerics_lines(const Json &rows, const std::string &peer);
 std::set<int> batches_of(const std::vector<NumericsLine> &lines);
 

@@ -1,8 +1,8 @@
-#include "numerics_summary.h"
-#include "break_even_summary.h"
-#include "mean.h"
-#include "numerics_lines.h"
-#include "summary.h"
+#include "bench/harness/numerics_summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/mean.h"
+#include "bench/harness/numerics_lines.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
@@ -30,7 +30,7 @@ constexpr Goal goals[] = {
     {"float16", 1, "0.3", 1.9, 1.3}, {"float16", 4, "0.1", 3.5, 0},  {"float16", 4, "0.3", 2.4, 2},
     {"float16", 4, "1.0", 1, 0},     {"float16", 32, "0.1", 7.5, 0}, {"float16", 32, "0.3", 3.8, 3.6},
     {"float16", 32, "1.0", 1, 0}};
-/** Of our rate on masks of blocks by that of our dense code. */
+/** The least ratio of our rate on masks of blocks to that of our dense code. */
 constexpr double blocks_goal = .95;
 
 /** The columns of means: masks, and their densities as row names have them. */

@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_NUMERICS_SUMMARY_H
 #define DISTILE_BENCH_NUMERICS_SUMMARY_H
 
-#include "results.h"
-#include "speedups.h"
+#include "bench/harness/results.h"
+#include "bench/harness/speedups.h"
 #include <string>
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "opencl_summary.h"
-#include "mean.h"
-#include "summary.h"
+#include "bench/harness/opencl_summary.h"
+#include "bench/harness/mean.h"
+#include "bench/harness/summary.h"
 #include <fmt/core.h>
 #include <map>
 #include <utility>

@@ -1,5 +1,5 @@
-#include "operators.h"
-#include "conv2d_reference.h"
+#include "bench/harness/operators.h"
+#include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>

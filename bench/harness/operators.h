@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_OPERATORS_H
 #define DISTILE_BENCH_OPERATORS_H
 
-#include "rows.h"
+#include "bench/harness/rows.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <string>
@@ -16,10 +16,10 @@ namespace distile::bench {
 struct BenchOperator {
     OperatorSpec spec;
     std::string category;
-    int32_t height, width;      /**< Of the input. Tokens are the columns of one row. */
-    distile_operator_kind kind; /**< Of the convolution. */
+    int32_t height, width;      /**< The input's size. Tokens are the columns of one row. */
+    distile_operator_kind kind; /**< The convolution's kind. */
     distile_conv2d conv;
-    distile_dtype dtype; /**< Of activations and weights, as they are stored. */
+    distile_dtype dtype; /**< The stored type of activations and weights. */
     const distile_polykernel *polykernel;
 
     int32_t output_height() const;
@@ -45,7 +45,7 @@ BenchOperator make_operator(const OperatorSpec &spec, const std::string &categor
 /** Reads an operator's line. Throws std::runtime_error if there is no such line, or if the PolyKernel computes
  * something else, and PeerMissing if there is no PolyKernel. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);
-/** The same with a PolyKernel that this program was not built with. */
+/** Reads an operator's line, for a PolyKernel that this program was not built with. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec,
                             const distile_polykernel &polykernel);
 

@@ -1,4 +1,4 @@
-#include "own_objects.h"
+#include "bench/harness/own_objects.h"
 #include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>

@@ -5,11 +5,11 @@
 #ifndef DISTILE_BENCH_OWN_OBJECTS_H
 #define DISTILE_BENCH_OWN_OBJECTS_H
 
-#include "backend.h"
-#include "plan.h"
-#include "process.h"
-#include "rows.h"
-#include "shared_object.h"
+#include "autoscheduler/compile/process.h"
+#include "autoscheduler/measure/shared_object.h"
+#include "bench/harness/rows.h"
+#include "plans/backend.h"
+#include "plans/plan.h"
 #include <map>
 #include <string>
 #include <vector>

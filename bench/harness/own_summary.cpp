@@ -1,6 +1,6 @@
-#include "own_summary.h"
-#include "mean.h"
-#include "summary.h"
+#include "bench/harness/own_summary.h"
+#include "bench/harness/mean.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>

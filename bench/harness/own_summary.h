@@ -4,14 +4,14 @@
 #ifndef DISTILE_BENCH_OWN_SUMMARY_H
 #define DISTILE_BENCH_OWN_SUMMARY_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <string>
 
 namespace distile::bench {
 
 /** Means over operators, and plain inputs against bordered ones; "" if there are no such rows. */
 std::string own_means(const Json &rows);
-/** Every row, and the seconds that each plan took; "" likewise. */
+/** Every row, and the seconds that each plan took; "" if there are no such rows. */
 std::string own_table(const Json &rows);
 
 }  // namespace distile::bench

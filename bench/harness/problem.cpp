@@ -1,4 +1,4 @@
-#include "problem.h"
+#include "bench/harness/problem.h"
 #include <algorithm>
 #include <cmath>
 #include <memory>

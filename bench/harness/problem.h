@@ -4,9 +4,9 @@
 #ifndef DISTILE_BENCH_PROBLEM_H
 #define DISTILE_BENCH_PROBLEM_H
 
-#include "conv2d_reference.h"
-#include "operators.h"
-#include "typed_tensor.h"
+#include "bench/harness/operators.h"
+#include "bench/harness/typed_tensor.h"
+#include "reference/conv2d_reference.h"
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -38,7 +38,7 @@ public:
         return op_.conv.residual != 0 ? &residual_->view() : nullptr;
     }
 
-    /** The same tensor with its memory. */
+    /** The residual with its memory; null for operators that add nothing. */
     const TypedTensor *stored_residual() const {
         return op_.conv.residual != 0 ? &*residual_ : nullptr;
     }

@@ -1,5 +1,5 @@
-#include "quantized_summary.h"
-#include "density_table.h"
+#include "bench/harness/quantized_summary.h"
+#include "bench/harness/density_table.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_QUANTIZED_SUMMARY_H
 #define DISTILE_BENCH_QUANTIZED_SUMMARY_H
 
-#include "results.h"
+#include "bench/harness/results.h"
 #include <string>
 
 namespace distile::bench {

@@ -1,10 +1,10 @@
-#include "report.h"
-#include "attention_summary.h"
-#include "break_even_summary.h"
-#include "cuda_summary.h"
-#include "quantized_summary.h"
-#include "scaling_summary.h"
-#include "summary.h"
+#include "bench/harness/report.h"
+#include "bench/harness/attention_summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/cuda_summary.h"
+#include "bench/harness/quantized_summary.h"
+#include "bench/harness/scaling_summary.h"
+#include "bench/harness/summary.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>

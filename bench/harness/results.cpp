@@ -1,4 +1,4 @@
-#include "results.h"
+#include "bench/harness/results.h"
 #include "plans/json_rows.h"
 #include <algorithm>
 #include <cerrno>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_BENCH_RESULTS_H
 #define DISTILE_BENCH_RESULTS_H
 
-#include "measure.h"
+#include "bench/harness/measure.h"
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -39,8 +39,8 @@ Json read_results(const std::string &path);
 
 class Results {
 public:
-    /** Without a path, nothing is written. With `resume`, the rows of the file are kept if its header says the same
-     * but for the date and the load; otherwise this throws std::runtime_error. */
+    /** Without a path, nothing is written. With `resume`, the rows of the file are kept if its header differs in
+     * nothing but the date and the load; otherwise this throws std::runtime_error. */
     Results(const std::string &path, bool resume, Json header);
 
     /** True if a row was measured before; skipped and failed rows are tried again. */

@@ -1,4 +1,4 @@
-#include "rows.h"
+#include "bench/harness/rows.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <fstream>
@@ -153,7 +153,7 @@ private:
         return {op.name, op.id, known.at("polykernels").at(numerics.name)};
     }
 
-    /** Of code that --objects brought; "" of other code. */
+    /** The version of code that --objects brought; "" for other code. */
     std::string version_of(const OperatorSpec &op) const {
         for (const OwnOperator &own : own_) {
             for (const std::string &way : own.ways) {

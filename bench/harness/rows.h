@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_ROWS_H
 #define DISTILE_BENCH_ROWS_H
 
-#include "numerics.h"
+#include "bench/harness/numerics.h"
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,9 +17,9 @@ namespace distile::bench {
  * our dense candidate forced). */
 struct MaskSpec {
     std::string name;
-    double density = 0; /**< Of what is drawn; the others' follows from their pixels. */
+    double density = 0; /**< The density of a mask that is drawn; that of a real mask follows from its pixels. */
     uint64_t seed = 0;
-    int32_t zoom_out = 1; /**< Of real masks: they lie in the middle of an image so many times as wide and high. */
+    int32_t zoom_out = 1; /**< A real mask lies in the middle of an image `zoom_out` times as wide and high. */
 };
 
 /** An operator of data/operators.csv and the PolyKernel that implements it. */
@@ -53,7 +53,7 @@ struct ConvolutionRow {
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
     std::optional<CpuFeatures> limit; /**< All features that kernels may use, on both sides; none: the CPU's. */
-    const Numerics *numerics;         /**< Of both sides. */
+    const Numerics *numerics;         /**< The numerics of both sides. */
 };
 
 /** An operator in a narrower type against the same in float32: the same mask, and the same variant of the same plan. */
@@ -98,7 +98,7 @@ struct ChoiceRow {
     MaskSpec mask;
     const Numerics *numerics;
     Chooser chooser;
-    double goal; /**< At most so many microseconds more than the best variant, or so much of the peer's time. */
+    double goal; /**< The most microseconds above the best variant, or the largest part of the peer's time. */
 };
 
 /** The bytes that an operator moves for its active pixels, each counted once, against a copy of as many bytes. */
@@ -106,7 +106,7 @@ struct BandwidthRow {
     OperatorSpec op;
     int32_t batch;
     MaskSpec mask;
-    double goal_share; /**< Of the copy's bandwidth; 0 where nothing was asked. */
+    double goal_share; /**< The least part of the copy's bandwidth; 0: no goal. */
 };
 
 /** From bytes to the tile list, on one core. */
@@ -183,7 +183,7 @@ struct Row {
     std::variant<ConvolutionRow, TypeRow, OpenClRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow,
                  AlgebraRow, DifferenceRow, LayoutRow, TokenRow, PlannerRow, OwnRow>
         what;
-    /** Of code that this program was not built with. What was measured of another version is measured again. */
+    /** The version of code that this program was not built with. Rows of another version are measured again. */
     std::string version;
 };
 

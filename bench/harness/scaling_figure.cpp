@@ -1,5 +1,5 @@
-#include "scaling_figure.h"
-#include "svg.h"
+#include "bench/harness/scaling_figure.h"
+#include "bench/harness/svg.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_SCALING_FIGURE_H
 #define DISTILE_BENCH_SCALING_FIGURE_H
 
-#include "figure.h"
+#include "bench/harness/figure.h"
 #include <string>
 #include <vector>
 

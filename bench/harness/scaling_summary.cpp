@@ -1,7 +1,7 @@
-#include "scaling_summary.h"
-#include "break_even_summary.h"
-#include "density_table.h"
-#include "mean.h"
+#include "bench/harness/scaling_summary.h"
+#include "bench/harness/break_even_summary.h"
+#include "bench/harness/density_table.h"
+#include "bench/harness/mean.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>
@@ -42,7 +42,7 @@ std::string break_even_text(const RelativeTimes &times) {
     return fmt::format("{}{:.2f}", found == most && most < 0.995 ? "> " : "", found);
 }
 
-/** Of one image; "" without two densities. */
+/** The break-even fractions of one image; "" without two densities. */
 std::string break_evens(const Json &rows, const std::set<int> &threads) {
     std::map<std::pair<std::string, std::string>, std::map<int, RelativeTimes>> lines;
     for (const Json &row : rows) {

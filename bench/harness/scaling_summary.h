@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_SCALING_SUMMARY_H
 #define DISTILE_BENCH_SCALING_SUMMARY_H
 
-#include "results.h"
-#include "scaling_figure.h"
+#include "bench/harness/results.h"
+#include "bench/harness/scaling_figure.h"
 #include <string>
 #include <vector>
 

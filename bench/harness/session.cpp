@@ -1,7 +1,7 @@
-#include "session.h"
-#include "machine.h"
-#include "peer_missing.h"
-#include "processor.h"
+#include "bench/harness/session.h"
+#include "bench/harness/machine.h"
+#include "bench/harness/peer_missing.h"
+#include "reference/processor.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>

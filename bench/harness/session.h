@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_SESSION_H
 #define DISTILE_BENCH_SESSION_H
 
-#include "results.h"
-#include "rows.h"
+#include "bench/harness/results.h"
+#include "bench/harness/rows.h"
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ namespace distile::bench {
 struct SessionOptions {
     std::string filter = ".*", out, rows;
     bool list = false, quiet = false, resume = false;
-    std::vector<OwnOperator> own; /**< Of --objects, where a program has that option. */
+    std::vector<OwnOperator> own; /**< The operators of --objects, where a program has that option. */
 };
 
 /** The options that choose rows and where results go. */

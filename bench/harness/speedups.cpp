@@ -1,4 +1,4 @@
-#include "speedups.h"
+#include "bench/harness/speedups.h"
 #include <fmt/core.h>
 
 namespace distile::bench {

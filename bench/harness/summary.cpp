@@ -1,7 +1,7 @@
-#include "summary.h"
-#include "measured.h"
-#include "own_summary.h"
-#include "scaling_summary.h"
+#include "bench/harness/summary.h"
+#include "bench/harness/measured.h"
+#include "bench/harness/own_summary.h"
+#include "bench/harness/scaling_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

@@ -4,9 +4,9 @@
 #ifndef DISTILE_BENCH_SUMMARY_H
 #define DISTILE_BENCH_SUMMARY_H
 
-#include "figure.h"
-#include "results.h"
-#include "speedups.h"
+#include "bench/harness/figure.h"
+#include "bench/harness/results.h"
+#include "bench/harness/speedups.h"
 #include <string>
 #include <vector>
 

@@ -1,6 +1,6 @@
-#include "tokens_summary.h"
-#include "mean.h"
-#include "summary.h"
+#include "bench/harness/tokens_summary.h"
+#include "bench/harness/mean.h"
+#include "bench/harness/summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>

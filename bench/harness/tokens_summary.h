@@ -5,8 +5,8 @@
 #ifndef DISTILE_BENCH_TOKENS_SUMMARY_H
 #define DISTILE_BENCH_TOKENS_SUMMARY_H
 
-#include "results.h"
-#include "speedups.h"
+#include "bench/harness/results.h"
+#include "bench/harness/speedups.h"
 #include <string>
 #include <vector>
 
@@ -23,7 +23,7 @@ double speedup(const Json &row, const char *over, const char *ours);
 
 /** Geometric means of the speed-ups by type and density; "" if there are no such rows. */
 std::string token_means(const Json &rows);
-/** Every row; "" likewise. */
+/** Every row; "" if there are no such rows. */
 std::string token_table(const Json &rows);
 /** The means from the byte mask of linear layers, over the dense operator. */
 std::vector<Speedups> token_speedups(const Json &file);

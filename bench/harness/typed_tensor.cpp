@@ -1,7 +1,7 @@
-#include "typed_tensor.h"
-#include "conv2d_reference.h"
-#include "error_bounds.h"
-#include "types.h"
+#include "bench/harness/typed_tensor.h"
+#include "reference/conv2d_reference.h"
+#include "reference/error_bounds.h"
+#include "runtime/base/types.h"
 #include <cstring>
 
 namespace distile::bench {

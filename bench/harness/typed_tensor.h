@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_TYPED_TENSOR_H
 #define DISTILE_BENCH_TYPED_TENSOR_H
 
-#include "tensors.h"
+#include "reference/tensors.h"
 #include <cstdint>
 #include <string>
 #include <vector>

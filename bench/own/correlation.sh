@@ -4,7 +4,7 @@
 # any time: the same command goes on. Measure on an idle machine.
 #
 # Usage: correlation.sh <distile> <folder for results>
-#   OPERATORS="conv3x3_64_56 ...": some of them; DEVICE=FILE: this CPU's calibrated profile; SECONDS_LEFT: end after so many
+#   OPERATORS="conv3x3_64_56 ...": some of them; DEVICE=FILE: this CPU's calibrated profile; SECONDS_LEFT=N: end after N seconds
 #   FIRST=20 of the ranking at each density, POINTS=60 random ones, DENSE_POINTS=20 dense ones; POINTS=no: the tables only
 # FOLDER/OPERATOR.kept.log gets what is measured, FOLDER/correlation.txt and .json the tables, of the logs of bench/own/run.sh
 # in the folder, too.

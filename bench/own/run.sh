@@ -9,7 +9,7 @@
 #
 # Usage: run.sh <distile> <distile_bench> <folder for results>
 #   OPERATORS="conv3x3_64_56 ..." WAYS="bound plan tune": some of them; DEVICE=FILE: this CPU's calibrated profile
-#   SECONDS_LEFT: end after so many; PLAN_SECONDS=60, TUNE_SECONDS=300: what plan and tune may take
+#   SECONDS_LEFT=N: end after N seconds; PLAN_SECONDS=60, TUNE_SECONDS=300: what plan and tune may take
 #   BENCH="--seconds 0.5 ...": further options of distile_bench; BENCH=no: make the plans only
 # FOLDER/own-cpu.json gets the results, which go to bench/results/ on a commit; FOLDER/OPERATOR.tune.log what tune measured.
 set -euo pipefail

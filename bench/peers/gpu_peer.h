@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_GPU_PEER_H
 #define DISTILE_BENCH_GPU_PEER_H
 
-#include "gpu_measure.h"
+#include "autoscheduler/measure/gpu_measure.h"
 #include <distile/polykernel.h>
 #include <functional>
 #include <memory>
@@ -17,7 +17,8 @@ public:
     virtual ~GpuPeer() = default;
     /** Puts the operator on the stream. */
     virtual void run() const = 0;
-    /** The same into another contiguous array of the GPU. Throws PeerMissing if this peer cannot. */
+    /** Puts the operator on the stream, with another contiguous array of the GPU for its output. Throws PeerMissing if
+     * this peer cannot. */
     virtual void run_into(void *output) const = 0;
     /** Name and version. */
     virtual std::string description() const = 0;
@@ -59,7 +60,7 @@ private:
 struct LinearShape {
     int64_t rows;
     int32_t in_channels, out_channels;
-    distile_dtype dtype; /**< Of all arrays. */
+    distile_dtype dtype; /**< The type of all arrays. */
     distile_math math;
 };
 

@@ -1,6 +1,6 @@
-#include "peer.h"
-#include "peer_dense.h"
-#include "peer_onednn.h"
+#include "bench/peers/peer.h"
+#include "bench/peers/peer_dense.h"
+#include "bench/peers/peer_onednn.h"
 #include <fmt/core.h>
 #include <stdexcept>
 #include <utility>

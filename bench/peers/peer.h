@@ -4,8 +4,8 @@
 #ifndef DISTILE_BENCH_PEER_H
 #define DISTILE_BENCH_PEER_H
 
-#include "masked.h"
-#include "peer_missing.h"
+#include "bench/cpu/masked.h"
+#include "bench/harness/peer_missing.h"
 #include <map>
 #include <memory>
 #include <string>

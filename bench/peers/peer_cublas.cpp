@@ -1,7 +1,7 @@
-#include "gpu.h"
-#include "gpu_peer.h"
-#include "measure.h"
-#include "peer_missing.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/peers/gpu_peer.h"
 #include <algorithm>
 #include <array>
 #include <cublasLt.h>

@@ -1,5 +1,5 @@
-#include "gpu_peer.h"
-#include "peer_missing.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/peers/gpu_peer.h"
 
 namespace distile::bench {
 

@@ -1,7 +1,7 @@
-#include "gpu.h"
-#include "gpu_peer.h"
-#include "measure.h"
-#include "peer_missing.h"
+#include "autoscheduler/measure/gpu.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/peers/gpu_peer.h"
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -186,7 +186,7 @@ struct Convolution {
     void *output() const {
         return transposed ? x.data : y.data;
     }
-    /** The same convolution into another output. */
+    /** This convolution into another output. */
     Convolution into(void *output) const {
         Convolution other = *this;
         (transposed ? other.x : other.y).data = output;
@@ -568,7 +568,7 @@ std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const di
     const std::string implementation =
         fmt::format("{}, the fastest of {} plans{} and the legacy algorithms{}", chosen.name, tried,
                     tried < offered ? fmt::format(" (of {})", offered) : "",
-                    tuner.imprecise() > 0 ? fmt::format(" but for {} that are less precise", tuner.imprecise()) : "");
+                    tuner.imprecise() > 0 ? fmt::format(" except {} that are less precise", tuner.imprecise()) : "");
     return std::make_unique<ChosenConvolution>(session_, std::move(chosen), description(), implementation);
 }
 

@@ -1,4 +1,4 @@
-#include "peer_dense.h"
+#include "bench/peers/peer_dense.h"
 #include <fmt/core.h>
 #include <utility>
 

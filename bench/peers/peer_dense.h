@@ -4,7 +4,7 @@
 #ifndef DISTILE_BENCH_PEER_DENSE_H
 #define DISTILE_BENCH_PEER_DENSE_H
 
-#include "peer.h"
+#include "bench/peers/peer.h"
 
 namespace distile::bench {
 

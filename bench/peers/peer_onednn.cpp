@@ -1,5 +1,5 @@
-#include "peer_onednn.h"
-#include "onednn_conv2d.h"
+#include "bench/peers/peer_onednn.h"
+#include "bench/peers/onednn/onednn_conv2d.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <utility>

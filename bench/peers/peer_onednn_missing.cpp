@@ -1,5 +1,5 @@
 // Replaces peer_onednn.cpp where oneDNN was not found.
-#include "peer_onednn.h"
+#include "bench/peers/peer_onednn.h"
 
 namespace distile::bench {
 

@@ -40,7 +40,7 @@ ACTIVATIONS = {"relu": ("relu", [], ""), "relu6": ("hardtanh", [0., 6.], "")}  #
 BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
-BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Of the largest value.
+BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Relative to the largest value.
 
 
 def draw_blobs(batch, size, density, random):
@@ -299,8 +299,8 @@ def onnxruntime_sides(problem, threads):
 
 
 def dense_sides(problem, threads):
-    """The libraries, each of which has computed what it must: quantized numbers but for one step, others but for the
-    roundings of their type."""
+    """The libraries. Each was checked: quantized results may differ by one step, others by the rounding of their
+    type."""
     bound = 1 if problem.residual is None else 2  # ONNX Runtime rounds before it adds, too.
     if problem.image.is_cuda:
         sides = cuda_sides(problem)

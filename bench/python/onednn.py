@@ -38,8 +38,8 @@ def load(path):
 
 
 class Cores:
-    """Lets this thread, and those that it starts, run on so many cores only; at the end, on those of before. TBB takes
-    its number of threads from the cores, and has no other limit that oneDNN asks for."""
+    """Lets this thread, and those that it starts, run on `count` cores only; at the end, on those that it had before.
+    TBB takes its number of threads from the cores, and has no other limit that oneDNN asks for."""
 
     def __init__(self, count):
         self.count = count
@@ -125,7 +125,7 @@ class OneDnn:
             if status:
                 raise RuntimeError(f"oneDNN {self.version} cannot multiply: status {status}")
 
-        multiply.arrays = arrays  # Whose memory oneDNN does not own.
+        multiply.arrays = arrays  # Keeps the arrays alive: oneDNN does not own their memory.
         return multiply
 
 

@@ -3,7 +3,7 @@
 # Run it on an idle machine. It may be stopped at any time: the same command goes on. Hours, in slices if SECONDS_LEFT is set.
 #
 # Usage: run.sh <distile> <device profile> <folder for results>
-#   POINTS=2000 random points of the first operator, 300 of the others; TRIALS=300 of a search; SECONDS_LEFT: end after so many
+#   POINTS=2000 random points of the first operator, 300 of the others; TRIALS=300 of a search; SECONDS_LEFT=N: end after N seconds
 set -euo pipefail
 distile=$(realpath "$1")
 device=$(realpath "$2")

@@ -41,7 +41,7 @@ def table(machine: str, results: list[dict]) -> str:
 
 
 def memory(results: list[dict]) -> str:
-    """Of each network in float32 and the smallest batch; no machine changes it."""
+    """The memory of each network in float32 and the smallest batch; no machine changes it."""
     lines = ["| Network | Batch | Weights | Kept | Step | Step, dense |", "|---|---|---|---|---|---|"]
     known = set()
     for result in sorted(results, key=lambda result: (result["network"], result["batch"])):

@@ -1,6 +1,6 @@
 #include "bindings/registry.h"
-#include "tensors.h"
-#include "weighted.h"
+#include "onnxruntime/tensors.h"
+#include "onnxruntime/weighted.h"
 
 namespace distile::ort {
 

@@ -1,7 +1,7 @@
 #include "bindings/activation.h"
-#include "dense_quantized.h"
-#include "weighted.h"
-#include "window.h"
+#include "onnxruntime/dense_quantized.h"
+#include "onnxruntime/operators/window.h"
+#include "onnxruntime/weighted.h"
 #include <algorithm>
 #include <distile/layout.h>
 #include <distile/upsample.h>

@@ -1,6 +1,6 @@
 #include "bindings/activation.h"
-#include "dense_quantized.h"
-#include "weighted.h"
+#include "onnxruntime/dense_quantized.h"
+#include "onnxruntime/weighted.h"
 
 namespace distile::ort {
 

@@ -1,5 +1,5 @@
-#include "tensors.h"
-#include "window.h"
+#include "onnxruntime/operators/window.h"
+#include "onnxruntime/tensors.h"
 #include <algorithm>
 #include <distile/layers.h>
 

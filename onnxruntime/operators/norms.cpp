@@ -1,5 +1,5 @@
 #include "bindings/activation.h"
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <distile/layers.h>
 #include <distile/tokens.h>
 

@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <algorithm>
 #include <distile/layers.h>
 #include <distile/tokens.h>

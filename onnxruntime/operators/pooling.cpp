@@ -1,4 +1,4 @@
-#include "window.h"
+#include "onnxruntime/operators/window.h"
 #include <distile/layers.h>
 
 namespace distile::ort {

@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <distile/upsample.h>
 
 namespace distile::ort {

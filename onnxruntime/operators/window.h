@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_WINDOW_H
 #define DISTILE_ONNXRUNTIME_WINDOW_H
 
-#include "tensors.h"
+#include "onnxruntime/tensors.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
 

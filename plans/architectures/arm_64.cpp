@@ -1,4 +1,4 @@
-#include "architecture.h"
+#include "plans/architecture.h"
 
 namespace distile {
 

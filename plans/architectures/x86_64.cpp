@@ -1,4 +1,4 @@
-#include "architecture.h"
+#include "plans/architecture.h"
 #include <algorithm>
 
 namespace distile {
@@ -25,7 +25,7 @@ const Architecture &x86_64_architecture() {
             {"f16c", "f16c"},
             {"avx512", "avx512f avx512cd"},
             {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
-            // Of our own code: Halide does not know them.
+            // Features that only our own kernels use: Halide does not know them.
             {"avx512_bf16", "avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16"},
             {"amx_bf16", "avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16 amx_bf16"},
             {"amx_fp16", "avx512f avx512cd avx512bw avx512dq avx512vl amx_fp16"},

@@ -1,6 +1,6 @@
-#include "backend.h"
-#include "dot_product.h"
-#include "json_file.h"
+#include "plans/backend.h"
+#include "plans/dot_product.h"
+#include "plans/json_file.h"
 #include <algorithm>
 #include <iterator>
 #include <set>

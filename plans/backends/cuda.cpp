@@ -1,5 +1,5 @@
-#include "backend.h"
-#include "json_file.h"
+#include "plans/backend.h"
+#include "plans/json_file.h"
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char *capability = "cuda_capability_", *architecture = "sm_";
 
-/** The compute capabilities that code may be for: it runs on later GPUs too, but for that of one capability alone. */
+/** The compute capabilities that code may be for. It runs on later GPUs too, unless it is for one capability alone. */
 constexpr struct {
     const char *name; /**< In targets and, behind "sm_", in features. */
     int number;

@@ -1,4 +1,4 @@
-#include "token_params.h"
+#include "plans/kinds/token_params.h"
 
 namespace distile {
 

@@ -1,4 +1,4 @@
-#include "conv_params.h"
+#include "plans/kinds/conv_params.h"
 #include <sstream>
 
 namespace distile {

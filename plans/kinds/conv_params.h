@@ -4,13 +4,13 @@
 #ifndef DISTILE_PLANS_CONV_PARAMS_H
 #define DISTILE_PLANS_CONV_PARAMS_H
 
-#include "operator_schema.h"
+#include "plans/operator_schema.h"
 
 namespace distile {
 
 /** The parameters of a filter: its kernel, strides, padding and dilations. */
 std::vector<IntegerParam> filter_params();
-/** The same in a descriptor, with one group. The strides' parameters may have other names. */
+/** The filter's parameters as a descriptor, with one group. The strides' parameters may have other names. */
 distile_conv2d filter_of(const Operator &op, const char *stride_h = "stride_h", const char *stride_w = "stride_w");
 
 /** Describes a convolution in words. `groups` follows the channels, and `stride` is what users call its strides. */

@@ -1,10 +1,10 @@
-#include "token_params.h"
+#include "plans/kinds/token_params.h"
 
 namespace distile {
 
 namespace {
 
-/** Of the typical number of keys. */
+/** The channels of scores, for the typical number of keys. */
 Channels channels_of_scores(const Operator &op) {
     return {channels_of_heads(op), op.typical_keys};
 }

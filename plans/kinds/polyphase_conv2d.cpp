@@ -1,6 +1,6 @@
 // The kinds that compute their output in phases, because it is larger than their input.
-#include "conv_params.h"
-#include "polyphase.h"
+#include "plans/kinds/conv_params.h"
+#include "runtime/kinds/polyphase.h"
 #include <algorithm>
 
 namespace distile {
@@ -16,7 +16,7 @@ std::vector<IntegerParam> transposed_params() {
     return params;
 }
 
-/** Those of a convolution with scales in place of its strides. */
+/** The parameters of a convolution with scales in place of its strides. */
 std::vector<IntegerParam> upsampled_params() {
     std::vector<IntegerParam> params = filter_params();
     const auto is_stride = [](const IntegerParam &param) {
@@ -60,7 +60,7 @@ std::string describe_transposed(const Operator &op) {
 
 std::string why_transposed_illegal(const Operator &op) {
     const distile_conv2d conv = transposed(op);
-    // As PyTorch has it, but for paddings that exceed the output padding anyway.
+    // PyTorch's rule; it says nothing about paddings that exceed the output padding anyway.
     const bool legal = conv.pad_bottom > -std::max(conv.stride_h, conv.dilation_h) &&
                        conv.pad_right > -std::max(conv.stride_w, conv.dilation_w);
     return legal ? "" : "the output padding must be less than the stride or the dilation";

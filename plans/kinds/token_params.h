@@ -4,7 +4,7 @@
 #ifndef DISTILE_TOKEN_PARAMS_H
 #define DISTILE_TOKEN_PARAMS_H
 
-#include "operator_schema.h"
+#include "plans/operator_schema.h"
 
 namespace distile {
 

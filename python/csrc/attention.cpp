@@ -1,7 +1,7 @@
-#include "dense.h"
-#include "operators.h"
-#include "session.h"
-#include "twins.h"
+#include "python/csrc/dense.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/session.h"
+#include "python/csrc/twins.h"
 #include <algorithm>
 
 namespace distile::python {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_CHANNEL_VECTOR_H
 #define DISTILE_PYTHON_CHANNEL_VECTOR_H
 
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

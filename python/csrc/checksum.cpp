@@ -1,4 +1,4 @@
-#include "checksum.h"
+#include "python/csrc/checksum.h"
 #include <algorithm>
 #include <array>
 #include <cstring>

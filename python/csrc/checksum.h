@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_CHECKSUM_H
 #define DISTILE_PYTHON_CHECKSUM_H
 
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

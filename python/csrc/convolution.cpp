@@ -1,7 +1,7 @@
-#include "dense.h"
-#include "operators.h"
-#include "run.h"
-#include "twins.h"
+#include "python/csrc/dense.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/run.h"
+#include "python/csrc/twins.h"
 
 namespace distile::python {
 
@@ -38,7 +38,7 @@ int64_t convolved(int64_t extent, int64_t padding, int64_t kernel, int64_t dilat
     return (padded - window) / stride + 1;
 }
 
-/** The parameters of a convolution but for its padding. `transposed`: the filter is [in, out / groups, rows, columns].
+/** The parameters of a convolution, except its padding. `transposed`: the filter is [in, out / groups, rows, columns].
  */
 distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints &dilation, int64_t groups,
                         const std::string &activation, bool transposed) {

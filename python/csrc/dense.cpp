@@ -1,4 +1,4 @@
-#include "dense.h"
+#include "python/csrc/dense.h"
 #include <cmath>
 
 namespace distile::python {

@@ -5,7 +5,7 @@
 #ifndef DISTILE_PYTHON_DENSE_H
 #define DISTILE_PYTHON_DENSE_H
 
-#include "run.h"
+#include "python/csrc/run.h"
 
 namespace distile::python {
 

@@ -1,8 +1,8 @@
-#include "layers.h"
-#include "channel_vector.h"
-#include "mask_bytes.h"
-#include "operators.h"
-#include "session.h"
+#include "python/csrc/layers.h"
+#include "python/csrc/channel_vector.h"
+#include "python/csrc/mask_bytes.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/session.h"
 #include <distile/layers.h>
 #include <distile/upsample.h>
 

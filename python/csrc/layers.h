@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_LAYERS_H
 #define DISTILE_PYTHON_LAYERS_H
 
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 #include <tuple>
 
 namespace distile::python {

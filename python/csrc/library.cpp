@@ -3,12 +3,12 @@
  * active; those with `out` leave its inactive pixels unless `zero`.
  */
 #include "bindings/registry.h"
-#include "layers.h"
-#include "operators.h"
-#include "planner.h"
-#include "session.h"
-#include "twins.h"
-#include "weights.h"
+#include "python/csrc/layers.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/planner.h"
+#include "python/csrc/session.h"
+#include "python/csrc/twins.h"
+#include "python/csrc/weights.h"
 
 namespace {
 

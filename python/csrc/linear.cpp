@@ -1,7 +1,7 @@
-#include "dense.h"
-#include "operators.h"
-#include "run.h"
-#include "twins.h"
+#include "python/csrc/dense.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/run.h"
+#include "python/csrc/twins.h"
 
 namespace distile::python {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_MASK_BYTES_H
 #define DISTILE_PYTHON_MASK_BYTES_H
 
-#include "session.h"
+#include "python/csrc/session.h"
 
 namespace distile::python {
 

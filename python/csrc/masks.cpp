@@ -1,5 +1,5 @@
-#include "mask_bytes.h"
-#include "operators.h"
+#include "python/csrc/mask_bytes.h"
+#include "python/csrc/operators.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
 

@@ -5,7 +5,7 @@
 #define DISTILE_PYTHON_OPERATORS_H
 
 #include "bindings/activation.h"
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

@@ -1,5 +1,5 @@
-#include "planner.h"
-#include "session.h"
+#include "python/csrc/planner.h"
+#include "python/csrc/session.h"
 #include <algorithm>
 #include <array>
 #include <memory>

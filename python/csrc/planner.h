@@ -5,7 +5,7 @@
 #ifndef DISTILE_PYTHON_PLANNER_H
 #define DISTILE_PYTHON_PLANNER_H
 
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

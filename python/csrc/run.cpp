@@ -1,4 +1,4 @@
-#include "run.h"
+#include "python/csrc/run.h"
 
 namespace distile::python {
 

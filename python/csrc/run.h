@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_RUN_H
 #define DISTILE_PYTHON_RUN_H
 
-#include "weights.h"
+#include "python/csrc/weights.h"
 #include <distile/polykernel.h>
 
 namespace distile::python {
@@ -15,7 +15,7 @@ struct WeightedCall {
     const OptionalTensor &bias;
     const Tensor &mask;
     const OptionalTensor &residual;
-    int64_t place; /**< Of the packed weights. */
+    int64_t place; /**< The index of the packed weights. */
     /** Written at the active pixels; null: a new tensor that is zero elsewhere. */
     const Tensor *out;
     bool zero; /**< Sets the inactive pixels of `out` to zero. */

@@ -1,4 +1,4 @@
-#include "session.h"
+#include "python/csrc/session.h"
 #include "bindings/cuda_session.h"
 #include <algorithm>
 #include <atomic>

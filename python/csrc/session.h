@@ -6,15 +6,14 @@
 #define DISTILE_PYTHON_SESSION_H
 
 #include "bindings/session.h"
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 
 class Session : public bindings::Session {
 public:
-    /** For a GPU, which multiplies float32 as `math` says, or for CPUs if `device_index` is below 0, with so many
-     * threads.
-     */
+    /** For a GPU, which multiplies float32 as `math` says, or for CPUs if `device_index` is below 0, with `threads`
+     * threads. */
     Session(int32_t device_index, int32_t threads, distile_math math);
     /** This thread's session for the tensor's device. On a GPU, its work goes to PyTorch's current stream. */
     static Session &of(const Tensor &tensor);
@@ -72,7 +71,7 @@ private:
     bool fixes_result_ = false;
     std::optional<SetMask> result_; /**< The last one, if it is to be fixed. */
     int32_t device_index_;          /**< Below 0 for CPUs. */
-    int32_t threads_;               /**< Of PyTorch, on a CPU. */
+    int32_t threads_;               /**< PyTorch's number of threads, on a CPU. */
     distile_math math_;
 };
 

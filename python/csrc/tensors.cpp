@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 #include <algorithm>
 #include <array>
 
@@ -84,7 +84,7 @@ Tensor empty_strided(const Tensor &like, const Ints &sizes, const Ints &strides,
     return Tensor(handle);
 }
 
-/** Of types that masks and statistics have. */
+/** The name of a type that masks and statistics have. */
 const char *name_of(ScalarType type) {
     return type == ScalarType::Bool ? "bool" : type == ScalarType::Int ? "int32" : "float32";
 }

@@ -5,7 +5,7 @@
 #define DISTILE_PYTHON_TENSORS_H
 
 #include "bindings/errors.h"
-#include "torch_errors.h"
+#include "python/csrc/torch_errors.h"
 #include <distile/distile.h>
 #include <optional>
 #include <string>

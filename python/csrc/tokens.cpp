@@ -1,6 +1,6 @@
-#include "channel_vector.h"
-#include "operators.h"
-#include "session.h"
+#include "python/csrc/channel_vector.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/session.h"
 #include <algorithm>
 #include <distile/tokens.h>
 

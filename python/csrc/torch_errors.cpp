@@ -1,4 +1,4 @@
-#include "torch_errors.h"
+#include "python/csrc/torch_errors.h"
 #include "bindings/errors.h"
 #include <algorithm>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

@@ -1,4 +1,4 @@
-#include "twins.h"
+#include "python/csrc/twins.h"
 #include <atomic>
 
 namespace distile::python {

@@ -5,7 +5,7 @@
 #define DISTILE_PYTHON_TWINS_H
 
 #include "bindings/registry.h"
-#include "tensors.h"
+#include "python/csrc/tensors.h"
 
 namespace distile::python {
 

@@ -1,5 +1,5 @@
-#include "weights.h"
-#include "checksum.h"
+#include "python/csrc/weights.h"
+#include "python/csrc/checksum.h"
 #include <atomic>
 #include <distile/polykernel.h>
 #include <map>

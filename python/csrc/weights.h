@@ -4,7 +4,7 @@
 #ifndef DISTILE_PYTHON_WEIGHTS_H
 #define DISTILE_PYTHON_WEIGHTS_H
 
-#include "session.h"
+#include "python/csrc/session.h"
 #include <memory>
 
 namespace distile::python {

@@ -64,7 +64,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
                 if progress:
                     progress(f"PolyKernel {number} of {len(operators)}: {running[future]}")
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # Those that are being compiled still end.
+            pool.shutdown(cancel_futures=True)  # Compilations that have started still end.
             raise
     return operators
 

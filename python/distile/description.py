@@ -20,7 +20,7 @@ class Operator:
         return Operator(generator, tuple(params.items()))
 
     def on(self, device: str) -> Operator:
-        """The same operator on "cpu" or "cuda"."""
+        """This operator on "cpu" or "cuda"."""
         return dataclasses.replace(self, device=device)
 
     @property

@@ -43,7 +43,7 @@ class Call:
         return self.layer(*self.arguments.args, **self.arguments.kwargs)
 
     def without_mask(self) -> Call:
-        """The same of the dense layer. Its context must be without a mask."""
+        """This call of the dense layer. Its context must be without a mask."""
         unmasked = {"mask": None, "key_mask": None, "out": None, "zero": False}
         arguments = copy.copy(self.arguments)
         arguments.arguments = {name: unmasked.get(name, value) for name, value in self.arguments.arguments.items()}
@@ -52,7 +52,7 @@ class Call:
 
 @contextlib.contextmanager
 def _recorded_calls(model: nn.Module) -> Iterator[list[Call]]:
-    """The calls of masked layers, but for those that are parts of others."""
+    """The calls of masked layers, without those that are parts of others."""
     calls: list[Call] = []
     handles = []
     for name, layer in _masked_layers(model):

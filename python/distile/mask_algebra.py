@@ -12,7 +12,8 @@ CONV, TRANSPOSED, UPSAMPLED = range(3)
 
 
 def _fit(marks, top, left, height, width):
-    """`marks` with so many rows and columns more, or fewer, at the top and the left, and of that size."""
+    """`marks` with `top` rows and `left` columns more (fewer if negative) before the first, and of size height x
+    width."""
     return F.pad(marks, (left, width - marks.shape[3] - left, top, height - marks.shape[2] - top))
 
 

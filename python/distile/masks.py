@@ -350,7 +350,8 @@ def erode(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
 
 
 def pool(mask: torch.Tensor, factor: int | Sequence[int]) -> torch.Tensor:
-    """One pixel for each block of so many pixels: active if any of them is."""
+    """One pixel for each block of `factor` x `factor` pixels, or of (rows, columns) pixels: active if any of them
+    is."""
     factor_h, factor_w = (factor, factor) if isinstance(factor, int) else factor
     return make(ops.mask_pool, mask, factor_h, factor_w)
 

@@ -28,7 +28,7 @@ def _folded(leading):
 
 
 class MaskedLinear(Weighted, nn.Linear):
-    """nn.Linear at the active tokens of a mask, whose dimensions are those of the input but for the last.
+    """nn.Linear at the active tokens of a mask, whose dimensions are those of the input without the last.
 
     An input [N, C] has no tokens: the mask of a context does not apply to it.
     """

@@ -179,7 +179,7 @@ class SIGEConv2d(SIGEModule, MaskedConv2d):
         for axis in (0, 1):
             reads = (size[axis] - 1) * self.stride[axis] + self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
             extent = min(x.shape[2 + axis], reads - offset[axis])
-            x = x.narrow(2 + axis, 0, extent)  # Of a side that the convolution does not read to its end.
+            x = x.narrow(2 + axis, 0, extent)  # Cuts a side that the convolution does not read to its end.
             padding += [offset[axis], reads - offset[axis] - extent]
         mask = gather.outputs_at(*size).expand(x.shape[0], -1, -1)
         output = self._call("conv2d", x, mask, None, None, False, **self._window(padding=padding))
@@ -227,7 +227,7 @@ class Gather(_Prepares):
         super().__init__()
         size, self.kernel_size, self.model_stride = pair(block_size), conv.kernel_size, conv.stride
         steps = [max(size[axis] - conv.kernel_size[axis], 0) // conv.stride[axis] + 1 for axis in (0, 1)]
-        self.outputs = tuple(steps)  # Of a block, which reads block_size pixels.
+        self.outputs = tuple(steps)  # The outputs of a block, which reads block_size pixels.
         self.block_stride = tuple(steps[axis] * conv.stride[axis] for axis in (0, 1))
         self.block_size = tuple((steps[axis] - 1) * conv.stride[axis] + conv.kernel_size[axis] for axis in (0, 1))
         if self.block_size != size:
@@ -278,7 +278,7 @@ class Gather(_Prepares):
 
     @property
     def active_indices(self) -> torch.Tensor | None:
-        """The first row and column of each such block, int32 [blocks, 2]. On a GPU it waits."""
+        """The first row and column of each active block, int32 [blocks, 2]. On a GPU it waits."""
         if self.mask is None:
             return None
         return reduce_mask(self.mask, self.block_size, self.block_stride, self.offset)

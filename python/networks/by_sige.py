@@ -146,7 +146,7 @@ class _Transformer(SIGEModule):
 
     def forward(self, editor, x, context):
         block, found = self.block, self.enter(self.norm(x))
-        whole = self.scatter1(found)  # The same tensor, if that is the image already.
+        whole = self.scatter1(found)  # `found` itself, if that is the image already.
         of_query, of_key, of_value = block.qkv.weight.chunk(3)
         tokens, normal = _tokens(found, len(x)), _layer_norm(block.norm1, _tokens(whole, len(x)))
         query = F.linear(normal if whole is found else _layer_norm(block.norm1, tokens), of_query)

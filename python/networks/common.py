@@ -125,7 +125,7 @@ def error(network: Network, result, expected) -> float:
 
 
 def profile(blocks: int, mean: float) -> list[float]:
-    """Densities of so many blocks with this mean: those of DynConv, drawn out to the number of blocks and bent."""
+    """Densities of `blocks` blocks with this mean: DynConv's, interpolated to the number of blocks and bent."""
     if mean >= 1:
         return [1.0] * blocks
     given = torch.tensor(DYNCONV_DENSITIES, dtype=torch.float64) / 100
@@ -138,7 +138,8 @@ def profile(blocks: int, mean: float) -> list[float]:
 
 
 def threshold(scores: torch.Tensor, density: float) -> float:
-    """Above which so many of the scores are: between two of them, so that rounding does not change the mask."""
+    """A threshold that the fraction `density` of the scores exceeds. It lies between two scores, so that rounding does
+    not change the mask."""
     ordered = scores.flatten().sort(descending=True).values
     kept = round(density * len(ordered))
     if kept == len(ordered):
@@ -162,11 +163,12 @@ def train(unit: MaskUnit, x: torch.Tensor, density: float) -> torch.Tensor:
     return scores > unit.threshold
 
 
-RIDGE = 1e-3  # Of the mean square of a channel.
+RIDGE = 1e-3  # Relative to the mean square of a channel.
 
 
 def smooth_fields(batch: int, height: int, width: int, waves: int = 3) -> torch.Tensor:
-    """Sums of random waves, at most so many over an image, [batch, height, width]; the same at each resolution."""
+    """Sums of random waves, at most `waves` over an image, [batch, height, width]; the same field at each
+    resolution."""
     generator = torch.Generator().manual_seed(0)
     shape = (batch, waves + 1, waves + 1)
     sizes, phases = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)

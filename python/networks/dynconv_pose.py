@@ -1,6 +1,6 @@
 """DynConv's pose network: four hourglasses of MobileNetV2 blocks, 57 in all, each with a mask unit.
 
-Weights are random, but for those of the mask units: these select regions, of DynConv's published densities.
+Weights are random, except those of the mask units: these select regions, of DynConv's published densities.
 """
 
 from __future__ import annotations

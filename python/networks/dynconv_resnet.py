@@ -1,6 +1,6 @@
 """DynConv's ResNet-101: a mask unit in every residual block says where it computes; elsewhere it is the identity.
 
-Weights are random, but for those of the mask units: these select regions, as dense in each block as DynConv's profile
+Weights are random, except those of the mask units: these select regions, as dense in each block as DynConv's profile
 says.
 """
 

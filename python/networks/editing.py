@@ -18,7 +18,8 @@ from distile.dense import ACTIVATIONS
 from distile.nn import MaskedBatchNorm2d, MaskedConv2d, MaskedGroupNorm
 
 ops = torch.ops.distile
-# Of a head, in attention on the tensor cores of GPUs. Other code is slower there than all rows in PyTorch.
+# The most channels of a head in attention on the tensor cores of GPUs. Other code is slower there than all rows in
+# PyTorch.
 MOST_CHANNELS = 128
 
 

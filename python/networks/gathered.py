@@ -130,7 +130,7 @@ class Operators:
             return index.flatten(), _list(outside), index.shape
         pixels = self._once(self._pixels, mask)
         key = (mask.shape, mask.device, *window)
-        if key not in self._tables:  # Of all pixels, once and for all masks.
+        if key not in self._tables:  # Tables of all pixels, made once for all masks.
             index, outside = self._places(self._tiles(torch.ones_like(mask)), mask.device, *window)
             same = index.shape[1:] == (1, 1) and bool((index.flatten() == torch.arange(len(index)).to(index)).all())
             self._tables[key] = None if same else index, outside if outside.any() else None

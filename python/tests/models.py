@@ -229,7 +229,7 @@ class UNet(nn.Module):
         self.first = nn.Conv2d(3, channels, 3, padding=1)
         self.down = ResidualBlock(channels, channels, 16)
         self.pool, self.middle = nn.AvgPool2d(2), ResidualBlock(channels, 2 * channels, 16)
-        self.norm = nn.GroupNorm(4, 2 * channels)  # Of tokens [N, C, T].
+        self.norm = nn.GroupNorm(4, 2 * channels)  # Normalizes tokens [N, C, T].
         self.up, self.merge = nn.Upsample(scale_factor=2), ResidualBlock(3 * channels, channels, 16)
         self.to_rgb = nn.ConvTranspose2d(channels, 3, 2, 2)
 

@@ -51,7 +51,7 @@ class GroupNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Of the active tokens alone, image by image."""
+    """Attention of the active tokens alone, image by image."""
 
     def __init__(self, attention, mask):
         super().__init__()

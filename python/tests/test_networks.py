@@ -205,7 +205,7 @@ def test_video():
     with torch.inference_mode(False):
         network = video_resnet.VideoResNet(96, blocks=(1, 1, 1, 1), objects=1)
     first = network.blocks[-1].second.result.clone()
-    same = network.masked()  # The same frame again: nothing is computed.
+    same = network.masked()  # This frame again: nothing is computed.
     assert torch.equal(same, first) and not any(network.densities())
     network.prepare()
     moved = network.masked().clone()

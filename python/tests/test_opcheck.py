@@ -8,7 +8,7 @@ import distile  # noqa: F401 (defines the operators)
 ops = torch.ops.distile
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
-# Those that no graph holds: state of the library, and the dense twins that it calls itself.
+# Operators that no graph holds: state of the library, and the dense twins that it calls itself.
 UNSEEN = {
     "_check_contents", "_define_twins", "_dense_attention", "_dense_conv2d", "_dense_conv_transpose2d", "_dense_linear",
     "_dense_upsample_conv2d", "_fix_mask", "_fix_result", "_free_weights", "_load", "_planner_bytes", "_planner_free",

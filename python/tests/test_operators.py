@@ -25,7 +25,7 @@ def random_mask(*shape, density=0.3):
 
 
 def close(actual, expected, products):
-    """Equal up to the rounding of float32 sums of so many products."""
+    """Equal up to the rounding of float32 sums of `products` products."""
     torch.testing.assert_close(
         actual, expected, rtol=0, atol=products * 2**-24 * float(expected.abs().max()) * 4 + 1e-6
     )

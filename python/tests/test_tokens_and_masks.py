@@ -21,7 +21,7 @@ def test_attention(heads, head_dim, density, no_dense):
         expected = dense.attention(query, key, value, mask, keys, 0, False)
         actual = ops.attention(query, key, value, mask, keys)
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
-        # The same from contiguous heads, which are copied.
+        # Contiguous heads, which are copied, give the same result.
         copied = ops.attention(query.contiguous(), key.contiguous(), value.contiguous(), mask, keys)
         assert torch.equal(copied, actual)
         out = torch.full((batch, tokens, heads, head_dim), 7.0).transpose(1, 2)

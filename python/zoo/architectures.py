@@ -93,7 +93,7 @@ ANY: dict[Size, str] = {
     (240, 240): "crossvit_9_240",
     (256, 256): "bat_resnext26ts botnet26t_256 halonet26t",
 }
-# Whose size is an argument.
+# Architectures whose image size is an argument.
 FIXED: dict[Size, str] = {
     (128, 192): """vit_tiny_patch16_224 vit_base_patch32_224 vit_small_patch16_dinov3 vit_small_patch14_reg4_dinov2
         vit_relpos_small_patch16_224 vit_tiny_r_s16_p8_224 deit_tiny_patch16_224 deit_tiny_distilled_patch16_224

@@ -25,7 +25,7 @@ def is_exact(result: dict) -> bool:
 
 
 def faults(result: dict) -> list[str]:
-    """What is wrong with a result, but for errors."""
+    """What is wrong with a result, except errors."""
     found = [result["fault"]] if "fault" in result else []
     if result.get("differs"):
         found.append(f"first differs in {result['differs']}")

@@ -1,5 +1,5 @@
-#include "bit_rows.h"
-#include "bit_words.h"
+#include "runtime/cpu/bit_rows.h"
+#include "runtime/cpu/bit_words.h"
 #include <algorithm>
 
 namespace distile {

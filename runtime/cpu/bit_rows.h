@@ -4,10 +4,10 @@
 #ifndef DISTILE_BIT_ROWS_H
 #define DISTILE_BIT_ROWS_H
 
-#include "bitmask.h"
-#include "host_memory.h"
-#include "simd_level.h"
-#include "window_axis.h"
+#include "runtime/base/host_memory.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "runtime/mask/window_axis.h"
 #include <cstddef>
 #include <deque>
 
@@ -66,7 +66,8 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
 void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
                   RowMemory &memory);
 
-// The same after nearest upsampling by the strides: output o reads the inputs floor((o - pad + i * dilation) / stride).
+// These two read through a window after nearest upsampling by the strides: output o reads the inputs floor((o - pad + i
+// * dilation) / stride).
 void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
                            uint64_t *out, RowMemory &memory);
 void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,

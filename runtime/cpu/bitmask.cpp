@@ -1,5 +1,5 @@
-#include "bitmask.h"
-#include "bitmask_levels.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/bitmask_levels.h"
 #include <algorithm>
 
 namespace distile {

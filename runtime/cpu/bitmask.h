@@ -5,8 +5,8 @@
 #ifndef DISTILE_BITMASK_H
 #define DISTILE_BITMASK_H
 
-#include "simd_level.h"
-#include "tiles.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "runtime/mask/tiles.h"
 
 namespace distile {
 

@@ -5,8 +5,8 @@
 #ifndef DISTILE_BITMASK_LEVELS_H
 #define DISTILE_BITMASK_LEVELS_H
 
-#include "bitmask.h"
-#include "simd_level.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/simd/simd_level.h"
 
 namespace distile {
 

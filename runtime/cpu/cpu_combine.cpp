@@ -1,6 +1,6 @@
-#include "cpu_mask.h"
-#include "float_rows.h"
-#include "mask_parts.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/float_rows.h"
+#include "runtime/cpu/mask_parts.h"
 
 namespace distile {
 

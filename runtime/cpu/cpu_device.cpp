@@ -1,8 +1,9 @@
-#include "cpu_device.h"
-#include "cpu_features.h"
-#include "cpu_mask.h"
-#include "cpu_planner.h"
-#include "tensor.h"
+#include "runtime/cpu/cpu_device.h"
+#include "kernels/call.h"
+#include "runtime/cpu/cpu_features.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/cpu_planner.h"
+#include "runtime/tensor/tensor.h"
 #include <cstring>
 
 namespace distile {

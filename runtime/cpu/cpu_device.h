@@ -4,7 +4,7 @@
 #ifndef DISTILE_CPU_DEVICE_H
 #define DISTILE_CPU_DEVICE_H
 
-#include "context.h"
+#include "runtime/base/context.h"
 
 namespace distile {
 

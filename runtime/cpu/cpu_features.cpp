@@ -1,5 +1,5 @@
-#include "cpu_features.h"
-#include "cpu_architecture.h"
+#include "runtime/cpu/cpu_features.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
 #include <algorithm>
 #include <iterator>
 #include <sstream>

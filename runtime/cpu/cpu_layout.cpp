@@ -1,6 +1,6 @@
-#include "cpu_device.h"
-#include "transpose.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/cpu_device.h"
+#include "runtime/cpu/transpose.h"
 #include <algorithm>
 
 namespace distile {

@@ -1,6 +1,6 @@
-#include "cpu_mask.h"
-#include "cpu_scores.h"
-#include "tensor_difference.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/cpu_scores.h"
+#include "runtime/cpu/tensor_difference.h"
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CPU_MASK_H
 #define DISTILE_CPU_MASK_H
 
-#include "bit_rows.h"
-#include "mask.h"
+#include "runtime/cpu/bit_rows.h"
+#include "runtime/mask/mask.h"
 
 namespace distile {
 

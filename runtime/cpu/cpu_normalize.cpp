@@ -1,7 +1,7 @@
-#include "cpu_device.h"
-#include "cpu_mask.h"
-#include "mask_parts.h"
-#include "to_float32.h"
+#include "runtime/cpu/cpu_device.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/mask_parts.h"
+#include "runtime/cpu/to_float32.h"
 #include <cmath>
 
 namespace distile {

@@ -1,6 +1,6 @@
-#include "cpu_device.h"
-#include "cpu_mask.h"
-#include "mask_parts.h"
+#include "runtime/cpu/cpu_device.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/mask_parts.h"
 
 namespace distile {
 

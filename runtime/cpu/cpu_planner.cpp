@@ -1,8 +1,8 @@
-#include "cpu_planner.h"
-#include "cpu_mask.h"
-#include "own_threads.h"
-#include "pixel_runs.h"
-#include "types.h"
+#include "runtime/cpu/cpu_planner.h"
+#include "runtime/base/own_threads.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/pixel_runs.h"
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

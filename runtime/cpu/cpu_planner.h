@@ -4,7 +4,7 @@
 #ifndef DISTILE_CPU_PLANNER_H
 #define DISTILE_CPU_PLANNER_H
 
-#include "planner.h"
+#include "runtime/tensor/planner.h"
 #include <vector>
 
 namespace distile {

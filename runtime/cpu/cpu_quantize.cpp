@@ -1,8 +1,8 @@
-#include "cpu_mask.h"
-#include "float_rows.h"
-#include "mask_checks.h"
-#include "tensor.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/cpu_mask.h"
+#include "runtime/cpu/float_rows.h"
+#include "runtime/mask/mask_checks.h"
+#include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/quantize.h>

@@ -1,6 +1,6 @@
-#include "cpu_scores.h"
-#include "float_rows.h"
-#include "mask.h"
+#include "runtime/cpu/cpu_scores.h"
+#include "runtime/cpu/float_rows.h"
+#include "runtime/mask/mask.h"
 
 namespace distile {
 

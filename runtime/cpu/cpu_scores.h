@@ -4,7 +4,7 @@
 #ifndef DISTILE_CPU_SCORES_H
 #define DISTILE_CPU_SCORES_H
 
-#include "cpu_device.h"
+#include "runtime/cpu/cpu_device.h"
 
 namespace distile {
 

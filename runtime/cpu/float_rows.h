@@ -4,9 +4,9 @@
 #ifndef DISTILE_FLOAT_ROWS_H
 #define DISTILE_FLOAT_ROWS_H
 
-#include "cpu_device.h"
-#include "pixel_runs.h"
-#include "to_float32.h"
+#include "runtime/cpu/cpu_device.h"
+#include "runtime/cpu/pixel_runs.h"
+#include "runtime/cpu/to_float32.h"
 
 namespace distile {
 

@@ -5,8 +5,8 @@
 #ifndef DISTILE_MASK_PARTS_H
 #define DISTILE_MASK_PARTS_H
 
-#include "bitmask.h"
-#include "pixel_runs.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/pixel_runs.h"
 
 namespace distile {
 

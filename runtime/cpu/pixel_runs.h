@@ -4,8 +4,8 @@
 #ifndef DISTILE_PIXEL_RUNS_H
 #define DISTILE_PIXEL_RUNS_H
 
-#include "context.h"
-#include "types.h"
+#include "runtime/base/context.h"
+#include "runtime/base/types.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -74,7 +74,7 @@ inline int64_t num_tasks(const distile_context &context, int64_t bytes, int64_t 
     return std::clamp<int64_t>(bytes / bytes_per_task, 1, threads > 1 ? std::min(most, 4 * threads) : 1);
 }
 
-/** Calls visit(row) for all rows of a tensor's images, on as many threads as are worth waking for so many bytes. */
+/** Calls visit(row) for all rows of a tensor's images, on as many threads as are worth waking to move `bytes` bytes. */
 template<typename Visit>
 void for_each_row(distile_context &context, const distile_tensor &tensor, int64_t bytes, const Visit &visit) {
     struct Rows {

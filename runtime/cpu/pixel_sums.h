@@ -4,7 +4,7 @@
 #ifndef DISTILE_PIXEL_SUMS_H
 #define DISTILE_PIXEL_SUMS_H
 
-#include "cpu_device.h"
+#include "runtime/cpu/cpu_device.h"
 
 namespace distile {
 
@@ -38,7 +38,7 @@ private:
     const distile_tensor &tensor_;
     const distile_mask *mask_;
     bool largest_;
-    int64_t words_, pieces_;  // Of an image.
+    int64_t words_, pieces_;  // The words and the pieces of an image.
     ScratchMemory memory_;
 };
 

@@ -1,7 +1,7 @@
-#include "tensor_difference.h"
-#include "pixel_runs.h"
-#include "tensor.h"
-#include "to_float32.h"
+#include "runtime/cpu/tensor_difference.h"
+#include "runtime/cpu/pixel_runs.h"
+#include "runtime/cpu/to_float32.h"
+#include "runtime/tensor/tensor.h"
 #include <algorithm>
 
 namespace distile {

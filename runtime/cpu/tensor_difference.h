@@ -4,8 +4,8 @@
 #ifndef DISTILE_TENSOR_DIFFERENCE_H
 #define DISTILE_TENSOR_DIFFERENCE_H
 
-#include "bit_rows.h"
-#include "context.h"
+#include "runtime/base/context.h"
+#include "runtime/cpu/bit_rows.h"
 #include <functional>
 
 namespace distile {

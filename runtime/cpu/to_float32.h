@@ -4,8 +4,8 @@
 #ifndef DISTILE_TO_FLOAT32_H
 #define DISTILE_TO_FLOAT32_H
 
-#include "simd_level.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/simd/simd_level.h"
 
 namespace distile {
 

@@ -1,5 +1,5 @@
-#include "transpose.h"
-#include "transpose_portable.h"
+#include "runtime/cpu/transpose.h"
+#include "runtime/cpu/simd/transpose_portable.h"
 #include <algorithm>
 
 namespace distile {

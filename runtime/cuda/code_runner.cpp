@@ -1,7 +1,8 @@
-#include "code_runner.h"
-#include "cuda_device.h"
-#include "rehearsal.h"
-#include "types.h"
+#include "runtime/cuda/code_runner.h"
+#include "kernels/call.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/gpu/rehearsal.h"
 #include <array>
 
 namespace distile {

@@ -4,8 +4,9 @@
 #ifndef DISTILE_CUDA_CODE_RUNNER_H
 #define DISTILE_CUDA_CODE_RUNNER_H
 
-#include "device.h"
-#include "device_memory.h"
+#include "kernels/call.h"
+#include "runtime/base/device.h"
+#include "runtime/cuda/device_memory.h"
 #include <cuda.h>
 #include <map>
 #include <memory>

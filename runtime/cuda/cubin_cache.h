@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_CUBIN_CACHE_H
 #define DISTILE_CUDA_CUBIN_CACHE_H
 
-#include "code_cache.h"
+#include "runtime/gpu/code_cache.h"
 #include <cstdint>
 #include <string>
 

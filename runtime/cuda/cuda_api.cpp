@@ -1,8 +1,8 @@
 // Functions for contexts of an NVIDIA GPU.
-#include "cuda_chooser.h"
-#include "cuda_device.h"
-#include "cuda_planner.h"
-#include "kernel.h"
+#include "runtime/cuda/cuda_chooser.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_planner.h"
+#include "runtime/dispatch/kernel.h"
 #include <cmath>
 
 using namespace distile;

@@ -1,6 +1,7 @@
-#include "cuda_chooser.h"
-#include "cuda_device.h"
-#include "device_choice.h"
+#include "runtime/cuda/cuda_chooser.h"
+#include "kernels/call.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/dispatch/device_choice.h"
 #include <algorithm>
 #include <array>
 

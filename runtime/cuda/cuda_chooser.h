@@ -4,9 +4,10 @@
 #ifndef DISTILE_CUDA_CHOOSER_H
 #define DISTILE_CUDA_CHOOSER_H
 
-#include "choice.h"
-#include "device.h"
-#include "device_memory.h"
+#include "kernels/call.h"
+#include "runtime/base/device.h"
+#include "runtime/choice/choice.h"
+#include "runtime/cuda/device_memory.h"
 
 namespace distile {
 

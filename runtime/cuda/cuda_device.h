@@ -4,14 +4,14 @@
 #ifndef DISTILE_CUDA_DEVICE_H
 #define DISTILE_CUDA_DEVICE_H
 
-#include "context.h"
-#include "device_memory.h"
-#include "driver.h"
-#include "kernels/pixels.h"
-#include "module_loader.h"
-#include "own_kernels.h"
-#include "side_stream.h"
-#include "used_context.h"
+#include "runtime/base/context.h"
+#include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/kernels/pixels.h"
+#include "runtime/cuda/module_loader.h"
+#include "runtime/cuda/own_kernels.h"
+#include "runtime/cuda/side_stream.h"
+#include "runtime/cuda/used_context.h"
 #include <distile/cuda.h>
 #include <memory>
 #include <optional>
@@ -108,7 +108,7 @@ public:
         void *arguments[] = {&args...};
         enqueue(function, on, grid, arguments);
     }
-    /** The same with the addresses of the arguments. */
+    /** Launches a kernel with the addresses of its arguments. */
     void enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const;
     /** The most clusters of a grid that run at once. */
     int32_t most_clusters(CUfunction function, const LaunchGrid &grid) const;
@@ -140,8 +140,8 @@ private:
     /** Launches a kernel for listed pixels that are split into teams. */
     template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
                                                  const TileList &list, const Pixels &pixels) const;
-    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with so many bytes behind
-     * them. */
+    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with `bytes_behind` bytes
+     * behind them. */
     SummedPixels sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, size_t bytes_behind = 0);
     void merge_groups(const SummedPixels &sums, const GroupStatistics &statistics) const;
     /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */

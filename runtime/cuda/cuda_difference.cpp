@@ -1,7 +1,7 @@
 // Masks from tensors on a GPU: the pixels at which two tensors differ.
-#include "cuda_mask.h"
-#include "kernels/difference.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/difference.h"
 
 namespace distile {
 

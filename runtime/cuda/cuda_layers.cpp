@@ -1,8 +1,8 @@
 // Pooling, combinations and group norm of active pixels, and masks from scores, on a GPU.
-#include "cuda_mask.h"
-#include "kernels/layers.h"
-#include "pixel_update.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/layers.h"
+#include "runtime/cuda/pixel_update.h"
 #include <algorithm>
 #include <initializer_list>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "cuda_mask.h"
+#include "runtime/cuda/cuda_mask.h"
 #include <algorithm>
 #include <utility>
 

@@ -4,9 +4,9 @@
 #ifndef DISTILE_CUDA_MASK_H
 #define DISTILE_CUDA_MASK_H
 
-#include "cuda_device.h"
-#include "kernels/mask_sources.h"
-#include "mask.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/kernels/mask_sources.h"
+#include "runtime/mask/mask.h"
 #include <memory>
 #include <vector>
 

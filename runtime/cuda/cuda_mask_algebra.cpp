@@ -1,7 +1,7 @@
 // Masks from masks on a GPU.
-#include "bit_steps.h"
-#include "cuda_mask.h"
-#include "kernels/mask_algebra.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/mask_algebra.h"
+#include "runtime/gpu/bit_steps.h"
 #include <algorithm>
 
 namespace distile {

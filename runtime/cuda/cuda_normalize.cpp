@@ -1,9 +1,9 @@
 // Layer norm and RMS norm on a GPU.
-#include "cuda_mask.h"
-#include "kernels/normalize.h"
-#include "pixel_update.h"
-#include "types.h"
-#include "views.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/normalize.h"
+#include "runtime/cuda/pixel_update.h"
+#include "runtime/gpu/views.h"
 #include <algorithm>
 #include <utility>
 

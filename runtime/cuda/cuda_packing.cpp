@@ -1,8 +1,8 @@
 // Packed pixels on a GPU.
-#include "cuda_mask.h"
-#include "kernels/packing.h"
-#include "pixel_update.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/packing.h"
+#include "runtime/cuda/pixel_update.h"
 #include <algorithm>
 
 namespace distile {

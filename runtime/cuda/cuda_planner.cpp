@@ -1,7 +1,7 @@
-#include "cuda_planner.h"
-#include "cuda_mask.h"
-#include "kernels/pixels.h"
-#include "pixel_update.h"
+#include "runtime/cuda/cuda_planner.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/pixels.h"
+#include "runtime/cuda/pixel_update.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_PLANNER_H
 #define DISTILE_CUDA_PLANNER_H
 
-#include "cuda_device.h"
-#include "planner.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/tensor/planner.h"
 #include <memory>
 #include <vector>
 

@@ -1,5 +1,5 @@
-#include "device_memory.h"
-#include "cuda_device.h"
+#include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/cuda_device.h"
 #include <algorithm>
 
 namespace distile {

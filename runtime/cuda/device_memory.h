@@ -23,7 +23,7 @@ public:
 
     /** Ensures a size in bytes; does not keep the contents. Throws Failure. */
     void reserve(uint64_t bytes);
-    /** The same for memory that begins as zeros, which the device's stream writes. */
+    /** reserve() for memory that begins as zeros, which the device's stream writes. */
     void reserve_zeros(uint64_t bytes);
     template<typename T> T *as() const {
         return reinterpret_cast<T *>(address());

@@ -1,4 +1,4 @@
-#include "driver.h"
+#include "runtime/cuda/driver.h"
 #include <dlfcn.h>
 
 namespace distile {

@@ -1,7 +1,7 @@
 // NCHW from and to NHWC on a GPU.
-#include "cuda_device.h"
-#include "kernels/layout.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/kernels/layout.h"
 
 namespace distile {
 

@@ -1,5 +1,5 @@
-#include "module_loader.h"
-#include "cuda_device.h"
+#include "runtime/cuda/module_loader.h"
+#include "runtime/cuda/cuda_device.h"
 #include <cstring>
 #include <memory>
 #include <utility>

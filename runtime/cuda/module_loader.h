@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_MODULE_LOADER_H
 #define DISTILE_CUDA_MODULE_LOADER_H
 
-#include "cubin_cache.h"
+#include "runtime/cuda/cubin_cache.h"
 #include <cuda.h>
 #include <string>
 

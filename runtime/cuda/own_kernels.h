@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_OWN_KERNELS_H
 #define DISTILE_CUDA_OWN_KERNELS_H
 
-#include "kernels/difference.h"
+#include "runtime/cuda/kernels/difference.h"
 #include <array>
 #include <cuda.h>
 #include <distile/distile.h>

@@ -1,5 +1,5 @@
-#include "pixel_update.h"
-#include "types.h"
+#include "runtime/cuda/pixel_update.h"
+#include "runtime/base/types.h"
 #include <algorithm>
 
 namespace distile {

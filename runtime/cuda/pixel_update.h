@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_PIXEL_UPDATE_H
 #define DISTILE_CUDA_PIXEL_UPDATE_H
 
-#include "kernels/pixels.h"
-#include "views.h"
+#include "runtime/cuda/kernels/pixels.h"
+#include "runtime/gpu/views.h"
 #include <distile/distile.h>
 
 namespace distile {

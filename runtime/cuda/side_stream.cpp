@@ -1,5 +1,5 @@
-#include "side_stream.h"
-#include "cuda_device.h"
+#include "runtime/cuda/side_stream.h"
+#include "runtime/cuda/cuda_device.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_USED_CONTEXT_H
 #define DISTILE_CUDA_USED_CONTEXT_H
 
-#include "driver.h"
+#include "runtime/cuda/driver.h"
 #include <optional>
 
 namespace distile {

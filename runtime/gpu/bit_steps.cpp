@@ -1,5 +1,5 @@
-#include "bit_steps.h"
-#include "window_axis.h"
+#include "runtime/gpu/bit_steps.h"
+#include "runtime/mask/window_axis.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_BIT_STEPS_H
 #define DISTILE_BIT_STEPS_H
 
-#include "bit_transfer.h"
-#include "mask.h"
+#include "runtime/gpu/bit_transfer.h"
+#include "runtime/mask/mask.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_BIT_TRANSFER_H
 #define DISTILE_BIT_TRANSFER_H
 
-#include "divisor.h"
+#include "runtime/gpu/divisor.h"
 
 namespace distile {
 

@@ -1,5 +1,5 @@
-#include "code_cache.h"
-#include "read_file.h"
+#include "runtime/gpu/code_cache.h"
+#include "runtime/base/read_file.h"
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>

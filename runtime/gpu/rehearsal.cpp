@@ -1,5 +1,6 @@
-#include "rehearsal.h"
-#include "quantized_operator.h"
+#include "runtime/gpu/rehearsal.h"
+#include "kernels/call.h"
+#include "runtime/dispatch/quantized_operator.h"
 #include <algorithm>
 
 namespace distile {

@@ -4,8 +4,9 @@
 #ifndef DISTILE_REHEARSAL_H
 #define DISTILE_REHEARSAL_H
 
-#include "device.h"
-#include "kernel.h"
+#include "kernels/call.h"
+#include "runtime/base/device.h"
+#include "runtime/dispatch/kernel.h"
 #include <functional>
 
 namespace distile {

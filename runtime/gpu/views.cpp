@@ -1,5 +1,5 @@
-#include "views.h"
-#include "types.h"
+#include "runtime/gpu/views.h"
+#include "runtime/base/types.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_GPU_VIEWS_H
 #define DISTILE_GPU_VIEWS_H
 
-#include "context.h"
+#include "runtime/base/context.h"
 #include <cstddef>
 
 namespace distile {

@@ -1,4 +1,4 @@
-#include "address_space.h"
+#include "runtime/opencl/address_space.h"
 #include <new>
 #include <sys/mman.h>
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_OPENCL_ADDRESS_SPACE_H
 #define DISTILE_OPENCL_ADDRESS_SPACE_H
 
-#include "library.h"
+#include "runtime/opencl/library.h"
 #include <cstdint>
 #include <map>
 #include <memory>

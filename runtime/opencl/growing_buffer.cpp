@@ -1,5 +1,5 @@
-#include "growing_buffer.h"
-#include "opencl_device.h"
+#include "runtime/opencl/growing_buffer.h"
+#include "runtime/opencl/opencl_device.h"
 #include <algorithm>
 
 namespace distile {

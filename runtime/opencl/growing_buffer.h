@@ -4,7 +4,7 @@
 #ifndef DISTILE_OPENCL_GROWING_BUFFER_H
 #define DISTILE_OPENCL_GROWING_BUFFER_H
 
-#include "address_space.h"
+#include "runtime/opencl/address_space.h"
 #include <memory>
 
 namespace distile {

@@ -1,4 +1,4 @@
-#include "library.h"
+#include "runtime/opencl/library.h"
 #include <dlfcn.h>
 
 namespace distile {

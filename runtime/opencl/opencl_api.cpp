@@ -1,5 +1,5 @@
 // Functions for contexts of an OpenCL device.
-#include "opencl_device.h"
+#include "runtime/opencl/opencl_device.h"
 #include <algorithm>
 #include <vector>
 

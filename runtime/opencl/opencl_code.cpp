@@ -1,6 +1,7 @@
-#include "opencl_code.h"
-#include "opencl_device.h"
-#include "rehearsal.h"
+#include "runtime/opencl/opencl_code.h"
+#include "kernels/call.h"
+#include "runtime/gpu/rehearsal.h"
+#include "runtime/opencl/opencl_device.h"
 
 namespace distile {
 

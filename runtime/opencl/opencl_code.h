@@ -4,9 +4,10 @@
 #ifndef DISTILE_OPENCL_CODE_H
 #define DISTILE_OPENCL_CODE_H
 
-#include "device.h"
-#include "growing_buffer.h"
-#include "program.h"
+#include "kernels/call.h"
+#include "runtime/base/device.h"
+#include "runtime/opencl/growing_buffer.h"
+#include "runtime/opencl/program.h"
 #include <map>
 #include <memory>
 #include <vector>

@@ -4,11 +4,11 @@
 #ifndef DISTILE_OPENCL_DEVICE_H
 #define DISTILE_OPENCL_DEVICE_H
 
-#include "address_space.h"
-#include "code_cache.h"
-#include "context.h"
-#include "growing_buffer.h"
-#include "program.h"
+#include "runtime/base/context.h"
+#include "runtime/gpu/code_cache.h"
+#include "runtime/opencl/address_space.h"
+#include "runtime/opencl/growing_buffer.h"
+#include "runtime/opencl/program.h"
 #include <array>
 #include <distile/opencl.h>
 #include <memory>
@@ -27,7 +27,7 @@ struct ItemGrid {
     std::array<size_t, 3> items, group;
 };
 
-/** A grid of whole groups of our own kernels, for at least so many items. */
+/** A grid of whole groups of our own kernels, for at least `items` items. */
 inline ItemGrid items_for(uint64_t items, uint64_t rows = 1) {
     const uint64_t groups = (items + group_items - 1) / group_items;
     return {{groups * group_items, rows, 1}, {group_items, 1, 1}};
@@ -106,9 +106,9 @@ public:
     void check(cl_int result, const char *what) const;
     /** The place of an address. Throws Failure for one of no buffer. */
     Place place_of(const void *address, const char *name) const;
-    /** Throws unless so many bytes at a caller's pointer are in a buffer, and aligned. */
+    /** Throws unless `bytes` bytes at a caller's pointer are in a buffer, and aligned. */
     void check_range(const void *pointer, uint64_t bytes, size_t alignment, const char *name) const;
-    /** The same for all pixels of a caller's tensor. */
+    /** Throws unless all pixels of a caller's tensor are in a buffer, and aligned. */
     void check_view(const distile_tensor &tensor, const char *name) const;
     /** A new buffer. Throws Failure. */
     std::unique_ptr<OwnBuffer> make_buffer(uint64_t bytes, const void *content = nullptr) const;
@@ -151,7 +151,7 @@ private:
         uint32_t blocks;
         void *behind;  ///< Memory behind the moments.
     };
-    /** Sums the active pixels of each image, with so many bytes behind the moments. */
+    /** Sums the active pixels of each image, with `bytes_behind` bytes behind the moments. */
     PixelSums sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, uint64_t bytes_behind = 0);
     void merge_groups(const PixelSums &sums, const GroupStatistics &statistics) const;
     void use_queue(cl_command_queue given);

@@ -1,5 +1,5 @@
 // Pooling, combinations and group norm of active pixels, and masks from scores, on an OpenCL device.
-#include "opencl_mask.h"
+#include "runtime/opencl/opencl_mask.h"
 #include <algorithm>
 #include <distile/layers.h>
 #include <tuple>

@@ -1,6 +1,6 @@
-#include "opencl_mask.h"
-#include "bit_steps.h"
-#include "types.h"
+#include "runtime/opencl/opencl_mask.h"
+#include "runtime/base/types.h"
+#include "runtime/gpu/bit_steps.h"
 #include <algorithm>
 #include <array>
 #include <string>

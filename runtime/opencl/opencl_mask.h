@@ -4,8 +4,8 @@
 #ifndef DISTILE_OPENCL_MASK_H
 #define DISTILE_OPENCL_MASK_H
 
-#include "mask.h"
-#include "opencl_device.h"
+#include "runtime/mask/mask.h"
+#include "runtime/opencl/opencl_device.h"
 #include <array>
 #include <memory>
 #include <vector>

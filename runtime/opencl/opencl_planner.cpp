@@ -1,5 +1,5 @@
-#include "opencl_planner.h"
-#include "opencl_mask.h"
+#include "runtime/opencl/opencl_planner.h"
+#include "runtime/opencl/opencl_mask.h"
 
 namespace distile {
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_OPENCL_PLANNER_H
 #define DISTILE_OPENCL_PLANNER_H
 
-#include "opencl_device.h"
-#include "planner.h"
+#include "runtime/opencl/opencl_device.h"
+#include "runtime/tensor/planner.h"
 #include <memory>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Normalization and packing of tokens on an OpenCL device.
-#include "opencl_mask.h"
-#include "types.h"
-#include "views.h"
+#include "runtime/base/types.h"
+#include "runtime/gpu/views.h"
+#include "runtime/opencl/opencl_mask.h"
 #include <algorithm>
 #include <utility>
 

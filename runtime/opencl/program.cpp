@@ -1,5 +1,5 @@
-#include "program.h"
-#include "opencl_device.h"
+#include "runtime/opencl/program.h"
+#include "runtime/opencl/opencl_device.h"
 #include <cstring>
 
 namespace distile {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_OPENCL_PROGRAM_H
 #define DISTILE_OPENCL_PROGRAM_H
 
-#include "library.h"
+#include "runtime/opencl/library.h"
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +24,7 @@ public:
 
     struct Kernel {
         cl_kernel handle;
-        size_t most_items;  ///< Of a work-group.
+        size_t most_items;  ///< The most items of a work-group.
     };
     /** A kernel of the program, made on first use. `name` must stay valid. Throws Failure. */
     const Kernel &kernel(const char *name);

@@ -33,10 +33,10 @@ done
 # The objects that code links, as a build with the NDK makes them. The platform's register is the system's.
 conventions=(-fPIC -ffixed-x18 -mno-outline-atomics)
 hooks=(-std=c++17 -O2 "${conventions[@]}" -ffunction-sections -fno-exceptions -fno-rtti -I "$halide"
-    -I "$source_folder/runtime/include" -I "$source_folder/runtime/src/halide")
+    -I "$source_folder/runtime/include" -I "$source_folder")
 mkdir objects
-cat "$source_folder/runtime/src/halide/"{call_halide,call_row_blocks,halide_hooks}.cpp >distile_hooks.cpp
-cp "$source_folder/runtime/src/halide/halide_gpu_hooks.cpp" distile_gpu_hooks.cpp
+cat "$source_folder/kernels/halide/"{call_halide,call_row_blocks,halide_hooks}.cpp >distile_hooks.cpp
+cp "$source_folder/kernels/halide/halide_gpu_hooks.cpp" distile_gpu_hooks.cpp
 for object in distile_hooks distile_gpu_hooks; do
     "$cxx" "${hooks[@]}" -c -o objects/$object.o $object.cpp
 done

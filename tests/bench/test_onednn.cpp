@@ -1,6 +1,6 @@
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "onednn_conv2d.h"
+#include "bench/peers/onednn/onednn_conv2d.h"
+#include "reference/conv2d_reference.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ std::vector<float> random_values(size_t count, uint32_t seed) {
     return values;
 }
 
-/** A tensor with its memory: contiguous but for a border, and optionally a gap behind every row. */
+/** A tensor with its memory: contiguous except for a border and, optionally, a gap behind every row. */
 struct TestTensor {
     TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border = 0, int32_t gap = 0)
         : memory(static_cast<size_t>(batch) * (height + 2 * border) * (width + 2 * border + gap) * channels) {

@@ -1,7 +1,7 @@
 // Every row of the table of activations, applied to an array: as kernels of layers and of dot products compute them,
 // and as those for tensor cores do.
+#include "kernels/tensor_core/activation.cuh"
 #include "runtime/cuda/kernels/activations.cuh"
-#include "runtime/cuda/tensor_core/activation.cuh"
 
 using distile::tensor_core::Activation;
 

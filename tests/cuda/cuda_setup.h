@@ -4,10 +4,10 @@
 #ifndef DISTILE_TESTS_CUDA_SETUP_H
 #define DISTILE_TESTS_CUDA_SETUP_H
 
-#include "fake_session.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "reference.h"
+#include "tests/cuda/fake_session.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/support/reference.h"
 #include <memory>
 #include <random>
 #include <string>

@@ -1,5 +1,5 @@
 // A driver without a GPU, built as libcuda.so.1.
-#include "fake_driver.h"
+#include "tests/cuda/fake_driver.h"
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -431,7 +431,7 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (bytes <= most_bytes && mprotect(block, bytes, PROT_READ | PROT_WRITE) == 0) {
-        // Of no use before something else is written.
+        // These bytes are of no use before others are written.
         std::memset(block, 0xa5, bytes);
     }
     *address = reinterpret_cast<CUdeviceptr>(block);

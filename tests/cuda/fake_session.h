@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_FAKE_SESSION_H
 #define DISTILE_TESTS_FAKE_SESSION_H
 
-#include "fake_driver.h"
+#include "tests/cuda/fake_driver.h"
 #include <distile/distile.h>
 #include <dlfcn.h>
 #include <stdexcept>

@@ -1,11 +1,11 @@
 /** \file
  * The library on a GPU as its tests use it: a GPU, or the reason why there is none; operators, graphs and streams.
  */
-#ifndef DISTILE_TESTS_GPU_SESSION_H
-#define DISTILE_TESTS_GPU_SESSION_H
+#ifndef DISTILE_TESTS_CUDA_SESSION_H
+#define DISTILE_TESTS_CUDA_SESSION_H
 
-#include "gpu.h"
-#include "tested_gpu.h"
+#include "autoscheduler/measure/gpu.h"
+#include "tests/gpu/tested_gpu.h"
 #include <distile/cuda.h>
 #include <exception>
 

@@ -2,7 +2,7 @@
  * Every product that plans for compute capability 9.0 can ask for, to be assembled: with values of block_channels and
  * block_keys (schedules/tensor_core_space.cpp, attention_space.cpp) as columns, and with the channels of heads.
  */
-#include "wgmma.cuh"
+#include "kernels/tensor_core/wgmma.cuh"
 
 using namespace distile::tensor_core;
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_QUANTIZED_CALL_H
 #define DISTILE_TESTS_QUANTIZED_CALL_H
 
-#include "gpu_session.h"
-#include "quantized_model.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/support/quantized_model.h"
 #include <algorithm>
 #include <cstdint>
 #include <vector>

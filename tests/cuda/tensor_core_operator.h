@@ -4,6 +4,7 @@
 #ifndef DISTILE_TESTS_TENSOR_CORE_OPERATOR_H
 #define DISTILE_TESTS_TENSOR_CORE_OPERATOR_H
 
+#include "kernels/tensor_core/code.h"
 #include <array>
 #include <distile/polykernel.h>
 

@@ -1,10 +1,10 @@
 // The runtime for GPUs: what it says without one, and with one its masks, choices, graphs and errors.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "every_polykernel.h"
-#include "mask.h"
-#include "mask_families.h"
-#include "reference.h"
+#include "masks/mask_families.h"
+#include "runtime/mask/mask.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/reference.h"
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -76,7 +76,7 @@ struct Problem {
     std::string difference(const std::vector<uint8_t> &bytes, distile_inactive inactive) const {
         return difference(output_memory->get(), bytes, inactive);
     }
-    /** The same for an output with these values. */
+    /** The difference of an output with these values. */
     std::string difference(const std::vector<float> &values, const std::vector<uint8_t> &bytes,
                            distile_inactive inactive) const {
         for (size_t pixel = 0; pixel < bytes.size(); pixel++) {
@@ -612,7 +612,7 @@ TEST_CASE("Memory that runs out gives a status", "[gpu_faults]") {
     gpu.check(distile_mask_set_bytes(mask.get(), small.data(), 1, 8, 8, 64, 8));
 }
 
-// Of a process of its own, because nothing in a process has a GPU after it.
+// Runs in its own process, because nothing in a process has a GPU after it.
 TEST_CASE("A context that was lost says so", "[.lost_context]") {
     const Gpu gpu;
     REQUIRE(gpu);

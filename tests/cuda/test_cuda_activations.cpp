@@ -1,7 +1,7 @@
 // Every row of the table of activations as kernels for NVIDIA GPUs compute it, without an operator around it.
-#include "activation_tests.h"
 #include "activations_ptx.h"
-#include "gpu_session.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/support/activation_tests.h"
 
 using namespace distile;
 

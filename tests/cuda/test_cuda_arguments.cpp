@@ -1,7 +1,7 @@
 // The functions of the C API on a GPU with every argument wrong in turn, on a driver of our own.
-#include "cuda_setup.h"
-#include "shared_arguments.h"
-#include "tensor_core_operator.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/shared_arguments.h"
 #include <cmath>
 #include <distile/planner.h>
 #include <test_conv3_48_16_residual_cuda.h>

@@ -1,6 +1,7 @@
 // What a call of attention on tensor cores becomes, without a GPU.
-#include "catch.h"
-#include "tensor_core/attention_arguments.h"
+#include "kernels/tensor_core/attention_arguments.h"
+#include "kernels/tensor_core/code.h"
+#include "tests/support/catch.h"
 #include <array>
 #include <distile/polykernel.h>
 #include <string>

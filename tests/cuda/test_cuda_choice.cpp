@@ -1,11 +1,12 @@
 // The choice of a variant on the device: what it asks of a driver, and on a GPU that it is the host's.
-#include "allocations.h"
-#include "cuda_setup.h"
-#include "every_polykernel.h"
-#include "mask_families.h"
-#include "plain_attention.h"
-#include "tensor_core_operator.h"
-#include "tiles.h"
+#include "kernels/call.h"
+#include "masks/mask_families.h"
+#include "runtime/mask/tiles.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/allocations.h"
+#include "tests/support/plain_attention.h"
 #include <array>
 #include <cmath>
 #include <memory>
@@ -296,7 +297,7 @@ TEST_CASE("A GPU's dense candidate of attention runs only where the host knows t
         CHECK(call.traced.variant == std::string("mine"));
         CHECK(call.run() == 0);
         CHECK(call.traced.variant == std::string("mine"));
-        // Those that name it never wait, so they have no key mask.
+        // Calls that name the candidate never wait, so they have no key mask.
         call.args.variant = "mine";
         const int64_t waits = count_fake("cuStreamSynchronize");
         call.written = nullptr;
@@ -390,7 +391,7 @@ TEST_CASE("A graph keeps the times of its capture, and others are not kept", "[.
             setup.run();
         }
         CHECK(count_fake("forbidden") == 0);
-        // Of shapes that are in no graph, a kernel keeps some.
+        // A kernel keeps some of the shapes that are in no graph.
         const auto run = [&](int32_t height) {
             setup.input.height = setup.output.height = setup.residual.height = height;
             for (distile_tensor *tensor : {&setup.input, &setup.output, &setup.residual}) {

@@ -1,10 +1,11 @@
 // The code of PolyKernels on a GPU: on disk, and loaded.
-#include "cubin_cache.h"
-#include "cuda_setup.h"
-#include "temporary_folder.h"
-#include "tensor_core/arguments.h"
-#include "tensor_core/item_order.h"
-#include "tensor_core_operator.h"
+#include "kernels/tensor_core/arguments.h"
+#include "kernels/tensor_core/code.h"
+#include "kernels/tensor_core/item_order.h"
+#include "runtime/cuda/cubin_cache.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/** Of the library's own kernels. */
+/** Modules of the library's own kernels. */
 constexpr int64_t own_modules = 14;
 
 using AllArguments = tensor_core::Launch<tensor_core::most_variants>;
@@ -451,7 +452,7 @@ TEST_CASE("A kernel holds its code as long as it lives, and no longer", "[.fake_
     kernel.reset();
     CHECK(loaded() == before);
     CHECK(count_fake("cuCtxSynchronize") > waits);
-    // Nor does one that could not be made leave some behind.
+    // A kernel that could not be made leaves no code behind.
     fail_fake("cuModuleGetFunction", CUDA_ERROR_NOT_FOUND);
     distile_kernel *made = nullptr;
     setup.refuse(distile_kernel_create(setup.context.get(), &test_odd_cuda, &made), DISTILE_ERROR_KERNEL,

@@ -2,8 +2,8 @@
  * Checks the PTX of every variant of the CUDA plans, without a GPU: no memory of a thread's own, staging by
  * vectors, and what ptxas says of registers and shared memory. Prints what is wrong and returns 1, or "Success!".
  */
-#include "gpu_token_space.h"
-#include "plan.h"
+#include "plans/plan.h"
+#include "schedules/gpu_token_space.h"
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -71,7 +71,7 @@ void check_staging(const distile::Plan &plan, const distile::Theta &theta, const
                    const std::string &where) {
     const std::string loop = reduction_loop(ptx);
     check(count(ptx, ".visible .entry") == (theta.at("splits") > 1 ? 2 : 1), where, "it has another number of kernels");
-    // Of a window, the columns of the kernel are unrolled too.
+    // With a halo, the columns of the kernel are unrolled too.
     const int columns = theta.at("halo") ? plan.op.param("kernel_w") : 1;
     check(count(loop, "fma.rn.f32") ==
               theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,

@@ -1,8 +1,8 @@
 // Blocks of output channels of kernels for tensor cores: with the packed weights that they copy and the input channels
 // that they read, each output channel has its sum, in one block.
-#include "catch.h"
-#include "operator_kind.h"
-#include "tensor_core/columns.h"
+#include "kernels/tensor_core/columns.h"
+#include "runtime/kinds/operator_kind.h"
+#include "tests/support/catch.h"
 #include <vector>
 
 using namespace distile;

@@ -1,11 +1,12 @@
 // Quantized operators of every kind by dot products on the GPU, against integer sums in plain loops, to the bit.
-#include "catch.h"
-#include "dot_product_kernel.h"
-#include "every_polykernel.h"
-#include "gpu_session.h"
-#include "quantized_call.h"
-#include "quantized_cases.h"
-#include "quantized_model.h"
+#include "kernels/dot_products.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/cuda/quantized_call.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/catch.h"
+#include "tests/support/dot_product_kernel.h"
+#include "tests/support/quantized_cases.h"
+#include "tests/support/quantized_model.h"
 #include <algorithm>
 #include <random>
 #include <utility>

@@ -1,8 +1,8 @@
 // What may fail under the runtime for GPUs, on a driver of our own.
-#include "allocations.h"
-#include "cuda_setup.h"
-#include "temporary_folder.h"
-#include "tensor_core_operator.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/allocations.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/layers.h>

@@ -1,12 +1,12 @@
 // Quantized operators on tensor cores against integer sums in plain loops: every variant, to the bit.
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "every_polykernel.h"
-#include "gpu_session.h"
-#include "operator_kind.h"
-#include "quantized_call.h"
-#include "quantized_model.h"
 #include "quantized_polykernels.h"
+#include "reference/conv2d_reference.h"
+#include "runtime/kinds/operator_kind.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/cuda/quantized_call.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/catch.h"
+#include "tests/support/quantized_model.h"
 #include <random>
 
 using namespace distile;

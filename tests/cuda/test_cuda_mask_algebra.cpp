@@ -1,8 +1,8 @@
 // Masks from masks and from tensors on a GPU: wrong arguments, memory and captures on a driver of our own.
-#include "catch.h"
-#include "fake_session.h"
-#include "gpu_session.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "tests/cuda/fake_session.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,10 +1,10 @@
 // Output buffers on a GPU: wrong arguments, memory and captures on a driver of our own.
-#include "catch.h"
-#include "fake_session.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "reference.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "tests/cuda/fake_session.h"
+#include "tests/cuda/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,9 +1,9 @@
 // What the runtime for GPUs asks of a driver, and what it refuses, on a driver of our own.
-#include "allocations.h"
-#include "cuda_setup.h"
-#include "kernels/common.h"
-#include "temporary_folder.h"
-#include "tensor_core_operator.h"
+#include "runtime/cuda/kernels/common.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/cuda/tensor_core_operator.h"
+#include "tests/support/allocations.h"
+#include "tests/support/temporary_folder.h"
 #include <chrono>
 #include <cstring>
 #include <distile/mask_algebra.h>
@@ -102,7 +102,7 @@ TEST_CASE("A mask takes one launch from its bytes or bits to its list of pixels"
 }
 
 TEST_CASE("The kernels of masks and of pixels start early where their code waits", "[.fake_driver]") {
-    // Those of pixels: five families for three types, by vectors and by elements.
+    // Kernels of pixels: five families for three types, by vectors and by elements.
     constexpr int64_t of_masks = 8, of_pixels = 5 * 3 * 2;
     for (const bool waits : {true, false}) {
         CAPTURE(waits);
@@ -212,7 +212,7 @@ TEST_CASE("What a graph reads of a dense variant stays when its kernel meets oth
         run(7);
         CHECK(count_fake("forbidden") == 0);
     }
-    // Of shapes that are in no graph, a kernel keeps some.
+    // A kernel keeps some of the shapes that are in no graph.
     for (int32_t height = 98; height > 60; height -= 2) {
         run(height);
     }
@@ -348,7 +348,7 @@ TEST_CASE("Weights for tensor cores have the input's type and whole steps", "[.f
         CHECK(distile_weights_bytes(setup.weights.get()) == steps * 24 * 128 + 24 * 4);
         setup.set_mask();
         setup.run();
-        // Of the same shape, but of another layout or type.
+        // Weights of the same shape in another layout or type are refused.
         const TensorCoreOperator other(dtype == DISTILE_FLOAT16 ? DISTILE_BFLOAT16 : DISTILE_FLOAT16);
         const Kernel kernel = make_kernel(setup.context, other.polykernel);
         setup.input.dtype = setup.output.dtype = setup.residual.dtype = other.operands[0].dtype;

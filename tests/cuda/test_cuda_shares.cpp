@@ -1,7 +1,7 @@
 // How the blocks of a kernel for tensor cores share items: each part of an item has one block, and whoever adds the
 // sums of an item finds those of all others.
-#include "catch.h"
-#include "tensor_core/shares.h"
+#include "kernels/tensor_core/shares.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <vector>
 

@@ -1,10 +1,10 @@
 // What the runtime writes on a GPU: masks of every kind, zeros, and dense candidates.
-#include "cuda_device.h"
-#include "cuda_setup.h"
-#include "every_polykernel.h"
-#include "mask.h"
-#include "mask_families.h"
-#include "temporary_folder.h"
+#include "masks/mask_families.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/mask/mask.h"
+#include "tests/cuda/cuda_setup.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,11 +1,11 @@
 // Every operator of the tests on every device of the machine: what runs, whether it is right, and how fast it is.
-#include "backend.h"
-#include "json_file.h"
-#include "linked_polykernels.h"
-#include "mask_families.h"
-#include "measure_backend.h"
-#include "operator.h"
-#include "spread.h"
+#include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/search/spread.h"
+#include "bindings/linked_polykernels.h"
+#include "masks/mask_families.h"
+#include "plans/backend.h"
+#include "plans/json_file.h"
+#include "plans/operator.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

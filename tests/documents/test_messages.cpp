@@ -1,6 +1,6 @@
 // What the documents say about messages: common mistakes leave those that the tables of two pages explain.
-#include "catch.h"
-#include "session.h"
+#include "tests/support/catch.h"
+#include "tests/support/session.h"
 #include <fstream>
 #include <regex>
 #include <vector>

@@ -1,8 +1,8 @@
 // distile_run of operators that read keys, with descriptors that the input spells, in memory between pages that nobody
 // may touch: a call succeeds and writes what the masks ask for, or is refused and writes nothing. Some name a dense
 // candidate of the application's, which runs for all keys or not at all.
-#include "fuzz_tensor.h"
-#include "token_reference.h"
+#include "reference/token_reference.h"
+#include "tests/fuzz/fuzz_tensor.h"
 #include <algorithm>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>

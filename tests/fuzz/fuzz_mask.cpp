@@ -1,6 +1,6 @@
 // Masks, masks of masks and the planner, by a program of calls that the input spells: every call succeeds or leaves its
 // result as it was, and what a mask says of itself fits together.
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include <algorithm>
 #include <cstdlib>
 #include <distile/distile.hpp>
@@ -371,7 +371,7 @@ private:
         return std::nullopt;
     }
 
-    /** All is zero, the border too, but for what will surely be written; then every pixel is written that may be. */
+    /** All is zero, the border too, except what will surely be written; then every pixel is written that may be. */
     static void write_output(const Object &mask, const distile_tensor &output, distile_store store) {
         const Contents contents = mask.contents();
         for (int32_t n = 0; n < output.batch; n++) {

@@ -1,6 +1,6 @@
 // Mask files. The first byte of an input says which kind: NumPy or PNG.
-#include "fuzz.h"
-#include "mask_set.h"
+#include "autoscheduler/search/mask_set.h"
+#include "tests/fuzz/fuzz.h"
 #include <nlohmann/json.hpp>
 
 using namespace distile;

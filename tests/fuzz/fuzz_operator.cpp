@@ -1,8 +1,8 @@
 // Operator files: what is read is written and read again as it was, and all that is computed from it is defined.
-#include "bound.h"
-#include "fuzz.h"
-#include "operator.h"
-#include "rank.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/rank.h"
+#include "plans/operator.h"
+#include "tests/fuzz/fuzz.h"
 #include <nlohmann/json.hpp>
 
 using namespace distile;

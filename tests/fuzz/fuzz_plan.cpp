@@ -1,9 +1,9 @@
 // Plan files: what is read is written and read again as it was, the C source that is made of it holds nothing but names
 // and numbers, and thetas are judged without overflow.
-#include "bound.h"
-#include "emit.h"
-#include "fuzz.h"
-#include "info.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/command/info.h"
+#include "plans/emit.h"
+#include "tests/fuzz/fuzz.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
 // distile_run of a quantized operator, with numbers and descriptors that the input spells, in memory between pages that
 // nobody may touch: weights are packed or refused, and a call succeeds and writes what the mask asks for, or is refused
 // and writes nothing. The code for every kind of CPU that this one can run writes the same.
-#include "conv2d_reference.h"
-#include "fuzz_tensor.h"
+#include "reference/conv2d_reference.h"
+#include "tests/fuzz/fuzz_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,9 +1,9 @@
 // The other JSON files of the command. The first byte of an input says which: the log of a search, the profile of a
 // device, or the result of a trial.
-#include "bound.h"
-#include "fuzz.h"
-#include "operator.h"
-#include "search_log.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/search/search_log.h"
+#include "plans/operator.h"
+#include "tests/fuzz/fuzz.h"
 #include <nlohmann/json.hpp>
 
 using namespace distile;

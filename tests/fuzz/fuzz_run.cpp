@@ -2,10 +2,10 @@
 // input spells. Every tensor that may be legal lies in memory of just its span between pages that nobody may touch, and
 // every other where all access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes
 // nothing.
-#include "conv2d_reference.h"
-#include "cpu_features_of.h"
-#include "fuzz.h"
-#include "fuzz_tensor.h"
+#include "reference/conv2d_reference.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_tensor.h"
+#include "tests/support/cpu_features_of.h"
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -325,7 +325,7 @@ private:
     void check_output(const distile_run_args &args) const {
         const distile_tensor &view = output_.view;
         if (number(view.dtype) != DISTILE_FLOAT32) {
-            return;  // Of upsampling, normalization and packing, which take any type.
+            return;  // Upsampling, normalization and packing take any type.
         }
         const auto *data = static_cast<const uint32_t *>(view.data);
         for (size_t pixel = 0; pixel < pixels_.size(); pixel++) {

@@ -4,8 +4,8 @@
 #ifndef DISTILE_FUZZ_TENSOR_H
 #define DISTILE_FUZZ_TENSOR_H
 
-#include "fuzz.h"
-#include "test_tensor.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

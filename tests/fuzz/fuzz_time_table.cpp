@@ -1,5 +1,6 @@
 // Time tables, the only files that the runtime reads: a table is taken whole or not at all, and gives a choice.
-#include "fuzz.h"
+#include "kernels/call.h"
+#include "tests/fuzz/fuzz.h"
 #include <cmath>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>

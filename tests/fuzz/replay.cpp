@@ -6,7 +6,7 @@
  *
  * Where the target ends the process, the input is kept as crash-fuzz_NAME in the current folder.
  */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_DEVICE_TENSOR_H
 #define DISTILE_TESTS_DEVICE_TENSOR_H
 
-#include "gpu_session.h"
-#include "test_tensor.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -5,7 +5,7 @@
 #define DISTILE_TESTS_EVERY_POLYKERNEL_H
 
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
+#include "tests/gpu/gpu_session.h"
 #include <iterator>
 #include <vector>
 

@@ -1,6 +1,6 @@
 # What the tests of every kind of GPU share.
 
-# The tests, as sources of a program that finds the header gpu_session.h of a kind of GPU.
+# The tests, as sources of a program for a kind of GPU, which tests/gpu/gpu_session.h knows.
 set(DISTILE_GPU_TESTS
     test_gpu_attention.cpp test_gpu_layers.cpp test_gpu_mask_algebra.cpp test_gpu_operators.cpp test_gpu_planner.cpp
     test_gpu_special_values.cpp test_gpu_tensors.cpp test_gpu_tokens.cpp)

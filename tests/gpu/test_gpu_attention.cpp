@@ -1,12 +1,12 @@
 // Operators that read a key or a value, on GPUs, against the plain loops: every variant of every PolyKernel, on all
 // pairs of shapes, masks, layouts and modes, by name and chosen by the GPU, in graphs and again and again.
 #include "attention_polykernels.h"
-#include "catch.h"
-#include "device_tensor.h"
-#include "error_bounds.h"
-#include "gpu_session.h"
-#include "pairwise.h"
-#include "token_call.h"
+#include "reference/error_bounds.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/pairwise.h"
+#include "tests/support/token_call.h"
 #include <algorithm>
 #include <cstring>
 #include <limits>

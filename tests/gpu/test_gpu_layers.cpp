@@ -1,7 +1,7 @@
 // The functions of layers.h on a GPU, against plain loops.
-#include "device_tensor.h"
-#include "gpu_session.h"
-#include "layer_tests.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/layer_tests.h"
 #include <limits>
 
 using namespace distile;

@@ -1,7 +1,7 @@
 // Masks from masks and from tensors on a GPU: every function against the CPU's.
-#include "catch.h"
-#include "gpu_session.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <distile/distile.hpp>
 #include <distile/mask_algebra.h>

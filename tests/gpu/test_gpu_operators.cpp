@@ -1,16 +1,16 @@
 // Every PolyKernel for GPUs against the plain loop, and against the CPU's path where there is one for the operator:
 // what test_masked_conv2d.cpp varies on a CPU, and in its place of threads and allocators how a call gets to the GPU.
 // The sections have the names of the PolyKernels, so that `-c NAME` runs one of them.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "device_tensor.h"
-#include "every_polykernel.h"
-#include "gpu_session.h"
-#include "mask_families.h"
-#include "pairwise.h"
-#include "reference.h"
-#include "tensors.h"
-#include "test_tensor.h"
+#include "masks/mask_families.h"
+#include "reference/tensors.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/pairwise.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -44,7 +44,7 @@ const char *const launch_names[] = {"by name", "by the dispatcher", "in a graph 
 struct Case {
     int32_t variant = 0; /**< The number of variants stands for the dispatcher's choice among all of them. */
     Launch launch = Launch::ByName;
-    int32_t height = 1, width = 1, batch = 1; /**< Of the input. */
+    int32_t height = 1, width = 1, batch = 1; /**< The input's shape. */
     std::string mask_name;
     std::vector<uint8_t> mask;
     NamedLayout input{"plain", {}}, output{"plain", {}}, residual{"plain", {}};
@@ -204,7 +204,7 @@ public:
     const distile_conv2d conv;
     const distile_operator_kind kind;
     const distile_dtype dtype;
-    const distile_math math; /**< Of the PolyKernel; of its chain the tests run the first. */
+    const distile_math math; /**< The PolyKernel's math; the tests run the first of its chain. */
     std::mt19937 random{1};
 
 private:
@@ -341,7 +341,7 @@ private:
     const StreamInUse stream_;
     Kernel all_;
     std::deque<distile_polykernel> single_polykernels_;
-    std::vector<Kernel> singles_;  // Of one variant each, which their dispatcher must take.
+    std::vector<Kernel> singles_;  // Kernels with one variant each, which their dispatcher must take.
     Mask mask_;
     Weights weights_[2][2];  // [Values][with bias]
     std::unique_ptr<CpuPath> cpu_;

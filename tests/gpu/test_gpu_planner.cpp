@@ -1,9 +1,9 @@
 // Output buffers on a GPU: chains of operators against plain loops, and graphs.
-#include "catch.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "reference.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/distile.hpp>
@@ -293,7 +293,8 @@ TEST_CASE("A planner runs in a graph, however many buffers that takes, and besid
     host_from.data = const_cast<float *>(input.data());
     const distile_output_spec spec{batch, height, width, 48, 1, 1, 1, 1, DISTILE_FLOAT32};
     for (const distile_clearing clearing : clearings) {
-        // Of three buffers, one is written by no call of a shorter graph, or two are by two calls of a longer one.
+        // There are three buffers. No call of a shorter graph writes one of them, and two calls of a longer graph write
+        // two of them.
         for (int32_t calls : {1, 2, 3, 4}) {
             CAPTURE(clearing, calls);
             const Planner planner = make_planner(gpu.context, {3, clearing, {}});

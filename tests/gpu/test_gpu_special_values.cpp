@@ -1,8 +1,8 @@
 // NaN, infinity and overflow on a GPU: test_special_values.cpp for every PolyKernel for GPUs.
-#include "device_tensor.h"
-#include "every_polykernel.h"
-#include "gpu_session.h"
-#include "special_values.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/every_polykernel.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/special_values.h"
 
 using namespace distile;
 

@@ -1,7 +1,7 @@
 // Tensors on a GPU without an operator: nearest upsampling with a mask, and NCHW from and to NHWC.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "gpu_session.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
 #include <algorithm>
 #include <distile/layout.h>
 #include <distile/upsample.h>

@@ -1,9 +1,9 @@
 // Normalization, packing and cumulative lengths on a GPU, against plain loops.
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "device_tensor.h"
-#include "gpu_session.h"
-#include "plain_tokens.h"
+#include "reference/plain_tokens.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/gpu_session.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/tokens.h>
@@ -218,7 +218,7 @@ TEST_CASE("Cumulative lengths on a GPU count the pixels before every image", "[g
     }
     std::mt19937 random(44);
     const Mask mask = gpu.make_mask();
-    // Of one image with more words than a block counts, too.
+    // One mask is a single image with more words than a block counts.
     const int32_t shapes[][3] = {{1, 1, 1},     {2, 7, 9},     {5, 1, 197},     {3, 40, 70},
                                  {3000, 1, 40}, {1, 1, 65535}, {2, 2500, 2000}, {1, 1, 4096}};
     for (const auto &[batch, height, width] : shapes) {

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_TESTED_GPU_H
 #define DISTILE_TESTS_TESTED_GPU_H
 
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <iostream>
@@ -42,7 +42,7 @@ struct TestedGpu {
     Kernel make_kernel(const distile_polykernel &polykernel) const {
         return distile::make_kernel(context, polykernel);
     }
-    /** The same for a call on the CPU's context. */
+    /** Checks the status of a call on the CPU's context. */
     void check_host(distile_status result) const {
         INFO(distile_context_message(host.get()));
         REQUIRE(distile_status_name(result) == std::string("DISTILE_OK"));
@@ -51,7 +51,7 @@ struct TestedGpu {
     /** What the last call did. */
     std::unique_ptr<distile_choice> traced = std::make_unique<distile_choice>();
     Context context;
-    Context host = make_context();  ///< Of the CPU, for what is to be the same.
+    Context host = make_context();  ///< A context of the CPU, for results that must be equal.
 
 protected:
     /** Takes what was opened; where nothing was, prints a line that names the test and says why. */

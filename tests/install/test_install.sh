@@ -50,7 +50,8 @@ done
 # What compiles kernels for tensor cores lies beside the command.
 if [[ $kinds == *" cuda "* ]]; then
     tools=$(dirname "$(readlink -f "$moved/bin/distile")")
-    for file in choice/choice.h distile_tensor_core.o tensor_core/arguments.h tensor_core/sm90.cuh; do
+    for file in distile_tensor_core.o {runtime/choice/choice,facts/activations,kernels/tensor_core/arguments}.h \
+        kernels/tensor_core/sm90.cuh; do
         [[ -e $tools/$file ]] || fail "$tools has no $file"
     done
 fi

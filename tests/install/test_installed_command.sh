@@ -52,7 +52,7 @@ sed -e 's/"cpu"/"cuda"/; s/cpu-o16/cuda-k32/; s/x86-64-linux[^"]*/x86-64-linux-c
     -e 's/"group": 4.*/"block_pixels": 64, "block_channels": 32, "stages": 3, "splits": 1, "balanced": 0}}}], "math": "tf32"}/' \
     "$plan" >"$folder/tensor.json"
 "$distile" info "$folder/tensor.json" | has 'tensor cores, blocks of 64' || fail "info of a plan for tensor cores"
-if [[ -e $tools/tensor_core ]]; then
+if [[ -e $tools/distile_tensor_core.o ]]; then
     CUDACXX=/none/nvcc expect_error "'/none/nvcc' cannot be started" "$distile" compile "$folder/tensor.json" -o "$folder/never.so"
     # nvcc needs no headers but its own and those that are installed.
     "$distile" compile "$folder/tensor.json" -o "$folder/tensor.so" --quiet

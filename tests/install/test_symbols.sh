@@ -21,7 +21,8 @@ foreign=$("$nm" --defined-only --extern-only --format=posix "$library" |
     awk 'NF > 2 && $2 !~ /[VWu]/ && $1 !~ /distile/ {print $1}')
 [[ -z $foreign ]] || fail "$library shows" $foreign
 
-# AVX's instructions begin with v, but for verr and verw, which nobody uses; the others are SSE3's to SSE4.2's and BMI's.
+# AVX's instructions begin with v, as do only verr and verw besides, which nobody uses; the others are SSE3's to
+# SSE4.2's and BMI's.
 newer='v[a-z0-9]+|(h|addsub)(add|sub)?p[sd]|lddqu|movs[hl]dup|movddup|ps(hufb|ign[bwd])|pabs[bwd]|palignr|ph(add|sub).*'
 newer+='|pmaddubsw|pmulhrsw|(p?blend).*|(p)?(extr|insr)[bdq]|(extract|insert)ps|round.*|dpp[sd]|mpsadbw|p(min|max)(s[bd]|u[wd])'
 newer+='|pmov[sz]x.*|pmul(dq|ld)|packusdw|pcmp(eqq|gtq|[ei]str.*)|ptest|movntdqa|crc32.*|popcnt.*|lzcnt.*|andn|blsr|shlx|sarx|shrx|rorx|mulx|pdep|pext'

@@ -1,8 +1,8 @@
 // Whole networks, small: each against plain loops, dense and then masked. The tag is [networks].
-#include "catch.h"
-#include "inputs.h"
+#include "apps/networks/inputs.h"
+#include "apps/networks/runner.h"
 #include "network_test_polykernels.h"
-#include "runner.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

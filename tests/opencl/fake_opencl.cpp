@@ -1,5 +1,5 @@
 // A loader with devices that compute nothing, built as libOpenCL.so.1.
-#include "fake_opencl.h"
+#include "tests/opencl/fake_opencl.h"
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_FAKE_OPENCL_SESSION_H
 #define DISTILE_TESTS_FAKE_OPENCL_SESSION_H
 
-#include "fake_opencl.h"
-#include "library.h"
+#include "runtime/opencl/library.h"
+#include "tests/opencl/fake_opencl.h"
 #include <dlfcn.h>
 #include <stdexcept>
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_OPENCL_SESSION_H
 #define DISTILE_TESTS_OPENCL_SESSION_H
 
-#include "opencl_array.h"
-#include "tested_gpu.h"
+#include "autoscheduler/measure/opencl_array.h"
+#include "tests/gpu/tested_gpu.h"
 #include <distile/opencl.h>
 #include <functional>
 #include <utility>

@@ -1,6 +1,6 @@
 // What only OpenCL has: addresses of buffers, queues and events.
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
+#include "tests/opencl/gpu_session.h"
 #include <distile/mask_algebra.h>
 
 using namespace distile;

@@ -1,8 +1,8 @@
 // The functions of the C API on an OpenCL device with every argument wrong in turn, on a loader of our own.
-#include "fake_session.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "shared_arguments.h"
+#include "tests/opencl/fake_session.h"
+#include "tests/opencl/gpu_session.h"
+#include "tests/support/shared_arguments.h"
 #include <climits>
 
 using namespace distile;

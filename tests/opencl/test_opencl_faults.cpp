@@ -1,8 +1,8 @@
 // What the runtime asks of OpenCL, and what it says when that fails: on a loader of our own, which computes nothing.
-#include "fake_session.h"
 #include "gpu_polykernels.h"
-#include "gpu_session.h"
-#include "temporary_folder.h"
+#include "tests/opencl/fake_session.h"
+#include "tests/opencl/gpu_session.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <distile/layers.h>
 #include <distile/mask_algebra.h>

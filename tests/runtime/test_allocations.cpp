@@ -1,11 +1,11 @@
 // Memory: whichever allocation of a session fails, the call says so and all its objects stay usable; and calls of
 // shapes that were met before allocate nothing. Files that cannot be read to their end. A program of its own, because
 // it replaces the functions that allocate and read.
-#include "allocations.h"
-#include "catch.h"
-#include "descriptors.h"
-#include "plain_attention.h"
-#include "temporary_folder.h"
+#include "tests/support/allocations.h"
+#include "tests/support/catch.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/plain_attention.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -52,7 +52,7 @@ using namespace distile;
 
 namespace {
 
-/** Of masks and outputs. Operators that enlarge have inputs of half that size. */
+/** The size of masks and outputs. Operators that enlarge have inputs of half that size. */
 constexpr int32_t height = 16, width = 20;
 /** No operator here has more. */
 constexpr int32_t most_channels = 48;
@@ -68,7 +68,7 @@ const distile_polykernel *const used[] = {nullptr,
 
 constexpr distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND};
 
-/** Of every kind, with and without a stride. */
+/** Windows of every kind, with and without a stride. */
 constexpr distile_window windows[] = {{3, 3, 1, 1, 2, 1, 1, 1, DISTILE_WINDOW_CONV},
                                       {3, 5, 2, 2, 1, 1, 1, 2, DISTILE_WINDOW_CONV},
                                       {4, 4, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_TRANSPOSED},

@@ -1,13 +1,13 @@
 // One binary for any CPU: which PolyKernel of a chain a kernel takes, that each computes the same, and that what is
 // named and timed is the one that was taken.
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "descriptors.h"
-#include "reference.h"
-#include "temporary_folder.h"
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_16_48_avx512.h"
-#include "test_tensor.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstring>
 #include <distile/distile.hpp>
@@ -259,7 +259,7 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
         CHECK(choose().predicted_us == 0);
     }
     check(context, distile_kernel_load_times(kernel.get(), table(portable(), "dense", 7).c_str()));
-    // Of a time for one tile, for all 40 x 40 of them.
+    // The time for one tile, times all 40 x 40 tiles.
     CHECK(std::string(choose().variant) == "dense");
     CHECK(choose().predicted_us == 7 * 1600);
     check(context, distile_kernel_add_time(kernel.get(), "fine", 1, 5));

@@ -1,13 +1,14 @@
 // The contract of the C API: what it refuses, and that it then says why and writes nothing; the dispatcher's choice;
 // time tables; weights; dense candidates of the application's.
-#include "callers.h"
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "descriptors.h"
-#include "reference.h"
-#include "temporary_folder.h"
+#include "kernels/call.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <array>
@@ -112,7 +113,7 @@ struct Call {
         REQUIRE(output.difference(before, expected, 0) == "");
     }
 
-    /** The same for a variant that is named. */
+    /** accept() for a variant that the call names. */
     void accept_variant(const char *name) {
         args.variant = name;
         const int32_t count = distile_kernel_num_variants(kernel.get());
@@ -528,7 +529,7 @@ TEST_CASE("Weights of another operator are refused", "[api]") {
     call.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"17 -> 48", "1 x 1", "3 x 3"});
     call.args.weights = call.weights.get();
     call.accept();
-    // The same channels and kernel, in other groups.
+    // Weights of the same channels and kernel in other groups are refused.
     Descriptor ungrouped(test_groups2_32_32_avx2);
     ungrouped.conv.groups = 1;
     Call grouped(test_groups2_32_32_avx2), dense(ungrouped.polykernel);
@@ -588,7 +589,7 @@ TEST_CASE("Tensors that overlap are refused", "[api]") {
     refuse(input, view_at(0, 48), view_at(1, 48), "residual");
     refuse(input, view_at(0, 96), view_at(47, 96), "residual");
     refuse(input, view_at(0, 48), view_at(0, 96), "residual");
-    // The same data and strides, and so the same view, but for a row: what is added would be of another pixel.
+    // A residual is the output's view moved by one row: the sums would add the residuals of other pixels.
     refuse(input, view_at(7 * 48, 48), view_at(0, 48), "residual");
 }
 
@@ -645,7 +646,7 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     set_raw(other.kind, 78);
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
     CHECK(contains(distile_context_message(context.get()), "kind 78"));
-    // Of 16 -> 48 channels.
+    // Numbers of groups that do not divide 16 -> 48 channels.
     for (int32_t groups : {0, -1, 3, 32}) {
         Descriptor grouped(plain_kernel);
         grouped.conv.groups = groups;
@@ -832,7 +833,7 @@ TEST_CASE("The built-in times decide, by the number of threads", "[api]") {
     }
 }
 
-TEST_CASE("Of variants with equal times the first of the plan is taken", "[api]") {
+TEST_CASE("The dispatcher takes the first of the plan's variants with equal times", "[api]") {
     const TemporaryFolder folder;
     distile_context_options options{};
     options.threads = 3;
@@ -1287,7 +1288,7 @@ TEST_CASE("A bordered input needs no scratch memory", "[api]") {
         call.accept();
     }
     CHECK(allocator.calls() == calls);
-    // The same without the border, which does.
+    // Without the border the input is copied, which needs memory.
     const Kernel fresh = make_kernel(call.context, plain_kernel);
     call.input_view = call.input.view();
     CHECK(distile_run(fresh.get(), &call.args) == DISTILE_ERROR_OUT_OF_MEMORY);

@@ -1,6 +1,6 @@
 // The functions of the C API on a CPU with every argument wrong in turn.
-#include "shared_arguments.h"
 #include "test_polykernels.h"
+#include "tests/support/shared_arguments.h"
 #include <cstdlib>
 #include <cstring>
 

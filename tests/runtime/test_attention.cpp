@@ -1,9 +1,9 @@
 // Operators that read keys, as generators make them, against the plain loops: every PolyKernel on all pairs of shapes,
 // masks, layouts and modes.
-#include "catch.h"
-#include "operator_test.h"
-#include "pairwise.h"
-#include "token_call.h"
+#include "tests/support/catch.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/pairwise.h"
+#include "tests/support/token_call.h"
 #include "token_test_polykernels.h"
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,8 @@
-#include "bitmask.h"
-#include "bitmask_levels.h"
-#include "callers.h"
-#include "catch.h"
-#include "pixel_runs.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/bitmask_levels.h"
+#include "runtime/cpu/pixel_runs.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

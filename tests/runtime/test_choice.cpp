@@ -1,7 +1,7 @@
 // The choice by time tables: the formula that a GPU shares with the host, and the variants that it can choose at all.
-#include "catch.h"
-#include "possible_variants.h"
-#include "time_table.h"
+#include "runtime/dispatch/possible_variants.h"
+#include "runtime/dispatch/time_table.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -283,7 +283,7 @@ TEST_CASE("Variants that save less than their launches cost are left out", "[cho
     CHECK(worth({0, 2}, {0, 0, 0}, 2, 0) == Indices{0});
     // One variant alone needs no choice.
     CHECK(worth({0, 2}, {0, 0, 0}, .5, 2) == Indices{0});
-    // Those that share a launch cost no more.
+    // Variants that share a launch cost no more.
     CHECK(worth({0, 2}, {1, 1, 1}, 100, 100) == Indices{0, 2});
     CHECK(worth({0, 1, 2}, {1, 2, 1}, 2, 0) == Indices{0, 2});
     CHECK(worth({1}, {0, 0, 0}, 100, 100) == Indices{1});

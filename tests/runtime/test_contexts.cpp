@@ -1,12 +1,13 @@
 // Contexts as neighbours: many of them in many threads that share one constant PolyKernel, the caller's thread pool and
 // allocator, time tables that are replaced while others run, and processes that fork. These tests also run under the
 // thread sanitizer.
-#include "callers.h"
-#include "catch.h"
-#include "descriptors.h"
-#include "in_child.h"
-#include "session.h"
-#include "temporary_folder.h"
+#include "kernels/call.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/in_child.h"
+#include "tests/support/session.h"
+#include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -1,18 +1,19 @@
 // Variants for dot-product and matrix instructions against the plain loops. Their code reads the operator at run time,
 // so these PolyKernels are written here; nothing is generated.
-#include "activation_tests.h"
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "dot_product_kernel.h"
-#include "emulated_pairs.h"
-#include "emulated_tiles.h"
-#include "matrix_tiles.h"
-#include "operator_test.h"
-#include "partition.h"
+#include "kernels/cpu/matrix_tiles.h"
+#include "kernels/cpu/partition.h"
+#include "kernels/dot_products.h"
+#include "runtime/base/types.h"
 #include "test_conv3_24_40_residual_bf16.h"
 #include "test_conv3_24_40_residual_fp16.h"
-#include "test_tensor.h"
-#include "types.h"
+#include "tests/support/activation_tests.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/dot_product_kernel.h"
+#include "tests/support/emulated_pairs.h"
+#include "tests/support/emulated_tiles.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,12 +1,13 @@
 // Code for dot products in several threads: to the bit, it writes what one thread writes. ThreadSanitizer sees this
 // code, and what it shares.
-#include "callers.h"
-#include "catch.h"
-#include "cpu_features_of.h"
-#include "dot_product_kernel.h"
-#include "emulated_tiles.h"
-#include "matrix_tiles.h"
-#include "reference.h"
+#include "kernels/cpu/matrix_tiles.h"
+#include "kernels/dot_products.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/cpu_features_of.h"
+#include "tests/support/dot_product_kernel.h"
+#include "tests/support/emulated_tiles.h"
+#include "tests/support/reference.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

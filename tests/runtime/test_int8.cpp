@@ -1,13 +1,14 @@
 // Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
 // PolyKernels are written here.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "emulated_tiles.h"
-#include "matrix_tiles.h"
-#include "operator_test.h"
-#include "quantized_cases.h"
+#include "kernels/cpu/matrix_tiles.h"
+#include "kernels/dot_products.h"
+#include "reference/conv2d_reference.h"
 #include "test_conv3_24_40_residual_uint8.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/emulated_tiles.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/quantized_cases.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -149,7 +150,7 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
         CHECK(info.dtype == DISTILE_UINT8);
         CHECK(info.output_dtype == DISTILE_INT8);
         const Weights weights = model.pack(context, kernel), halves = int4.pack(context, kernel);
-        constexpr int64_t steps = 4, blocks = 3;  // Of 9 * 24 inputs and of 40 outputs.
+        constexpr int64_t steps = 4, blocks = 3;  // Steps of 9 * 24 inputs, and blocks of 40 outputs.
         CHECK(distile_weights_bytes(weights.get()) - distile_weights_bytes(halves.get()) ==
               steps * blocks * 64 * 16 / 2);
         for (int32_t variant = 0; variant < info.num_variants; variant++) {

@@ -1,7 +1,7 @@
 // The functions of layers.h on a CPU, against plain loops.
-#include "layer_tests.h"
-#include "session.h"
-#include "simd_level.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "tests/support/layer_tests.h"
+#include "tests/support/session.h"
 #include <cmath>
 #include <distile/distile.hpp>
 #include <limits>

@@ -1,6 +1,6 @@
-#include "catch.h"
-#include "test_tensor.h"
-#include "transpose.h"
+#include "runtime/cpu/transpose.h"
+#include "tests/support/catch.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <cstring>
 #include <distile/distile.hpp>

@@ -1,6 +1,6 @@
-#include "bit_rows.h"
-#include "catch.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/bit_rows.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Masks from bits and from lists of indices, against masks from bytes.
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>
@@ -276,7 +276,7 @@ TEST_CASE("Indices and counts out of range are refused, and the mask stays", "[m
             CHECK(set(indices, {}, 2, 3, 70) == DISTILE_ERROR_BAD_VALUE);
             CHECK(message().find(std::to_string(bad)) != std::string::npos);
             CHECK(message().find("image " + std::to_string(place / 4)) != std::string::npos);
-            // Of other shapes, larger and smaller ones.
+            // Masks of other shapes, in which the index is legal or not, refuse it too.
             if (bad >= 0 && bad < 1000) {
                 CHECK(set(indices, {}, 2, 1, 200) == DISTILE_ERROR_BAD_VALUE);
             }

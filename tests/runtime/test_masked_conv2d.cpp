@@ -1,8 +1,8 @@
 // Every PolyKernel of the tests against the plain loop.
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "operator_test.h"
+#include "reference/conv2d_reference.h"
 #include "test_polykernels.h"
+#include "tests/support/catch.h"
+#include "tests/support/operator_test.h"
 
 using namespace distile;
 

@@ -2,10 +2,10 @@
 // hooks, which are global to it; ours is hidden, and neither meets the other.
 #include "HalideBuffer.h"
 #include "HalideRuntime.h"
-#include "callers.h"
-#include "catch.h"
-#include "session.h"
 #include "test_foreign.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/session.h"
 #include <atomic>
 #include <cstdlib>
 #include <string>

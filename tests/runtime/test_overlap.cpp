@@ -1,10 +1,10 @@
 // Which views share memory: all small views of one tensor against the sets of their addresses, and what the API makes
 // of it.
-#include "catch.h"
-#include "plain_linear.h"
-#include "reference.h"
-#include "tensor.h"
-#include "test_tensor.h"
+#include "runtime/tensor/tensor.h"
+#include "tests/support/catch.h"
+#include "tests/support/plain_linear.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>
@@ -178,7 +178,7 @@ TEST_CASE("Views of other strides or types overlap where their addresses meet", 
             CHECK(overlap(b, a) == (distance < 60));
         }
     }
-    // Of two types the bytes count: 60 elements of 2 bytes end before element 30.
+    // For tensors of two types the bytes count: 60 elements of 2 bytes end before element 30 of 4 bytes.
     distile_tensor half = a, behind = a;
     half.dtype = DISTILE_FLOAT16;
     behind.data = memory.data() + 30;

@@ -1,13 +1,13 @@
-#include "callers.h"
-#include "catch.h"
-#include "reference.h"
-#include "session.h"
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_48_16_residual_avx2.h"
 #include "test_conv3_s21_17_3_residual_avx2.h"
 #include "test_depthwise3_24_avx2.h"
-#include "test_tensor.h"
 #include "test_transpose34_s23_3_17_avx2.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
+#include "tests/support/session.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -301,7 +301,7 @@ TEST_CASE("A planner gives its buffers back when they grow and when it is destro
     allocator.use_in(options);
     Context context = make_context(options);
     Mask mask = make_mask(context);
-    // Of the mask and of what the planner keeps of masks no block is larger.
+    // No block is larger among those of the mask and of what the planner keeps of masks.
     constexpr size_t words_of_masks = 64;
     for (const distile_clearing clearing : clearings) {
         CAPTURE(clearing);

@@ -1,12 +1,12 @@
 // Operators whose output has more pixels than their input: their phases, what the API says of them, and nearest
 // upsampling alone. That their kernels compute what they should is seen with all others, in test_masked_conv2d.cpp.
-#include "callers.h"
-#include "catch.h"
-#include "descriptors.h"
-#include "polyphase.h"
-#include "reference.h"
+#include "runtime/kinds/polyphase.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -369,7 +369,7 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
     REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
     CHECK(output.difference(before, expected, 0) == "");
 
-    // The same filter for another kind of operator, stride, padding or dilation is in another order.
+    // Packed for another kind of operator, stride, padding or dilation, the filter is in another order.
     before = output.snapshot();
     for (int change = 0; change < 6; change++) {
         Descriptor other(polykernel);

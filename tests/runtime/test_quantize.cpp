@@ -1,7 +1,7 @@
 // Scales from models, and tensors from and to quantized ones, against plain definitions.
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "test_tensor.h"
+#include "reference/conv2d_reference.h"
+#include "tests/support/catch.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -145,7 +145,7 @@ TEST_CASE("Calibration finds ranges", "[quantize]") {
     const distile_scale cut = calibrated(context, many, DISTILE_UINT8, 98, false);
     CHECK(cut.scale == Approx((489.0 + 490.0) / 255));
 
-    // Of several tensors and their active pixels only.
+    // Calibration reads several tensors, and only their active pixels.
     std::mt19937 random(2);
     std::vector<uint8_t> active;
     const Mask mask = draw_mask(context, active, random);

@@ -1,14 +1,15 @@
 // Runs and what belongs to them beyond the kernels of generators: what a kernel says of itself, variants by index,
 // storage types, the tiles of dense variants, exceptions of the caller's, and whose memory everything is.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "descriptors.h"
-#include "plain_linear.h"
-#include "reference.h"
-#include "session.h"
+#include "kernels/call.h"
 #include "test_polykernels.h"
-#include "test_tensor.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/plain_linear.h"
+#include "tests/support/reference.h"
+#include "tests/support/session.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -375,7 +376,7 @@ TEST_CASE("Weights are for one type and kind of operator", "[run]") {
             CAPTURE(dtype, other);
             CHECK(distile_run(layer.kernel.get(), &args) == (dtype == other ? DISTILE_OK : DISTILE_ERROR_BAD_WEIGHTS));
         }
-        // Of blocks of 16 output channels, and a bias in float32.
+        // The weights are blocks of 16 output channels, and a bias in float32.
         CHECK(distile_weights_bytes(layer.weights.get()) ==
               static_cast<int64_t>(2 * 16 * 5 * distile_dtype_size(dtype) + 2 * 16 * sizeof(float)));
     }

@@ -1,5 +1,5 @@
-#include "catch.h"
-#include "scratch.h"
+#include "runtime/base/scratch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -82,7 +82,7 @@ TEST_CASE("Scratch memory in use never overlaps", "[scratch]") {
         thread.join();
     }
     CHECK(wrong == 0);
-    // As many as were in use at once, but for those that a thread just missed.
+    // As many as were in use at once, and a few that a thread just missed.
     CHECK(counted.allocations < 2000);
 }
 

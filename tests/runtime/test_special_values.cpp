@@ -1,8 +1,8 @@
 // NaN, infinity and overflow: what reaches an output pixel, and what an epilogue and a type make of it.
-#include "catch.h"
-#include "operator_test.h"
-#include "special_values.h"
 #include "test_polykernels.h"
+#include "tests/support/catch.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/special_values.h"
 #include <cmath>
 #include <distile/distile.hpp>
 #include <limits>

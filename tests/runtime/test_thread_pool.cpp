@@ -1,6 +1,6 @@
-#include "catch.h"
-#include "in_child.h"
-#include "thread_pool.h"
+#include "runtime/base/thread_pool.h"
+#include "tests/support/catch.h"
+#include "tests/support/in_child.h"
 
 #include <algorithm>
 #include <atomic>

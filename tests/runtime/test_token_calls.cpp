@@ -1,9 +1,9 @@
 // What the runtime does for operators that read a key or a value, with kernels in plain C++: the lists of rows and
 // keys, what inactive rows and columns become, and every argument that it refuses.
-#include "catch.h"
-#include "plain_attention.h"
-#include "plain_linear.h"
-#include "token_call.h"
+#include "tests/support/catch.h"
+#include "tests/support/plain_attention.h"
+#include "tests/support/plain_linear.h"
+#include "tests/support/token_call.h"
 #include <cmath>
 #include <functional>
 #include <limits>

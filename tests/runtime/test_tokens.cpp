@@ -1,12 +1,12 @@
 // Normalization, packing and cumulative lengths on a CPU, against plain loops.
-#include "callers.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "plain_tokens.h"
-#include "short_tests.h"
-#include "simd_level.h"
-#include "test_tensor.h"
-#include "types.h"
+#include "reference/plain_tokens.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "tests/support/callers.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/short_tests.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -193,7 +193,7 @@ TEST_CASE("NaN and infinity stay in their token", "[tokens]") {
                 check(context, distile_normalize(context.get(), &args));
                 CAPTURE(special, place, norm);
                 for (int32_t i = 0; i < tokens * channels; i++) {
-                    // An infinite mean of squares leaves zeros, but for the infinity itself.
+                    // An infinite mean of squares leaves zeros, except at the infinity itself.
                     const bool is_special = i / channels == 2, is_place = i == 2 * channels + place;
                     const bool all_nan = norm == DISTILE_LAYER_NORM || std::isnan(special);
                     REQUIRE(std::isnan(values[i]) == (is_special && (all_nan || is_place)));

@@ -1,7 +1,7 @@
 // The conversions between float32 and the types of 16 bits, against arithmetic in double precision.
-#include "catch.h"
-#include "simd_level.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

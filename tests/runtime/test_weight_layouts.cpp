@@ -1,8 +1,8 @@
 // The order and the rounding of packed weights, against formulas of their own.
-#include "catch.h"
-#include "channel_sections.h"
-#include "group_blocks.h"
-#include "operator_kind.h"
+#include "runtime/kinds/channel_sections.h"
+#include "runtime/kinds/group_blocks.h"
+#include "runtime/kinds/operator_kind.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cstring>
 #include <functional>

@@ -4,9 +4,9 @@
 #ifndef DISTILE_TESTS_ACTIVATION_TESTS_H
 #define DISTILE_TESTS_ACTIVATION_TESTS_H
 
-#include "activation_reference.h"
-#include "catch.h"
 #include "facts/activation_names.h"
+#include "reference/activation_reference.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>

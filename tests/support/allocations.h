@@ -13,7 +13,7 @@ struct Allocations {
     std::atomic<bool> watched{false};
     std::atomic<int64_t> count{0}, failures{0};
     std::atomic<size_t> largest{0};          /**< The most bytes that operator new was asked for while watched. */
-    std::atomic<int64_t> first{0}, last{-1}; /**< Those that fail, of the ones that are watched. */
+    std::atomic<int64_t> first{0}, last{-1}; /**< The range of watched allocations that fail. */
 
     /** Counts one, and says whether it fails. */
     bool fails();

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_CALLERS_H
 #define DISTILE_TESTS_CALLERS_H
 
-#include "test_tensor.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -85,7 +85,7 @@ public:
         const auto block = std::prev(after);
         return static_cast<const char *>(address) < static_cast<char *>(block->first) + block->second.bytes;
     }
-    /** Of more than some bytes. */
+    /** The number of blocks in use of more than some bytes. */
     size_t blocks_in_use(size_t more_than = 0) {
         const std::lock_guard<std::mutex> lock(mutex_);
         return static_cast<size_t>(std::count_if(blocks_.begin(), blocks_.end(),

@@ -1,5 +1,5 @@
-#include "conv2d_cases.h"
-#include "mask_families.h"
+#include "tests/support/conv2d_cases.h"
+#include "masks/mask_families.h"
 #include <algorithm>
 #include <utility>
 

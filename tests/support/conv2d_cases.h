@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_CONV2D_CASES_H
 #define DISTILE_TESTS_CONV2D_CASES_H
 
-#include "reference.h"
-#include "test_tensor.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <random>
 #include <string>
@@ -28,7 +28,7 @@ struct NamedLayout {
 /** Elements between pixels, rows and images come to whole vectors of `lanes` where the channels do. */
 std::vector<NamedLayout> input_layouts(const distile_conv2d &conv, int32_t lanes = 1);
 std::vector<NamedLayout> output_layouts(const distile_conv2d &conv, int32_t lanes = 1);
-/** Of a residual that is not the output itself. */
+/** Layouts of a residual that is not the output itself. */
 std::vector<NamedLayout> residual_layouts(const distile_conv2d &conv, int32_t lanes = 1);
 
 /** Takes the values of computed but inactive pixels as they are: where a residual is the output, what is zeroed may or

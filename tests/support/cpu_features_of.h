@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_CPU_FEATURES_OF_H
 #define DISTILE_TESTS_CPU_FEATURES_OF_H
 
-#include "cpu_features.h"
+#include "runtime/cpu/cpu_features.h"
 #include <distile/polykernel.h>
 #include <iterator>
 #include <sstream>

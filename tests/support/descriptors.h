@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_DESCRIPTORS_H
 #define DISTILE_TESTS_DESCRIPTORS_H
 
-#include "conv2d_reference.h"
+#include "reference/conv2d_reference.h"
 #include <cstdio>
 #include <distile/polykernel.h>
 #include <string>

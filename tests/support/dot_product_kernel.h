@@ -5,7 +5,8 @@
 #ifndef DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
 #define DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
 
-#include "dot_product_layout.h"
+#include "kernels/dot_products.h"
+#include "runtime/kinds/dot_product_layout.h"
 #include <array>
 #include <cstdint>
 #include <distile/polykernel.h>

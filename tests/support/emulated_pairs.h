@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_EMULATED_PAIRS_H
 #define DISTILE_TESTS_EMULATED_PAIRS_H
 
-#include "bfloat16.h"
-#include "registers.h"
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/registers.h"
 #include <cstdint>
 #include <cstring>
 

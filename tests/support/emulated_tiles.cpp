@@ -1,4 +1,4 @@
-#include "emulated_tiles.h"
+#include "tests/support/emulated_tiles.h"
 
 namespace distile {
 

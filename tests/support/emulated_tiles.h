@@ -4,11 +4,11 @@
 #ifndef DISTILE_TESTS_EMULATED_TILES_H
 #define DISTILE_TESTS_EMULATED_TILES_H
 
-#include "bfloat16.h"
-#include "float16.h"
-#include "int8.h"
-#include "split_float16.h"
-#include "types.h"
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cpu/int8.h"
+#include "kernels/cpu/split_float16.h"
+#include "runtime/base/types.h"
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -53,12 +53,12 @@ public:
         }
     }
 
-    /** Those of rows that do not follow each other, so they were not staged. Of all threads. */
+    /** The number of loads of rows that do not follow each other, so were not staged, in all threads. */
     static std::atomic<int> &spread_loads() {
         static std::atomic<int> count{0};
         return count;
     }
-    /** Of this thread. */
+    /** The number of mistakes in this thread. */
     static int &mistakes() {
         static thread_local int count = 0;
         return count;
@@ -84,7 +84,7 @@ protected:
         }
     }
 
-    /** The same for pairs of floating-point numbers, each of which is converted once: element(from). */
+    /** Adds the products of pairs of floating-point numbers, each of which is converted once: element(from). */
     template<int C, int A, int B, typename Element> static void add_pairs(const Element &element) {
         constexpr int pairs = row_bytes / 4;
         using Floats = std::array<std::array<float, 2 * pairs>, rows>;

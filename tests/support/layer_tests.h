@@ -5,12 +5,12 @@
 #ifndef DISTILE_TESTS_LAYER_TESTS_H
 #define DISTILE_TESTS_LAYER_TESTS_H
 
-#include "activation_tests.h"
-#include "catch.h"
-#include "conv2d_cases.h"
-#include "plain_layers.h"
-#include "short_tests.h"
-#include "test_tensor.h"
+#include "reference/plain_layers.h"
+#include "tests/support/activation_tests.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/short_tests.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <distile/distile.hpp>
 #include <limits>
@@ -367,7 +367,7 @@ template<typename Machine> void test_special_layers(const Machine &machine) {
         }
         return results;
     });
-    // Of two pixels, in either order.
+    // Pooling of two pixels, in either order.
     for (bool swapped : {false, true}) {
         TestTensor pixels(1, 1, 2, count), pooled(1, 1, 1, count);
         for (int32_t c = 0; c < count; c++) {

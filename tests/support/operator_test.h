@@ -5,7 +5,7 @@
 #ifndef DISTILE_TESTS_OPERATOR_TEST_H
 #define DISTILE_TESTS_OPERATOR_TEST_H
 
-#include "special_values.h"
+#include "tests/support/special_values.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_PAIRWISE_H
 #define DISTILE_TESTS_PAIRWISE_H
 
-#include "short_tests.h"
+#include "tests/support/short_tests.h"
 #include <cstddef>
 #include <random>
 #include <utility>

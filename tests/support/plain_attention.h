@@ -5,7 +5,8 @@
 #ifndef DISTILE_TESTS_PLAIN_ATTENTION_H
 #define DISTILE_TESTS_PLAIN_ATTENTION_H
 
-#include "conv2d_reference.h"
+#include "kernels/call.h"
+#include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

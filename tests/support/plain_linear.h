@@ -5,7 +5,8 @@
 #ifndef DISTILE_TESTS_PLAIN_LINEAR_H
 #define DISTILE_TESTS_PLAIN_LINEAR_H
 
-#include "conv2d_reference.h"
+#include "kernels/call.h"
+#include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/polykernel.h>

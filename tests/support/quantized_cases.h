@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_QUANTIZED_CASES_H
 #define DISTILE_TESTS_QUANTIZED_CASES_H
 
-#include "dot_product_kernel.h"
-#include "quantized_model.h"
+#include "tests/support/dot_product_kernel.h"
+#include "tests/support/quantized_model.h"
 
 namespace distile {
 

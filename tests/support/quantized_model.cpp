@@ -1,8 +1,8 @@
-#include "quantized_model.h"
-#include "catch.h"
-#include "conv2d_reference.h"
-#include "pairwise.h"
-#include "tensors.h"
+#include "tests/support/quantized_model.h"
+#include "reference/conv2d_reference.h"
+#include "reference/tensors.h"
+#include "tests/support/catch.h"
+#include "tests/support/pairwise.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

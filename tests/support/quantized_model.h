@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_QUANTIZED_MODEL_H
 #define DISTILE_TESTS_QUANTIZED_MODEL_H
 
-#include "conv2d_cases.h"
-#include "test_tensor.h"
+#include "tests/support/conv2d_cases.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>

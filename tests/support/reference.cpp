@@ -1,5 +1,5 @@
-#include "reference.h"
-#include "operator_kind.h"
+#include "tests/support/reference.h"
+#include "runtime/kinds/operator_kind.h"
 #include <algorithm>
 #include <cmath>
 

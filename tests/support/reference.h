@@ -4,9 +4,9 @@
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
-#include "conv2d_reference.h"
-#include "error_bounds.h"
-#include "reference_output.h"
+#include "reference/conv2d_reference.h"
+#include "reference/error_bounds.h"
+#include "reference/reference_output.h"
 #include <cstdint>
 #include <vector>
 
@@ -25,14 +25,14 @@ struct ReferenceArgs {
     std::vector<uint8_t> mask; /**< [image][row][column] of the output. */
     distile_inactive inactive = DISTILE_KEEP;
     distile_store store = DISTILE_STORE_EXACT;
-    int32_t tile_h = 1, tile_w = 1; /**< Of the variant that runs. */
+    int32_t tile_h = 1, tile_w = 1; /**< The granularity of the variant that runs. */
     bool dense = false;             /**< The variant computes every tile, active or not. */
 };
 
 /** Sets what is the operator's: its kind, convolution and type. */
 void set_operator(ReferenceArgs &args, const distile_polykernel &polykernel);
 
-/** Of any kind of operator. */
+/** The expected output of any kind of operator. */
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);
 
 /** The number of tiles with at least one active pixel, by looking at every pixel of every tile. */

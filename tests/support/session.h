@@ -4,9 +4,9 @@
 #ifndef DISTILE_TESTS_SESSION_H
 #define DISTILE_TESTS_SESSION_H
 
-#include "reference.h"
 #include "test_conv3_16_48_avx2.h"
-#include "test_tensor.h"
+#include "tests/support/reference.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cstdint>
 #include <distile/distile.hpp>

@@ -1,7 +1,7 @@
-#include "shared_arguments.h"
-#include "descriptors.h"
+#include "tests/support/shared_arguments.h"
 #include "facts/activations.h"
-#include "temporary_folder.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/temporary_folder.h"
 #include <climits>
 #include <cmath>
 #include <distile/layers.h>
@@ -97,8 +97,8 @@ struct Fixture {
 };
 
 /** Everything that no tensor may be: refuse(status, the tensor with one member spoilt, or null) must be called for
- * each. Of the shape and the channels that is what no function allows; each has more that do not fit its other
- * arguments. */
+ * each. For the shape and the channels these are values that no function allows; each function also has values that do
+ * not fit its other arguments. */
 template<typename Refuse> void spoil_tensor(Fixture &f, const distile_tensor &right, const Refuse &refuse) {
     const auto spoil = [&](distile_status status, const auto &change) {
         distile_tensor spoilt = right;
@@ -446,7 +446,7 @@ void check_run(Fixture &f, WrongArguments &all) {
         .wrong<2>(DISTILE_ERROR_BAD_VALUE, &Args::variant, {f.polykernel.variants[0].name, "none"})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, &Args::mask, {nullptr})
         .reserved<2>(&Args::reserved);
-    // And every member of the three tensors.
+    // Every member of the three tensors, too.
     for (Tensor Args::*tensor : {&Args::input, &Args::residual, &Args::output}) {
         const distile_tensor &right = *(f.run.*tensor);
         spoil_tensor(f, right, [&](distile_status status, Tensor spoilt) { run.wrong<1>(status, tensor, {spoilt}); });
@@ -733,7 +733,7 @@ void refuse_packing(Fixture &f, Function &function, const distile_tensor &given,
     spoilt.data = given.data;
     function.template wrong<packed>(DISTILE_ERROR_ALIASING, {&spoilt});
     if (f.device.host_memory) {
-        // Of two active pixels.
+        // A packed tensor of one pixel for two active pixels.
         spoilt = to_pack;
         spoilt.batch = spoilt.height = spoilt.width = 1;
         function.template wrong<packed>(DISTILE_ERROR_BAD_SHAPE, {&spoilt});

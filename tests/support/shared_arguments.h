@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_SHARED_ARGUMENTS_H
 #define DISTILE_TESTS_SHARED_ARGUMENTS_H
 
-#include "wrong_arguments.h"
+#include "tests/support/wrong_arguments.h"
 #include <climits>
 #include <cstddef>
 #include <distile/distile.hpp>

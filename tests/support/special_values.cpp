@@ -1,5 +1,5 @@
-#include "special_values.h"
-#include "tensors.h"
+#include "tests/support/special_values.h"
+#include "reference/tensors.h"
 #include <cmath>
 #include <limits>
 

@@ -5,7 +5,7 @@
 #ifndef DISTILE_TESTS_SPECIAL_VALUES_H
 #define DISTILE_TESTS_SPECIAL_VALUES_H
 
-#include "test_tensor.h"
+#include "tests/support/test_tensor.h"
 #include <array>
 #include <distile/polykernel.h>
 #include <functional>

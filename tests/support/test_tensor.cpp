@@ -1,4 +1,4 @@
-#include "test_tensor.h"
+#include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_TEST_TENSOR_H
 #define DISTILE_TESTS_TEST_TENSOR_H
 
-#include "reference.h"
+#include "tests/support/reference.h"
 #include <cstdint>
 #include <distile/distile.h>
 #include <random>
@@ -78,7 +78,7 @@ public:
     float &at(int32_t n, int32_t y, int32_t x, int32_t channel) const {
         return static_cast<float *>(view_.data)[n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel];
     }
-    // The same for any type: a value is rounded to it.
+    // An element of a tensor of any type: a value is rounded to it.
     float get(int32_t n, int32_t y, int32_t x, int32_t channel) const;
     void set(int32_t n, int32_t y, int32_t x, int32_t channel, float value) const;
     /** Draws values, rounded to the type. */
@@ -89,7 +89,7 @@ public:
     }
     /** Everything that the memory holds. */
     std::vector<uint32_t> snapshot() const;
-    /** The view's own words, from its first element to its last one, the border and the gaps included. Of float32. */
+    /** The words of a float32 view, from its first element to its last one, the border and the gaps included. */
     uint32_t *own_words() const {
         return static_cast<uint32_t *>(memory_.data());
     }
@@ -99,7 +99,7 @@ public:
      * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. Where
      * NaN or an infinity is due, it must be there. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected, double tolerance);
-    /** The same, with the errors that the type and the numerics allow sums of the reference's largest value. */
+    /** difference() with the errors that the type and the numerics allow sums of the reference's largest value. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
                            distile_math math = DISTILE_MATH_FLOAT32);
 

@@ -1,5 +1,5 @@
-#include "token_call.h"
-#include "error_bounds.h"
+#include "tests/support/token_call.h"
+#include "reference/error_bounds.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>

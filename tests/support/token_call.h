@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_TOKEN_CALL_H
 #define DISTILE_TESTS_TOKEN_CALL_H
 
-#include "test_tensor.h"
-#include "token_reference.h"
+#include "reference/token_reference.h"
+#include "tests/support/test_tensor.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <memory>
@@ -24,11 +24,11 @@ struct TokenCall {
     distile_inactive inactive = DISTILE_KEEP;
     Layout input, key, value, output;
     Flush flush = Flush::Back;
-    float magnitude = 1;  /**< Of queries and keys. */
+    float magnitude = 1;  /**< The magnitude of queries and keys. */
     bool as_tf32 = false; /**< TF32 holds what is read. */
 };
 
-/** Bytes of which so many in a thousand are 1. */
+/** Bytes of which `in_thousand` in a thousand are 1. */
 std::vector<uint8_t> draw_mask(size_t count, uint32_t in_thousand, std::mt19937 &random);
 
 /** The tensors of a call. Tokens that the call must not read are NaN, and so is the output at first. */
@@ -59,7 +59,7 @@ public:
     std::unique_ptr<TestTensor> input, output;
     double weight_error = 0; /**< Relative, of the probabilities in code that rounds them. */
     distile_math math = DISTILE_MATH_FLOAT32;
-    int32_t most_rows = 0; /**< Compare about so many of the active rows with the loops; 0: all. */
+    int32_t most_rows = 0; /**< Compares about this number of the active rows with the loops; 0: all. */
 
 private:
     distile_dtype dtype_;

@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_WRONG_ARGUMENTS_H
 #define DISTILE_TESTS_WRONG_ARGUMENTS_H
 
-#include "catch.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -130,7 +130,7 @@ public:
             }
             return *this;
         }
-        /** The same for a member of the struct that argument I points to. */
+        /** Wrong values of a member of the struct that argument I points to. */
         template<size_t I, typename Struct, typename Member> Function &
         wrong(distile_status status, Member Struct::*member, std::initializer_list<std::common_type_t<Member>> values) {
             for (const Member &value : values) {
@@ -138,7 +138,7 @@ public:
             }
             return *this;
         }
-        /** The same for an enumerator, by number. */
+        /** Wrong values of an enumerator, by number. */
         template<size_t I, typename Struct, typename Member>
         Function &wrong_number(distile_status status, Member Struct::*member, std::initializer_list<int32_t> values) {
             for (const int32_t value : values) {

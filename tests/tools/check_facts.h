@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_CHECK_FACTS_H
 #define DISTILE_TESTS_CHECK_FACTS_H
 
-#include "catch.h"
-#include "space.h"
+#include "schedules/space.h"
+#include "tests/support/catch.h"
 
 namespace distile {
 

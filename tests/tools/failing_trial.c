@@ -1,5 +1,6 @@
 /* A trial that does not do what it should, for the tests of the workers: BEHAVIOUR says what it does instead, and
  * PLAN_HASH is that of the plan that it stands for. */
+#include "kernels/call.h"
 #include <distile/polykernel.h>
 #include <stdlib.h>
 

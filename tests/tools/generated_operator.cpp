@@ -1,10 +1,10 @@
-#include "generated_operator.h"
-#include "activation_reference.h"
-#include "apply.h"
-#include "epilogue.h"
-#include "group_blocks.h"
-#include "masked_operator.h"
-#include "polyphase.h"
+#include "tests/tools/generated_operator.h"
+#include "generators/epilogue.h"
+#include "reference/activation_reference.h"
+#include "runtime/kinds/group_blocks.h"
+#include "runtime/kinds/polyphase.h"
+#include "schedules/apply.h"
+#include "schedules/masked_operator.h"
 
 #include <cmath>
 #include <limits>
@@ -16,7 +16,7 @@ namespace {
 
 using Halide::Buffer;
 
-/** An operator's geometry, whatever its kind. Of an upsampling the stride is its scale. */
+/** An operator's geometry, whatever its kind. The stride of an upsampling is its scale. */
 struct Geometry {
     enum Kind { Convolution, Transposed, Upsampled } kind;
     int in_channels, out_channels, groups;

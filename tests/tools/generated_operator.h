@@ -6,7 +6,7 @@
 #define DISTILE_TESTS_GENERATED_OPERATOR_H
 
 #include "Halide.h"
-#include "space.h"
+#include "schedules/space.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,15 +1,15 @@
 // Device profiles, the points of a space, the bound on examples worked by hand, and the ranking by it.
-#include "bound.h"
-#include "bound_plan.h"
-#include "calibrate.h"
-#include "candidates.h"
-#include "catch.h"
-#include "code_choice.h"
-#include "dot_product_space.h"
-#include "mask_set.h"
-#include "rank.h"
-#include "temporary_folder.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "autoscheduler/bound/rank.h"
+#include "autoscheduler/measure/calibrate.h"
+#include "autoscheduler/search/mask_set.h"
+#include "schedules/dot_product_space.h"
+#include "schedules/tensor_core_space.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -1042,7 +1042,7 @@ TEST_CASE("Schedules for dot products on GPUs are judged by their blocks", "[bou
     small["pixels"] = 32;
     CHECK(bound(workload, small, 32).us < bound(workload, theta, 32).us);
     CHECK(bound(workload, small, 128 * 1000).terms.at("t_L2") > many.terms.at("t_L2"));
-    // Of a depthwise convolution, blocks mean nothing.
+    // Blocks mean nothing for a depthwise convolution.
     const Workload depthwise =
         workload_for({{"in_channels", 40}, {"out_channels", 40}, {"groups", 40}, {"dtype", "int8"}});
     const Ranking ranking = rank(depthwise, {density_bucket(depthwise, .1)});
@@ -1116,7 +1116,7 @@ TEST_CASE("Schedules of quantized convolutions with groups are judged by what th
     CHECK(instructions_for(4) == DotProducts::AmxInt8);
     CHECK(instructions_for(64) == DotProducts::AmxInt8);
     CHECK(instructions_for(256) == DotProducts::Avx512Vnni);
-    // Nor for groups of bfloat16 that share a block: a 0 of theirs times infinity would be no 0.
+    // AMX has no code for groups of bfloat16 that share a block: a 0 of theirs times infinity would be no 0.
     const auto of_bfloat16 = [&](int groups) {
         return workload_for({{"in_channels", 256}, {"out_channels", 256}, {"groups", groups}, {"dtype", "bfloat16"}},
                             "-amx_bf16");
@@ -1309,7 +1309,7 @@ TEST_CASE("A ranking keeps the best of every bucket and every granularity", "[ra
         CHECK(kept <= least * 1.0001);
     }
 
-    // The same with any number of threads.
+    // The ranking is the same with any number of threads.
     options.threads = 1;
     const Ranking again = rank(workload, buckets, options);
     REQUIRE(again.kept.size() == ranking.kept.size());

@@ -21,7 +21,7 @@ done
 
 cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
 "$distile" info "$cuda_plan" | has 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
-"$distile" info "$cuda_plan" | has 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
+"$distile" info "$cuda_plan" | has 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's schedule"
 fixtures=$source_folder/tests/fixtures/plans
 "$distile" info "$fixtures/test_groups4_12_20_residual_avx512.json" | has 'Groups .* 5 output channels padded to 16' ||
     fail "info does not explain groups in blocks of their own"
@@ -48,7 +48,7 @@ hash=$(sed -n 's/.*"plan_hash": "\([^"]*\)".*/\1/p' "$folder/times.json")
 grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 "$distile" profile "$folder/plan.json" --into-plan --threads 1,2 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan wrote no times"
-# Those for other numbers of threads stay.
+# Times for other numbers of threads stay.
 "$distile" profile "$folder/plan.json" --into-plan --threads 1 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan dropped times"
 cp "$folder/plan.json" "$folder/replaced.json"
@@ -78,7 +78,7 @@ expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$
 expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
-# Of several plans the one that this CPU runs is measured, and where it runs none, the portable one.
+# profile measures the plan among several that this CPU runs, and the portable one where it runs none.
 op=$source_folder/tests/install/consumer/operator/my_operator.json
 "$distile" portable "$op" -o "$folder/portable.json"
 "$distile" portable "$op" | cmp -s - "$folder/portable.json" || fail "portable prints what it does not write"
@@ -118,8 +118,8 @@ transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
 "$distile" rank "$transposed" --device generic_cuda --density .3 --top 2 | has 'tiles of 2 x 2' ||
     fail "rank does not rank a transposed convolution for GPUs"
 theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
-"$distile" show "$transposed" --theta "$theta" | has 'task, phase' || fail "show does not know phases"
-expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"
+"$distile" show "$transposed" --schedule "$theta" | has 'task, phase' || fail "show does not know phases"
+expect_error "multiples of a transposed convolution's stride" show "$transposed" --schedule "${theta/tile_w=4/tile_w=3}"
 "$distile" profile "$source_folder/tests/fixtures/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
     --threads 1 --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no times of a transposed convolution"
@@ -129,18 +129,18 @@ depthwise=$source_folder/data/operators/depthwise3x3_576.json
 "$distile" info "$depthwise" | has 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
 "$distile" info "$depthwise" | has 'NVIDIA GPU  *[1-9].* legal of' || fail "info counts no schedules for GPUs"
 "$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | has '1 task a thread; the kernel unrolled' ||
-    fail "info does not explain a depthwise theta"
+    fail "info does not explain a depthwise schedule"
 "$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | has 'tasks\? a thread' ||
     fail "rank does not know depthwise"
 "$distile" rank "$depthwise" --device generic_cuda --density .3 --top 2 | has "tiles of" || fail "rank ranks no depthwise convolution for GPUs"
-"$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
-    fail "show does not know a depthwise theta"
+"$distile" show "$depthwise" --schedule tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
+    fail "show does not know a depthwise schedule"
 # On a GPU they are not staged. A theta without a device is for the backend that has its knobs.
 "$distile" info "$source_folder/data/plans/depthwise3x3_576_cuda.json" | has 'input read in place; the kernel unrolled' ||
-    fail "info does not explain a depthwise theta of a GPU"
+    fail "info does not explain a depthwise schedule of a GPU"
 theta=tile_h=1,tile_w=1,block_pixels=16,block_channels=64,thread_pixels=2,thread_channels=4,unroll=2
-"$distile" show "$depthwise" --theta "$theta" | has 'input read in place; the kernel unrolled' ||
-    fail "show does not know a depthwise theta of a GPU"
+"$distile" show "$depthwise" --schedule "$theta" | has 'input read in place; the kernel unrolled' ||
+    fail "show does not know a depthwise schedule of a GPU"
 "$distile" profile "$source_folder/tests/fixtures/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
     --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no times of a depthwise convolution"
@@ -183,19 +183,19 @@ grep -q 'const int pixels = 4;' "$folder/shown" || fail "show printed no schedul
 grep -q 't_fma' "$folder/shown" || fail "show printed no terms"
 "$distile" show "$cuda_plan" --variant dense --json | has '"t_compute"' || fail "show --json printed no terms"
 theta=tile_h=1,tile_w=2,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
-shown() { "$distile" show "$op" --theta "$1" | grep -v autoscheduler.plan; } # It lies in a temporary folder.
-shown "$theta" | has 'const int tile_w = 2;' || fail "show does not know a theta"
+shown() { "$distile" show "$op" --schedule "$1" | grep -v autoscheduler.plan; } # It lies in a temporary folder.
+shown "$theta" | has 'const int tile_w = 2;' || fail "show does not know a schedule"
 expect_error "no variant 'none'" show "$plan" --variant none
-expect_error "--theta" show "$op"
-expect_error "not legal" show "$op" --theta "${theta/pixels=4/pixels=99}"
+expect_error "--schedule" show "$op"
+expect_error "not legal" show "$op" --schedule "${theta/pixels=4/pixels=99}"
 shown '{"tile_h": 1, "tile_w": 2, "pixels": 4, "channels": 16, "group": 4, "channel_splits": 1,
-    "order": 0, "unroll": 1}' | cmp -s - <(shown "${theta//,/, }") || fail "show takes a theta as JSON for another"
-expect_error "is not KNOB=VALUE" show "$op" --theta "pixels"
-expect_error "is not JSON" show "$op" --theta "${theta/pixels=4/pixels=12abc}"
-expect_error '"pixels" twice' show "$op" --theta "$theta,pixels=4"
-expect_error '"pixels" is 4.7, not an integer' show "$op" --theta "${theta/pixels=4/pixels=4.7}"
-expect_error '"pixels" is 1073741824, not an integer' show "$op" --theta "${theta/pixels=4/pixels=1073741824}"
-expect_error "is a plan file" show "$plan" --theta "$theta"
+    "order": 0, "unroll": 1}' | cmp -s - <(shown "${theta//,/, }") || fail "show takes a schedule as JSON for another"
+expect_error "is not KNOB=VALUE" show "$op" --schedule "pixels"
+expect_error "is not JSON" show "$op" --schedule "${theta/pixels=4/pixels=12abc}"
+expect_error '"pixels" twice' show "$op" --schedule "$theta,pixels=4"
+expect_error '"pixels" is 4.7, not an integer' show "$op" --schedule "${theta/pixels=4/pixels=4.7}"
+expect_error '"pixels" is 1073741824, not an integer' show "$op" --schedule "${theta/pixels=4/pixels=1073741824}"
+expect_error "is a plan file" show "$plan" --schedule "$theta"
 expect_error "for the backend" show "$plan" --device generic_cuda
 
 # Calibration writes what can be read again; without a GPU it says so.
@@ -214,7 +214,7 @@ build=("$builder" build --symbol my --object "$folder/my.o" --header "$folder/my
 grep -q 'extern const distile_polykernel my;' "$folder/my.h" || fail "the builder wrote no header"
 grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the builder's depfile is $(cat "$folder/my.d")"
 [[ $(nm --defined-only --extern-only --format=posix "$folder/my.o" | cut -d' ' -f1) == my ]] || fail "the object shows more"
-# The same operator and plan in another type.
+# The builder takes the operator and plan in another type.
 "${build[@]}" --operator "$folder/spelled.json" --plan "$plan" --dtype float16
 grep -q 'ROLE_INPUT, .dtype = DISTILE_FLOAT16' "$folder/parts/my.c" || fail "the builder did not change the type"
 # Without a plan the bound makes them, also in another type.
@@ -240,7 +240,7 @@ program=("$distile")
 tensor_plan=$source_folder/tests/fixtures/plans/test_tc_conv3_64_96_cuda.json
 "$distile" info "$tensor_plan" | has 'compute capability 9.0$' || fail "info does not name the one capability"
 "$distile" info "$tensor_plan" | has 'TF32' || fail "info does not name the math"
-"$distile" info "$tensor_plan" | has 'tensor cores, blocks of 64 pixels x 32 channels' || fail "info explains no theta of tensor cores"
+"$distile" info "$tensor_plan" | has 'tensor cores, blocks of 64 pixels x 32 channels' || fail "info explains no schedule of tensor cores"
 "$distile" show "$tensor_plan" | has 'Sm90<Op, 64, 32, 3, 1, false>' || fail "show prints no source"
 "$distile" show "$tensor_plan" --json | has '"source"' || fail "show --json prints no source"
 "$distile" show "$tensor_plan" | has 't_multiply' || fail "show prints no terms of the bound for tensor cores"
@@ -314,8 +314,8 @@ refused "$folder/flat.json" '"backend"' '"bakend": 1, &' 'there is no member "ba
 refused "$op" masked_conv2d masked_linear 'masked_linear has no parameter "kernel_h"'
 refused "$op" '"my_conv"' '"9conv"' '"9conv", not letters, digits and underscores after a letter'
 refused "$op" '"batch": 1, "height": 4' '"batch": 65535, "height": 65535' 'more than 2^31 elements'
-refused "$folder/flat.json" '"channels": 16' '"channels": 24' 'variant "only": the theta is not legal for this operator'
-refused "$folder/flat.json" '"unroll": 1' '"unroll": 5' 'a theta must have an unroll that divides the input channels'
+refused "$folder/flat.json" '"channels": 16' '"channels": 24' 'variant "only": the schedule is not legal for this operator'
+refused "$folder/flat.json" '"unroll": 1' '"unroll": 5' 'a schedule must have an unroll that divides the input channels'
 refused "$folder/flat.json" '"pixels": 4' '"pixels": 99' 'that fit the vector registers'
 refused "$folder/flat.json" '"pixels": 4' '"pixel": 4' "the knob 'pixels'"
 refused "$folder/flat.json" '"halide": {.*' '"tensor_core": {"tile_h": 1, "tile_w": 1}}}]}' \
@@ -334,7 +334,7 @@ expect_error "it has version 99; this program reads version 2" info "$folder/ver
 sed 's/"tile_w": 1, //' "$plan" >"$folder/knob.json"
 expect_error '"tile_w" is missing' profile "$folder/knob.json"
 sed 's/"channels": 16/"channels": 24/' "$plan" >"$folder/illegal.json"
-expect_error "variant \"only\": the theta is not legal" profile "$folder/illegal.json" -o "$folder/never.json"
+expect_error "variant \"only\": the schedule is not legal" profile "$folder/illegal.json" -o "$folder/never.json"
 [[ ! -e $folder/never.json ]] || fail "a failed profile left a time table"
 sed 's/avx2-f16c/avx2-sve2-f16c/' "$plan" >"$folder/feature.json"
 expect_error "feature 'sve2'" info "$folder/feature.json"

@@ -1,6 +1,6 @@
 // What CPU schedules do to Halide's statements.
-#include "catch.h"
-#include "cpu_passes.h"
+#include "schedules/cpu_passes.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 // The generated code: every kind of operator in every type, on the CPUs that this one can stand for, against plain
 // loops in double precision; the epilogues and the conversions of types by themselves.
-#include "activation_tests.h"
-#include "catch.h"
-#include "epilogue.h"
-#include "generated_operator.h"
-#include "group_blocks.h"
-#include "storage_type.h"
+#include "generators/epilogue.h"
+#include "generators/storage_type.h"
+#include "runtime/kinds/group_blocks.h"
+#include "tests/support/activation_tests.h"
+#include "tests/support/catch.h"
+#include "tests/tools/generated_operator.h"
 
 #include <cmath>
 #include <limits>
@@ -35,7 +35,7 @@ std::vector<const char *> targets() {
     return result;
 }
 
-/** And those of GPUs that Halide finds. What their drivers never free, AddressSanitizer would report. */
+/** The targets, and those of GPUs that Halide finds. What their drivers never free, AddressSanitizer would report. */
 std::vector<const char *> targets_with_gpus() {
     std::vector<const char *> result = targets();
 #ifndef __SANITIZE_ADDRESS__

@@ -1,27 +1,30 @@
 // Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
-#include "architecture.h"
-#include "attention_space.h"
-#include "bound_backend.h"
-#include "bound_plan.h"
-#include "buildable.h"
-#include "candidates.h"
-#include "catch.h"
-#include "check_facts.h"
-#include "cpu.h"
-#include "cuda_direct_space.h"
-#include "cuda_schedule.h"
-#include "cuda_space.h"
-#include "depthwise_space.h"
-#include "device_profile.h"
-#include "emit.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/device_profile.h"
+#include "autoscheduler/bound/rank.h"
 #include "facts/activation_names.h"
-#include "operator_schema.h"
-#include "plan.h"
-#include "rank.h"
-#include "space.h"
-#include "temporary_folder.h"
-#include "tensor_core.h"
+#include "kernels/dot_products.h"
+#include "kernels/halide/code.h"
+#include "kernels/tensor_core/code.h"
+#include "plans/architecture.h"
+#include "plans/emit.h"
+#include "plans/operator_schema.h"
+#include "plans/plan.h"
+#include "plans/tensor_core.h"
+#include "schedules/attention_space.h"
+#include "schedules/cpu.h"
+#include "schedules/cuda_direct_space.h"
+#include "schedules/cuda_schedule.h"
+#include "schedules/cuda_space.h"
+#include "schedules/depthwise_space.h"
+#include "schedules/space.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/check_facts.h"
 
 #include <algorithm>
 #include <array>
@@ -81,7 +84,7 @@ json good_theta() {
                            "order": 0, "unroll": 2})");
 }
 
-/** Of the code of good_plan(): changes only where what the hash is of changes. */
+/** The hash of good_plan(), which changes only where what it covers changes. */
 const char *const good_hash = "05bc71bae5e7d356";
 
 json good_plan() {
@@ -321,7 +324,7 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/generator", 3, {"generator", "3", "masked_conv2d"}),
         // The rest of the parameters are of other operators.
         set("/generator", "masked_depthwise_conv2d", {"masked_depthwise_conv2d", "no parameter", "in_channels"}),
-        // Of 16 -> 48 channels.
+        // Numbers of groups that do not divide 16 -> 48 channels.
         set("/params/groups", 3, {"groups", "3", "16 input", "48 output"}),
         set("/params/groups", 32, {"groups", "32"}),
         set("/params", json::array(), {"params"}),
@@ -734,7 +737,7 @@ json tensor_core_plan() {
     return plan;
 }
 
-/** The same for an operator of another type. */
+/** A plan for tensor cores of an operator of another type. */
 json tensor_core_plan_in(const char *type) {
     json plan = tensor_core_plan();
     plan.erase("math");
@@ -907,7 +910,7 @@ TEST_CASE("A quantized operator on a GPU has plans for tensor cores and for dot 
     other["operator"]["params"]["in_channels"] = 56;
     refuse([&] { read(other); }, {"multiples of 16"});
 
-    // Those for dot products take any channels, and their code is the same for all operators.
+    // Plans for dot products take any channels, and their code is the same for all operators.
     other["target"] = "x86-64-linux-cuda-cuda_capability_75";
     other["layout"] = "cuda-k64";
     for (json &variant : other["variants"]) {
@@ -1030,7 +1033,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
           ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&codes_0[0], call);",
           "return distile_choose_tensor_core(choices_0, calls, variants, num_calls, choice);",
           ".run_chosen = run_chosen_0",
-          // Those that need a list.
+          // Variants that need a list.
           ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense, .launch = 1}",
           ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles, .launch = 2}"}) {
         CAPTURE(word, c);
@@ -1119,7 +1122,7 @@ TEST_CASE("What tensor cores cannot run is refused", "[plan]") {
     const auto refuse_knob = [&](const char *knob, int value, const std::string &word) {
         json file = good;
         file["variants"][1]["code"]["tensor_core"][knob] = value;
-        refuse([&] { check(file); }, {"'conv_sm90'", "variant \"dense\"", "theta is not legal", word});
+        refuse([&] { check(file); }, {"'conv_sm90'", "variant \"dense\"", "schedule is not legal", word});
     };
     refuse_knob("stages", 1, "stages among 2, 3");
     refuse_knob("stages", 9, "stages among 2, 3");
@@ -1695,10 +1698,10 @@ TEST_CASE("A plan is checked as the plugin would check it, with what a target's 
     file.erase("profile");
     check(file);
     file["variants"][1]["code"]["halide"]["unroll"] = 3;
-    refuse([&] { check(file); }, {"'conv_avx2'", "variant \"dense\"", "theta is not legal", "unroll that divides"});
+    refuse([&] { check(file); }, {"'conv_avx2'", "variant \"dense\"", "schedule is not legal", "unroll that divides"});
 }
 
-TEST_CASE("The space says why a theta is illegal", "[plan]") {
+TEST_CASE("The space says why a schedule is illegal", "[plan]") {
     OperatorFacts facts;
     facts.in_channels = facts.channel_block = 16;
     facts.kernel_h = facts.kernel_w = 3;
@@ -1732,7 +1735,7 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
     CHECK(contains(why({{"channel_splits", 2}}, problem), "divide the output channels"));
     CHECK(why({{"channel_splits", 3}}, problem).empty());
     CHECK(why({{"channels", 8}, {"channel_splits", 6}}, problem).empty());
-    // Of 16 registers, 6 x 2 accumulators, 2 of weights and 1 of the input fit; 7 x 2 do not.
+    // 16 registers hold 6 x 2 accumulators, 2 of weights and 1 of the input; 7 x 2 do not fit.
     CHECK(contains(why({{"pixels", 7}}, problem), "registers"));
     CHECK(why({{"pixels", 13}, {"channels", 8}}, problem).empty());
     CHECK(contains(why({{"unroll", 3}}, problem), "divides the input channels"));
@@ -1863,7 +1866,7 @@ TEST_CASE("The plugin refuses parameters that are wrong", "[plugin]") {
     CHECK_FALSE(schedule(pipeline, {{"plan", plan}, {"variant", "sparse"}}).empty());
 }
 
-TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]") {
+TEST_CASE("The plugin refuses an illegal schedule with the constraint", "[plugin]") {
     const TemporaryFolder folder;
     const std::pair<json, std::string> changes[] = {{{{"unroll", 3}}, "unroll"},
                                                     {{{"pixels", 16}}, "registers"},
@@ -1873,11 +1876,11 @@ TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]")
         json file = good_plan();
         file["variants"][0]["code"]["halide"].update(change);
         refuse_schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "sparse"}},
-                        {"theta", "not legal", word});
+                        {"schedule", "not legal", word});
     }
 }
 
-TEST_CASE("The plugin refuses a theta for other tiles than the pipeline was built for", "[plugin]") {
+TEST_CASE("The plugin refuses a schedule for other tiles than the pipeline was built for", "[plugin]") {
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     const TemporaryFolder folder;
     const auto path_of = [&](const char *target, const Theta &theta) {
@@ -2120,7 +2123,7 @@ TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution",
     CHECK(wrong == 0);
 }
 
-TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[plan]") {
+TEST_CASE("The space of depthwise convolutions says why a schedule is illegal", "[plan]") {
     OperatorFacts facts;
     facts.in_channels = 1;
     facts.out_channels = facts.groups = 40;
@@ -2146,7 +2149,7 @@ TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[p
     // 40 channels are 48 with whole blocks.
     CHECK(contains(why({{"unroll", 1}, {"channels", 32}}), "divide the operator's"));
     CHECK(why({{"unroll", 1}, {"channels", 48}, {"pixels", 1}}).empty());
-    // Of 16 registers, 7 x 2 sums and 2 of weights fit; 8 x 2 do not.
+    // 16 registers hold 7 x 2 sums and 2 of weights; 8 x 2 do not fit.
     CHECK(why({{"unroll", 1}, {"pixels", 7}}).empty());
     CHECK(contains(why({{"unroll", 1}, {"pixels", 8}}), "registers"));
     CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
@@ -2237,7 +2240,7 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules 
     CHECK(contains(
         emit_polykernels({read_plan(path)}, "s"),
         "    .groups = 48,\n    .kernel_h = 5,\n    .kernel_w = 3,\n    .stride_h = 2,\n    .stride_w = 1,\n"));
-    // On a GPU they are not staged, but for groups that fill blocks of the weights.
+    // On a GPU they are not staged, except for groups that fill blocks of the weights.
     const auto stages = [&](const Halide::Pipeline &pipeline) {
         const std::string source = schedule(pipeline, {}, cuda);
         CHECK(contains(source, "gpu_threads"));

@@ -1,11 +1,12 @@
 // The schedules: what is recognised of an operator, the space of CUDA schedules, and that what it counts is what is
 // built.
 #include "Halide.h"
-#include "catch.h"
-#include "check_facts.h"
-#include "cuda_direct_space.h"
-#include "cuda_schedule.h"
-#include "masked_operator.h"
+#include "facts/channel_blocks.h"
+#include "schedules/cuda_direct_space.h"
+#include "schedules/cuda_schedule.h"
+#include "schedules/masked_operator.h"
+#include "tests/support/catch.h"
+#include "tests/tools/check_facts.h"
 
 #include <distile/polykernel.h>
 
@@ -99,7 +100,7 @@ TEST_CASE("Strides and dilations are recognised, in place, staged and through wi
     }
 }
 
-TEST_CASE("The CUDA space says why a theta is illegal", "[schedules]") {
+TEST_CASE("The CUDA space says why a schedule is illegal", "[schedules]") {
     const Problem problem = cuda_problem(facts());
     const auto why = [&](const Theta &changes) {
         Theta theta = halo_theta();

@@ -1,15 +1,15 @@
 // The search for a PolyKernel: the objective, masks, logs, models and Algorithm 1. Nothing is compiled or measured
 // here.
-#include "catch.h"
-#include "correlation.h"
-#include "learned_model.h"
-#include "mask_files.h"
-#include "objective.h"
-#include "report.h"
-#include "search.h"
-#include "search_log.h"
-#include "temporary_folder.h"
-#include "tensor_core_space.h"
+#include "autoscheduler/search/correlation.h"
+#include "autoscheduler/search/learned_model.h"
+#include "autoscheduler/search/objective.h"
+#include "autoscheduler/search/report.h"
+#include "autoscheduler/search/search.h"
+#include "autoscheduler/search/search_log.h"
+#include "masks/mask_files.h"
+#include "schedules/tensor_core_space.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +60,7 @@ MaskSet some_masks() {
                          small_operator());
 }
 
-/** The same masks, one after the other, as bytes. */
+/** The masks of some_masks(), one after the other, as bytes. */
 std::vector<ByteMask> bytes_of_some_masks() {
     const auto draw = [](const char *family, double density, uint64_t seed) {
         const Operator op = small_operator();
@@ -534,7 +534,7 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     mixed.backend = "cuda";
     CHECK(refusal(mixed, gpu_theta).find("its \"backend\" is not that of its \"device\"") != std::string::npos);
 
-    // Nor are they appended, as the results of another machine might be.
+    // Illegal thetas are not appended either, as the results of another machine might be.
     const std::string path = folder.path() + "/b.log";
     SearchLog log(path, some_header());
     const std::string before = contents(path);

@@ -1,15 +1,17 @@
 // Operators that read keys in operator files and plans: their parameters and sizes, the C emitted for them, and the
 // schedules that the bound ranks first.
-#include "bound.h"
-#include "bound_plan.h"
-#include "buildable.h"
-#include "catch.h"
-#include "code_choice.h"
-#include "emit.h"
-#include "operator.h"
-#include "operator_schema.h"
-#include "plan.h"
-#include "tensor_core.h"
+#include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/bound/code_choice.h"
+#include "kernels/halide/code.h"
+#include "kernels/tensor_core/code.h"
+#include "plans/emit.h"
+#include "plans/operator.h"
+#include "plans/operator_schema.h"
+#include "plans/plan.h"
+#include "plans/tensor_core.h"
+#include "tests/support/catch.h"
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>

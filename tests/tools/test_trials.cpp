@@ -1,8 +1,8 @@
 // How results of trials are judged: attention that rounds its probabilities, as tensor cores do, is right in code for
 // them and wrong in other code.
-#include "catch.h"
-#include "host_tensor.h"
-#include "trial_runner.h"
+#include "autoscheduler/measure/host_tensor.h"
+#include "autoscheduler/measure/trial_runner.h"
+#include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
 #include <functional>

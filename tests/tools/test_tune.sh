@@ -139,7 +139,7 @@ END
 chmod +x "$tools/distile_generators"
 broken=(tune "$operator" --masks "${masks[@]}" -k 1 --timing-seconds 0.01 --jobs 1 -o broken.json
     --trials)
-# expect_fault <text> <lines>: the command in `program` fails and says why; the log then has so many lines.
+# expect_fault <text> <lines>: the command in `program` fails and says why; the log then has <lines> lines.
 expect_fault() {
     : >calls
     expect_error "no schedule can be compiled here: $1" "${broken[@]}" 6
@@ -300,7 +300,7 @@ for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["thet
                     ("DENSE", int(trial["dense"])), ("PLAN_HASH", hex(plan_hash))):
     print("#define", name, value)
 PYTHON
-    "${cc[@]}" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
+    "${cc[@]}" -shared -fPIC -I "$source_folder" -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
         -o "batch/trial$i.so" "$source_folder/tests/tools/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q

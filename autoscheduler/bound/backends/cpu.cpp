@@ -1,12 +1,12 @@
-#include "bound_backend.h"
-#include "bound_cpu.h"
-#include "bound_depthwise.h"
-#include "bound_dot_product.h"
-#include "bound_tokens.h"
-#include "cpu_space.h"
-#include "depthwise_space.h"
-#include "dot_product_space.h"
-#include "token_space.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_cpu.h"
+#include "autoscheduler/bound/bound_depthwise.h"
+#include "autoscheduler/bound/bound_dot_product.h"
+#include "autoscheduler/bound/bound_tokens.h"
+#include "schedules/cpu_space.h"
+#include "schedules/depthwise_space.h"
+#include "schedules/dot_product_space.h"
+#include "schedules/token_space.h"
 
 namespace distile {
 

@@ -1,21 +1,21 @@
-#include "bound_attention.h"
-#include "bound_backend.h"
-#include "bound_cuda.h"
-#include "bound_cuda_direct.h"
-#include "bound_dp4a.h"
-#include "bound_gpu_tokens.h"
-#include "bound_tensor_core.h"
-#include "cuda_direct_space.h"
-#include "cuda_space.h"
-#include "dot_product_space.h"
-#include "gpu_token_space.h"
+#include "autoscheduler/bound/bound_attention.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "autoscheduler/bound/bound_cuda.h"
+#include "autoscheduler/bound/bound_cuda_direct.h"
+#include "autoscheduler/bound/bound_dp4a.h"
+#include "autoscheduler/bound/bound_gpu_tokens.h"
+#include "autoscheduler/bound/bound_tensor_core.h"
+#include "schedules/cuda_direct_space.h"
+#include "schedules/cuda_space.h"
+#include "schedules/dot_product_space.h"
+#include "schedules/gpu_token_space.h"
 #include <cstdlib>
 
 namespace distile {
 
 namespace {
 
-/** Of a block, whether it prefetches or not. */
+/** The needs of a block as if it prefetched, whether it does or not. */
 BlockNeeds block(const Workload &workload, const Theta &theta) {
     Theta prefetching = theta;
     prefetching["prefetch"] = 1;
@@ -100,7 +100,7 @@ int tensor16_per_cycle(const std::string &features) {
     return capability == 90 ? 2048 : capability >= 80 ? 1024 : 0;
 }
 
-/** The same of TF32. */
+/** Multiply-adds in TF32 that a multiprocessor's tensor cores start in a cycle. */
 int tensor32_per_cycle(const std::string &features) {
     return tensor16_per_cycle(features) / 2;
 }

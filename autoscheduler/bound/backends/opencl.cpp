@@ -1,5 +1,5 @@
-#include "bound_backend.h"
-#include "cuda_space.h"
+#include "autoscheduler/bound/bound_backend.h"
+#include "schedules/cuda_space.h"
 
 namespace distile {
 

@@ -1,6 +1,6 @@
-#include "cpu_features.h"
-#include "measure_backend.h"
-#include "processor.h"
+#include "autoscheduler/measure/measure_backend.h"
+#include "reference/processor.h"
+#include "runtime/cpu/cpu_features.h"
 
 namespace distile {
 

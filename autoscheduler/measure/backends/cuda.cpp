@@ -1,4 +1,4 @@
-#include "measure_backend.h"
+#include "autoscheduler/measure/measure_backend.h"
 #include <distile/distile.hpp>
 
 namespace distile {

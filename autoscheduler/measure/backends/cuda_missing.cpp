@@ -1,5 +1,5 @@
 // In place of cuda.cpp where there is no CUDA toolkit to build with.
-#include "missing.h"
+#include "autoscheduler/measure/backends/missing.h"
 
 namespace distile {
 

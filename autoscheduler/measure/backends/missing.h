@@ -4,7 +4,7 @@
 #ifndef DISTILE_MISSING_BACKEND_H
 #define DISTILE_MISSING_BACKEND_H
 
-#include "measure_backend.h"
+#include "autoscheduler/measure/measure_backend.h"
 
 namespace distile {
 

@@ -1,5 +1,5 @@
 // In place of opencl.cpp where there are no OpenCL headers to build with.
-#include "missing.h"
+#include "autoscheduler/measure/backends/missing.h"
 
 namespace distile {
 

@@ -13,7 +13,7 @@ __device__ void move_row(const uint4 *from, uint4 *to, uint32_t pieces) {
 
 }  // namespace
 
-/** Rows of so many pieces of 16 bytes. */
+/** Gathers rows of `pieces` pieces of 16 bytes. */
 extern "C" __global__ void gather_rows(const uint4 *from, uint4 *to, const uint32_t *list, uint32_t pieces) {
     move_row(from + uint64_t{list[blockIdx.x]} * pieces, to + uint64_t{blockIdx.x} * pieces, pieces);
 }

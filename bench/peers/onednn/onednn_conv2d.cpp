@@ -1,6 +1,6 @@
-#include "onednn_conv2d.h"
-#include "filter.h"
-#include "onednn_engine.h"
+#include "bench/peers/onednn/onednn_conv2d.h"
+#include "bench/peers/onednn/onednn_engine.h"
+#include "runtime/kinds/filter.h"
 #include <algorithm>
 #include <stdexcept>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "onednn_engine.h"
+#include "bench/peers/onednn/onednn_engine.h"
 #include <cstdlib>
 #include <dlfcn.h>
 #include <stdexcept>

@@ -4,7 +4,7 @@
 #ifndef DISTILE_ONEDNN_ENGINE_H
 #define DISTILE_ONEDNN_ENGINE_H
 
-#include "onednn_conv2d.h"
+#include "bench/peers/onednn/onednn_conv2d.h"
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace distile {

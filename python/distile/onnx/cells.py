@@ -15,7 +15,7 @@ HALF = Fraction(1, 2)
 
 
 def place_of(grid: Grid, extents: tuple[int, int], fixed: bool) -> tuple:
-    """What grids with one mask have in common. Of an image of any size, the extents follow from it in one way."""
+    """What grids with one mask have in common. For an image of any size, the extents follow from it in one way."""
     return grid.place, extents, () if fixed else tuple(axis.extents for axis in grid)
 
 
@@ -62,7 +62,8 @@ class Cells:
         return self._nodes.add("Greater", sums, self._nodes.constant(np.float32(0)))
 
     def _rounds_up(self, extents, steps, factors, size) -> bool:
-        """Whether there is a cell for each such number of a mask's pixels that is begun, as there is in pooling."""
+        """Whether there is a cell for every `factors` pixels of a mask, also for an incomplete group at the end, as in
+        pooling."""
         if self._fixed:
             return all(-(-of // factor) == cells for of, factor, cells in zip(extents, factors, size))
         return all(map(_is_ceil, steps, factors))
@@ -81,7 +82,7 @@ class Cells:
         inner = self._count(add("Sub", cells, self._nodes.constant(np.array(1, np.int64))))
         if step < 1:  # A cell is in the pixel that its middle is in.
             low, high = (self._line(inner, step, offset + step / 2 + first) for first in (step, 0))
-        else:  # Or it is over those whose middle is in it.
+        else:  # Else a cell covers the pixels whose middle is in it.
             low = self._line(inner, step, offset - HALF + step, up=True)
             high = add("Sub", low, one)
         last = add("Sub", add("Unsqueeze", pixels, axes=[0]), one)
@@ -149,7 +150,7 @@ def _ratio(axis: Axis, own: Axis) -> tuple[Fraction, Fraction]:
 
 
 def _is_ceil(steps: tuple[Step, ...], factor: int) -> bool:
-    """Whether steps make one cell of each such number of pixels that is begun."""
+    """Whether steps make one cell of every `factor` pixels, also of an incomplete group at the end."""
     after = Axis(extents=steps).extent
     return all(step.multiply == 1 for step in steps) and all(
         after(pixels) == -(-pixels // factor) for pixels in range(factor, 4 * factor + 1)

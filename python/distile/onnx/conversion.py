@@ -40,7 +40,7 @@ class Replaced:
     output: str
     masked: onnx.NodeProto  # The operator.
     mask_tensor: str  # The mask at the output's size.
-    operator: Operator | None  # Whose PolyKernel it needs.
+    operator: Operator | None  # The operator whose PolyKernel it needs.
     typical: dict[str, int]  # The size at which it runs.
     mapping: Mapping  # How its mask follows from that of the image.
 

@@ -196,7 +196,7 @@ class Masks:
         return self._made[key]
 
     def _active(self, cells: str, count: int) -> list[str]:
-        """So many active tokens for each image, [N, count]."""
+        """`count` active tokens for each image, [N, count]."""
         if not count:
             return []
         add = self._nodes.add
@@ -235,7 +235,7 @@ class Masks:
 
 
 def _extents(wanted: Mapping) -> tuple[int, ...]:
-    """The size of a mask for outputs with a mapping, but for the batch."""
+    """The size of a mask for outputs with a mapping, without the batch."""
     if wanted.tokens is not None:
         return (sum(wanted.tokens) + math.prod(wanted.extents[0]),)
     return tuple(wanted.extents[0] if wanted.index is None else wanted.index.shape[1:])

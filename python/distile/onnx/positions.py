@@ -177,7 +177,7 @@ class Example:
         return self._shapes.get(name) if labels is None else list(labels.shape)
 
     def size(self, unit: Unit) -> tuple[int, ...]:
-        """The extents of a unit's output, but for the batch and the channels."""
+        """The extents of a unit's output, without the batch and the channels."""
         shape = self.shape(unit.output) or []
         return tuple(shape[2:] if unit.images else shape[2:-1] if unit.is_apart else shape[1:-1])
 

@@ -59,7 +59,7 @@ class Layer:
     filter_scale: np.ndarray
     integer_bias: np.ndarray | None
     bias: np.ndarray | None
-    output: Numbers | None  # Of an operator; None: what follows the layer decides.
+    output: Numbers | None  # The output's numbers, in an operator; None: what follows the layer decides.
     weight_bits: int = 8
 
 

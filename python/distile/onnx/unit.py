@@ -56,9 +56,9 @@ class Unit:
     attributes: dict
     images: bool
     dtype: str
-    generator: str | None = None  # With a PolyKernel: its generator and parameters, but for epilogue and residual.
+    generator: str | None = None  # With a PolyKernel: its generator and parameters, except epilogue and residual.
     params: dict = dataclasses.field(default_factory=dict)
-    key_tokens: int | None = None  # Of attention.
+    key_tokens: int | None = None  # The tokens of attention's keys.
     attended: int | None = None  # How many of its keys, from the first on; None: all.
     before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
     prepared: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # New ones that make its input.

@@ -89,7 +89,7 @@ def array_of(tensor: TensorProto, folder: str | pathlib.Path) -> np.ndarray:
 
 
 def load(path: str | pathlib.Path) -> onnx.ModelProto:
-    """A model whose weights stay in their files, but for small tensors, as shapes."""
+    """A model whose weights stay in their files; only small tensors, such as shapes, are read."""
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         if is_external(tensor) and bytes_of(tensor) <= SMALL:

@@ -174,7 +174,8 @@ def test_attention():
 
 
 def split_heads(b, style):
-    """Queries, keys and values of 3 heads from 'x', [N, heads, T, head_dim] but for transposed keys."""
+    """Queries, keys and values of 3 heads from 'x', [N, heads, T, head_dim], but keys are [N, heads, head_dim, T] if
+    transposed."""
     b.constant("split", np.array([0, 0, 3, 64], np.int64))
     names = []
     if style == "one matrix":

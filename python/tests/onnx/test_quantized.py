@@ -309,8 +309,8 @@ LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def run_exactly(model, feeds, unsigned):
-    """ONNX Runtime's result, with exact products. Those of uint8 and int8 saturate on CPUs without VNNI, but for this
-    entry; with it, ONNX Runtime lacks kernels for inputs of int8."""
+    """ONNX Runtime's result, with exact products. Without this entry, products of uint8 and int8 saturate on CPUs
+    without VNNI; with it, ONNX Runtime lacks kernels for inputs of int8."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if unsigned:
@@ -320,8 +320,8 @@ def run_exactly(model, feeds, unsigned):
 
 
 def compare(model, rules, given, tolerance=0, build_too=True, **more):
-    """Converts a model and compares each of its results with ONNX Runtime's own: bytes are equal, but for `tolerance`;
-    real numbers nearly. Without PolyKernels, and then with them. Returns the report."""
+    """Converts a model and compares each of its results with ONNX Runtime's own: bytes differ by at most `tolerance`,
+    real numbers by rounding. Runs without PolyKernels, and then with them. Returns the report."""
     converted, report = convert(model, rules, **more)
     reference, _ = convert(model, rules, reference=True, **more)
     assert not any(node.domain == "distile" for node in reference.graph.node)

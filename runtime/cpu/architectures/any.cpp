@@ -1,6 +1,6 @@
 // Architectures of which the library knows nothing.
-#include "cpu_architecture.h"
-#include "simd_files.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
+#include "runtime/cpu/simd/simd_files.h"
 #include <iterator>
 
 namespace distile {

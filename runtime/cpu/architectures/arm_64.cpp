@@ -1,5 +1,5 @@
-#include "cpu_architecture.h"
-#include "simd_files.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
+#include "runtime/cpu/simd/simd_files.h"
 #include <asm/hwcap.h>
 #include <iterator>
 #include <sys/auxv.h>

@@ -5,7 +5,7 @@
 #ifndef DISTILE_CPU_ARCHITECTURE_H
 #define DISTILE_CPU_ARCHITECTURE_H
 
-#include "simd_level.h"
+#include "runtime/cpu/simd/simd_level.h"
 #include <vector>
 
 namespace distile {

@@ -1,5 +1,5 @@
-#include "cpu_architecture.h"
-#include "simd_files.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
+#include "runtime/cpu/simd/simd_files.h"
 #include <cpuid.h>
 #include <iterator>
 #include <sys/syscall.h>
@@ -29,7 +29,7 @@ struct Leaf7 {
 };
 constexpr unsigned amx_bf16_bit = 1U << 22, avx512_fp16_bit = 1U << 23, amx_tile_bit = 1U << 24,
                    amx_int8_bit = 1U << 25;
-constexpr unsigned avx_vnni_bit = 1U << 4, avx512_bf16_bit = 1U << 5, amx_fp16_bit = 1U << 21;  // Of subleaf 1.
+constexpr unsigned avx_vnni_bit = 1U << 4, avx512_bf16_bit = 1U << 5, amx_fp16_bit = 1U << 21;  // Bits of subleaf 1.
 
 /** Whether programs may use the CPU's tiles. Linux wants to be asked once a process, because tiles enlarge what it
  * saves of every thread that uses them. */

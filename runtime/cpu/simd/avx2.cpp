@@ -1,10 +1,10 @@
 /** \file
  * AVX2, with BMI2 and POPCNT.
  */
-#include "channel_loops.h"
-#include "row_sums.h"
-#include "simd_files.h"
-#include "transpose_portable.h"
+#include "runtime/cpu/simd/channel_loops.h"
+#include "runtime/cpu/simd/row_sums.h"
+#include "runtime/cpu/simd/simd_files.h"
+#include "runtime/cpu/simd/transpose_portable.h"
 #include <cstring>
 
 #include <immintrin.h>
@@ -144,7 +144,7 @@ DISTILE_TARGET_AVX2 inline RowPairs load_whole(const float *from, int64_t stride
     return pairs;
 }
 
-/** The same for fewer rows or columns; reads nothing beyond them. */
+/** load_whole() for fewer rows or columns; reads nothing beyond them. */
 DISTILE_TARGET_AVX2 inline RowPairs load_part(const float *from, int64_t stride, int64_t num_rows, int64_t columns) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(columns)), lane);

@@ -1,9 +1,9 @@
 /** \file
  * AVX-512 with VBMI2, where it is faster than AVX2.
  */
-#include "channel_loops.h"
-#include "row_sums.h"
-#include "simd_files.h"
+#include "runtime/cpu/simd/channel_loops.h"
+#include "runtime/cpu/simd/row_sums.h"
+#include "runtime/cpu/simd/simd_files.h"
 #include <numeric>
 
 #include <immintrin.h>

@@ -6,7 +6,7 @@
 #define DISTILE_CHANNEL_LOOPS_H
 
 #include "facts/activations.h"
-#include "row_sums.h"
+#include "runtime/cpu/simd/row_sums.h"
 #include <cstring>
 #include <distile/layers.h>
 

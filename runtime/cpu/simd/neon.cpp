@@ -1,10 +1,10 @@
 /** \file
  * Advanced SIMD, which every AArch64 CPU has.
  */
-#include "channel_loops.h"
-#include "row_sums.h"
-#include "simd_files.h"
-#include "transpose_portable.h"
+#include "runtime/cpu/simd/channel_loops.h"
+#include "runtime/cpu/simd/row_sums.h"
+#include "runtime/cpu/simd/simd_files.h"
+#include "runtime/cpu/simd/transpose_portable.h"
 #include <arm_neon.h>
 #include <cstring>
 
@@ -154,7 +154,7 @@ inline uint32x4_t is_close(const float *a, const float *b, float32x4_t limit) {
     return vcleq_f32(vabdq_f32(vld1q_f32(a), vld1q_f32(b)), limit);
 }
 
-/** The same for 16 elements, a byte each, the other way around. */
+/** Whether each of 16 elements differs by more than the limit, a byte each. */
 inline uint8x16_t differ_16(const float *a, const float *b, float32x4_t limit) {
     const uint16x8_t low = vcombine_u16(vmovn_u32(is_close(a, b, limit)), vmovn_u32(is_close(a + 4, b + 4, limit)));
     const uint16x8_t high =

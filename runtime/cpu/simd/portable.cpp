@@ -1,11 +1,11 @@
 /** \file
  * Plain C++, for any CPU.
  */
-#include "channel_loops.h"
-#include "row_sums.h"
-#include "simd_files.h"
-#include "transpose_portable.h"
-#include "types.h"
+#include "runtime/base/types.h"
+#include "runtime/cpu/simd/channel_loops.h"
+#include "runtime/cpu/simd/row_sums.h"
+#include "runtime/cpu/simd/simd_files.h"
+#include "runtime/cpu/simd/transpose_portable.h"
 #include <cstring>
 
 namespace distile {

@@ -5,7 +5,7 @@
 #ifndef DISTILE_ROW_SUMS_H
 #define DISTILE_ROW_SUMS_H
 
-#include "simd_level.h"
+#include "runtime/cpu/simd/simd_level.h"
 
 // A function for more instructions takes in others only if it must.
 #define DISTILE_INLINE __attribute__((always_inline)) inline

@@ -4,8 +4,8 @@
 #ifndef DISTILE_SIMD_FILES_H
 #define DISTILE_SIMD_FILES_H
 
-#include "bit_words.h"
-#include "simd_level.h"
+#include "runtime/cpu/bit_words.h"
+#include "runtime/cpu/simd/simd_level.h"
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-#include "simd_level.h"
-#include "cpu_architecture.h"
+#include "runtime/cpu/simd/simd_level.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
 
 namespace distile {
 

@@ -150,7 +150,7 @@ private:
     int32_t count_;
 };
 
-/** Those that this CPU supports. */
+/** The levels that this CPU supports. */
 SimdLevels supported_simd_levels();
 
 }  // namespace distile

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_KERNELS_ACTIVATIONS_CUH
 #define DISTILE_CUDA_KERNELS_ACTIVATIONS_CUH
 
-#include "../../include/distile/layers.h"
-#include "../tensor_core/activation.cuh"
+#include "kernels/tensor_core/activation.cuh"
+#include "runtime/include/distile/layers.h"
 #include <cstdint>
 
 namespace distile {

@@ -1,6 +1,7 @@
 // Chooses a variant for kernels that do not choose themselves.
-#include "../tensor_core/choose.cuh"
-#include "device.cuh"
+#include "kernels/call.h"
+#include "kernels/tensor_core/choose.cuh"
+#include "runtime/cuda/kernels/device.cuh"
 
 using namespace distile;
 

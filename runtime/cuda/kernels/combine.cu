@@ -1,6 +1,6 @@
 // Combines the active pixels of two tensors, or copies those of one.
-#include "activations.cuh"
-#include "layer_pixels.cuh"
+#include "runtime/cuda/kernels/activations.cuh"
+#include "runtime/cuda/kernels/layer_pixels.cuh"
 
 using namespace distile;
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_KERNELS_COMMON_H
 #define DISTILE_CUDA_KERNELS_COMMON_H
 
-#include "../../gpu/divisor.h"
-#include "../../src/mask/mask_bytes.h"
+#include "runtime/gpu/divisor.h"
+#include "runtime/mask/mask_bytes.h"
 
 namespace distile {
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_DEVICE_CUH
 #define DISTILE_CUDA_KERNELS_DEVICE_CUH
 
-#include "common.h"
+#include "runtime/cuda/kernels/common.h"
 
 namespace distile {
 

@@ -1,7 +1,7 @@
 // Masks from tensors: the pixels at which two tensors differ.
-#include "device.cuh"
-#include "difference.h"
-#include "elements.cuh"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/difference.h"
+#include "runtime/cuda/kernels/elements.cuh"
 
 using namespace distile;
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_DIFFERENCE_H
 #define DISTILE_CUDA_KERNELS_DIFFERENCE_H
 
-#include "common.h"
+#include "runtime/cuda/kernels/common.h"
 
 namespace distile {
 

@@ -1,6 +1,6 @@
 // Group norm of the active pixels.
-#include "activations.cuh"
-#include "layer_pixels.cuh"
+#include "runtime/cuda/kernels/activations.cuh"
+#include "runtime/cuda/kernels/layer_pixels.cuh"
 
 using namespace distile;
 

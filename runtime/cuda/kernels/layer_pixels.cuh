@@ -4,9 +4,9 @@
 #ifndef DISTILE_CUDA_KERNELS_LAYER_PIXELS_CUH
 #define DISTILE_CUDA_KERNELS_LAYER_PIXELS_CUH
 
-#include "device.cuh"
-#include "elements.cuh"
-#include "layers.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/elements.cuh"
+#include "runtime/cuda/kernels/layers.h"
 
 namespace distile {
 

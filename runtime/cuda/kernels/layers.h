@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_KERNELS_LAYERS_H
 #define DISTILE_CUDA_KERNELS_LAYERS_H
 
-#include "../../include/distile/layers.h"
-#include "packing.h"
+#include "runtime/cuda/kernels/packing.h"
+#include "runtime/include/distile/layers.h"
 
 namespace distile {
 
@@ -48,7 +48,7 @@ struct Moments {
 /** Sums of each channel over the active pixels of each image. */
 struct SummedPixels {
     PixelView from;          ///< In elements.
-    const uint32_t *xy;      ///< Of the active pixels; null: all pixels are active.
+    const uint32_t *xy;      ///< The active pixels, x | y << 16; null: all pixels are active.
     const int32_t *lengths;  ///< The active pixels before each image.
     Divisor width;           ///< Without a list.
     uint32_t pixels;         ///< The pixels of an image, without a list.
@@ -81,7 +81,7 @@ struct NormalizedGroups {
     uint32_t vectors;  ///< Per pixel.
     uint32_t team;     ///< Lanes per pixel: a power of two up to 32.
     const float *mean, *variance, *gamma, *beta;
-    uint32_t stride;  ///< Of the statistics of an image: the groups, or 0.
+    uint32_t stride;  ///< From one image's statistics to the next: the number of groups, or 0.
     Divisor group;    ///< Channels of a group.
     float epsilon;
     distile_activation activation;

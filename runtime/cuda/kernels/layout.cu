@@ -1,6 +1,6 @@
 // NCHW from and to NHWC.
-#include "device.cuh"
-#include "layout.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/layout.h"
 
 using namespace distile;
 

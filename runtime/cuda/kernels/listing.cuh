@@ -6,7 +6,7 @@
 #ifndef DISTILE_CUDA_KERNELS_LISTING_CUH
 #define DISTILE_CUDA_KERNELS_LISTING_CUH
 
-#include "device.cuh"
+#include "runtime/cuda/kernels/device.cuh"
 
 namespace distile {
 

@@ -1,6 +1,6 @@
 // Masks from masks: through windows, and bit by bit.
-#include "device.cuh"
-#include "mask_algebra.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/mask_algebra.h"
 
 using namespace distile;
 

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_KERNELS_MASK_ALGEBRA_H
 #define DISTILE_CUDA_KERNELS_MASK_ALGEBRA_H
 
-#include "../../gpu/bit_transfer.h"
-#include "common.h"
+#include "runtime/cuda/kernels/common.h"
+#include "runtime/gpu/bit_transfer.h"
 
 namespace distile {
 

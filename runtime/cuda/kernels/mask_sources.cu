@@ -1,7 +1,7 @@
 // Bytes, bits and lists of pixels into the bits of a mask, and bytes and bits into its list of pixels too; and its bits
 // into bytes.
-#include "listing.cuh"
-#include "mask_sources.h"
+#include "runtime/cuda/kernels/listing.cuh"
+#include "runtime/cuda/kernels/mask_sources.h"
 
 using namespace distile;
 

@@ -1,5 +1,5 @@
 // Counts and lists the active tiles of a mask.
-#include "listing.cuh"
+#include "runtime/cuda/kernels/listing.cuh"
 
 using namespace distile;
 

@@ -1,7 +1,7 @@
 // Layer norm and RMS norm of the active pixels of a tensor.
-#include "device.cuh"
-#include "elements.cuh"
-#include "normalize.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/elements.cuh"
+#include "runtime/cuda/kernels/normalize.h"
 
 using namespace distile;
 

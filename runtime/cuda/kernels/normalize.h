@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_NORMALIZE_H
 #define DISTILE_CUDA_KERNELS_NORMALIZE_H
 
-#include "packing.h"
+#include "runtime/cuda/kernels/packing.h"
 
 namespace distile {
 

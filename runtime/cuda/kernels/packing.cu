@@ -1,6 +1,6 @@
 // Packs and unpacks the active pixels of a tensor.
-#include "device.cuh"
-#include "packing.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/packing.h"
 
 using namespace distile;
 

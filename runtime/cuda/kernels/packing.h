@@ -4,7 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_PACKING_H
 #define DISTILE_CUDA_KERNELS_PACKING_H
 
-#include "pixels.h"
+#include "runtime/cuda/kernels/pixels.h"
 
 namespace distile {
 
@@ -17,7 +17,7 @@ struct PixelList {
 struct Packing {
     PixelView pixels, packed;  ///< In units.
     PixelList list;
-    Divisor width, height;  ///< Of the packed tensor.
+    Divisor width, height;  ///< The packed tensor's size.
     uint32_t capacity;      ///< Its pixels.
     uint32_t units;         ///< Per pixel.
     uint32_t team;          ///< Lanes per pixel: a power of two up to 32.

@@ -1,5 +1,5 @@
 // Sums, or maxima, of each channel over the active pixels of each image.
-#include "layer_pixels.cuh"
+#include "runtime/cuda/kernels/layer_pixels.cuh"
 
 using namespace distile;
 

@@ -1,6 +1,6 @@
 // Zeros and copies pixels of a tensor, and clears the buffers of planners.
-#include "device.cuh"
-#include "pixels.h"
+#include "runtime/cuda/kernels/device.cuh"
+#include "runtime/cuda/kernels/pixels.h"
 
 using namespace distile;
 

@@ -1,5 +1,5 @@
 // Pools the windows of the active pixels.
-#include "layer_pixels.cuh"
+#include "runtime/cuda/kernels/layer_pixels.cuh"
 
 using namespace distile;
 

@@ -1,5 +1,5 @@
 // Masks from the scores of pixels.
-#include "layer_pixels.cuh"
+#include "runtime/cuda/kernels/layer_pixels.cuh"
 
 using namespace distile;
 

@@ -82,7 +82,7 @@ typedef enum distile_dtype {
     DISTILE_BFLOAT16 = 3,
     DISTILE_UINT8 = 4,
     DISTILE_INT8 = 5,
-    DISTILE_INT4 = 6 /**< Of filters only: from -8 to 7, two a byte, the first in its low half. */
+    DISTILE_INT4 = 6 /**< For filters only: integers from -8 to 7, two a byte, the first in its low half. */
 } distile_dtype;
 
 /** Bytes per element; 0 for DISTILE_INT4 and for an unknown type. */
@@ -307,9 +307,10 @@ typedef struct distile_kernel_info {
     const char *name; /**< The PolyKernel's name. */
     const char *kind; /**< For instance "masked_conv2d". */
     distile_device device;
-    const char *features;              /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
-    distile_dtype dtype;               /**< The storage type of activations. */
-    distile_dtype output_dtype;        /**< That of the output and the residual, which differs if quantized. */
+    const char *features;       /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
+    distile_dtype dtype;        /**< The storage type of activations. */
+    distile_dtype output_dtype; /**< The type of the output and the residual, which differs from `dtype` only if they
+                                   are quantized. */
     int32_t in_channels, out_channels; /**< 0 for the channels of scores, of which each key has one. */
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
@@ -367,9 +368,9 @@ struct distile_run_args;
  * a GPU, `run` enqueues its work on `stream`, a CUstream, with the GPU's context current, and does not wait; on a CPU
  * `stream` is null. Must not throw.
  *
- * The arguments are the call's, valid until `run` returns, but for these: `output` may be scratch memory of the same
- * shape and type with other strides; masks, weights and `variant` are null; `inactive` and `store` are 0; `scale` is
- * the factor itself for operators that compute scores. The residual never overlaps the output. */
+ * The arguments are the call's, valid until `run` returns, with these exceptions: `output` may be scratch memory of the
+ * same shape and type with other strides; masks, weights and `variant` are null; `inactive` and `store` are 0; `scale`
+ * is the factor itself for operators that compute scores. The residual never overlaps the output. */
 typedef struct distile_dense_candidate {
     const char *name; /**< The variant's name in choices, traces and time tables. Copied. */
     int (*run)(void *user, void *stream, const struct distile_run_args *args);

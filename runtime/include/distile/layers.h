@@ -13,7 +13,7 @@
 #ifndef DISTILE_LAYERS_H
 #define DISTILE_LAYERS_H
 
-#include "mask_algebra.h"
+#include "runtime/include/distile/mask_algebra.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +31,7 @@ typedef struct distile_pool_args {
     const distile_tensor *input;  /**< Its border is ignored. */
     const distile_tensor *output; /**< Has the input's batch, channels and type. */
     distile_mask *mask;           /**< Has the output's batch, height and width. */
-    /** Of kind DISTILE_WINDOW_CONV. Every output pixel's window must contain a pixel of the input. */
+    /** A window of kind DISTILE_WINDOW_CONV. Every output pixel's window must contain a pixel of the input. */
     distile_window window;
     distile_pooling pooling;
     int32_t count_padding; /**< 1: an average divides by kernel_h * kernel_w; 0: by the pixels in the image. */
@@ -94,7 +94,7 @@ DISTILE_API distile_status distile_combine(distile_context *context, const disti
 typedef struct distile_group_statistics_args {
     const distile_tensor *input;
     distile_mask *mask;     /**< Has the input's batch, height and width; null: all pixels are active. */
-    int32_t groups;         /**< Of channels next to each other; divides their number. */
+    int32_t groups;         /**< Groups of neighbouring channels; divides the number of channels. */
     float *mean, *variance; /**< [batch][groups], on the device. */
     int64_t reserved[4];    /**< 0 */
 } distile_group_statistics_args;
@@ -111,7 +111,7 @@ typedef struct distile_group_norm_args {
     const distile_tensor *input;
     const distile_tensor *output; /**< Has the input's shape and type; may be the same view. */
     distile_mask *mask;           /**< Has the output's batch, height and width. */
-    int32_t groups;               /**< Of channels next to each other; divides their number. */
+    int32_t groups;               /**< Groups of neighbouring channels; divides the number of channels. */
     /** The statistics, [batch][groups] on the device, for instance those that distile_group_statistics found earlier in
      * all pixels. Both null: those of the active pixels. */
     const float *mean, *variance;

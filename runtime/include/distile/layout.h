@@ -4,7 +4,7 @@
 #ifndef DISTILE_LAYOUT_H
 #define DISTILE_LAYOUT_H
 
-#include "distile.h"
+#include "runtime/include/distile/distile.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,7 +11,7 @@
 #ifndef DISTILE_MASK_ALGEBRA_H
 #define DISTILE_MASK_ALGEBRA_H
 
-#include "distile.h"
+#include "runtime/include/distile/distile.h"
 
 #ifdef __cplusplus
 extern "C" {

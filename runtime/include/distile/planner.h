@@ -14,7 +14,7 @@
 #ifndef DISTILE_PLANNER_H
 #define DISTILE_PLANNER_H
 
-#include "distile.h"
+#include "runtime/include/distile/distile.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,11 +14,6 @@ extern "C" {
 /** Raised whenever a struct below or the calling convention changes. */
 #define DISTILE_POLYKERNEL_VERSION 16
 
-/** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
-#define DISTILE_CPU_CHANNEL_BLOCK 16
-#define DISTILE_CUDA_CHANNEL_BLOCK 32
-#define DISTILE_OPENCL_CHANNEL_BLOCK 32
-
 /* ---- Operators ---------------------------------------------------------------------------- */
 
 /** The operator kinds. A PolyKernel's `op` points to the struct named beside its kind. */
@@ -87,7 +82,7 @@ typedef enum distile_role {
     DISTILE_ROLE_RESIDUAL = 4, /**< An activation with the output's shape. */
     DISTILE_ROLE_OUTPUT = 5,
     DISTILE_ROLE_KEY = 6,   /**< Tokens of the input's batch. */
-    DISTILE_ROLE_VALUE = 7, /**< The same, of as many tokens as the key. */
+    DISTILE_ROLE_VALUE = 7, /**< Tokens of the input's batch, as many as the key has. */
     /** Packed, for quantized operators, between the bias and the residual: distile_requantization and what follows it,
      * in words of 32 bits, declared as DISTILE_FLOAT32. */
     DISTILE_ROLE_REQUANTIZATION = 8
@@ -100,272 +95,20 @@ typedef struct distile_operand {
     int32_t channels;    /**< 0: as many as the key or the value has tokens. */
 } distile_operand;
 
-/* ---- Calling code ------------------------------------------------------------------------- */
+/* ---- The descriptor ----------------------------------------------------------------------- */
 
-/** An array as passed to code, innermost dimension first: 4 dimensions for an activation (channel, x, y, image), up to
- * 5 for packed weights. */
-typedef struct distile_array {
-    void *data; /**< The element at the minimum of every dimension. */
-    distile_dtype dtype;
-    int32_t dimensions;
-    struct {
-        int32_t min, extent, stride; /**< A minimum below 0 means a zero border. Strides in elements. */
-    } dim[5];
-} distile_array;
-
-struct distile_hooks;
-
-/** One call of a variant, the same for every device and every source of code. */
-typedef struct distile_kernel_call {
-    struct distile_hooks *hooks;   /**< Callbacks for the code. */
-    const distile_array *operands; /**< The PolyKernel's operands, in its order. */
-    int32_t num_operands;
-    /** The tiles: tile_xy[t] = x | y << 16 and tile_image[t] = tile_xy[tile_capacity + t]. Null if the code needs no
-     * list (distile_variant.listless_pixels). */
-    const uint32_t *tile_xy;
-    int32_t tile_capacity;
-    int32_t num_tiles;    /**< On a GPU, the maximum. */
-    int32_t num_interior; /**< The first num_interior tiles read only the input and its border; 0 on a GPU. */
-    /** On a GPU, the device address of the number of tiles; null on a CPU and without a list. */
-    const uint32_t *tile_count;
-    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
-    const uint32_t *bits;
-    int32_t words_per_row, height, batch;
-    int32_t threads;     /**< Threads that the call may use; on a GPU, the context's multiprocessors. */
-    int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
-    /** For operators with a key or a value; else null and 0. The active keys of all images, in the order and the format
-     * of tile_xy, which lists the rows, as tiles of one pixel. Null: every key of every image is active. */
-    const uint32_t *key_xy;
-    int32_t key_capacity;
-    /** The listed rows of image n begin at row_starts[n] and end before row_starts[n + 1], and the listed keys
-     * likewise; key_starts is null if key_xy is. On a GPU, device addresses. */
-    const uint32_t *row_starts, *key_starts;
-    float scale; /**< Of the scores, never 0. */
-} distile_kernel_call;
-
-/** Returned by a distile_kernel_function when the hooks could not allocate. */
-#define DISTILE_CALL_OUT_OF_MEMORY 1
+/** One call of a variant, and what a GPU chooses a variant by: known to the runtime and to code of the same version
+ * only (kernels/call.h). */
+struct distile_kernel_call;
+struct distile_gpu_choice;
 
 /** Returns 0 for success; any other value ends the call with an error. */
-typedef int (*distile_kernel_function)(const distile_kernel_call *call);
-
-/** What a GPU chooses a variant by. Known to the runtime and to code of the same version only. */
-struct distile_gpu_choice;
+typedef int (*distile_kernel_function)(const struct distile_kernel_call *call);
 
 /** Makes the one of these calls that the GPU chooses; variants[i] is the variant of calls[i]. The return value is that
  * of a distile_kernel_function. */
-typedef int (*distile_choice_function)(const distile_kernel_call *calls, const int32_t *variants, int32_t num_calls,
-                                       const struct distile_gpu_choice *choice);
-
-/** An argument of an OpenCL kernel. */
-typedef struct distile_opencl_argument {
-    const void *value; /**< The argument, or for a buffer the uint64_t that is its address. */
-    size_t bytes;
-    int32_t is_buffer;
-} distile_opencl_argument;
-
-/** One kernel launch on a GPU. Extents in blocks and threads; `arguments` in the driver's form: on CUDA pointers to
- * them, on OpenCL pointers to distile_opencl_argument and then null. In OpenCL, local memory of shared_bytes follows as
- * the last argument. */
-typedef struct distile_gpu_launch {
-    const char *kernel;
-    int32_t blocks[3], threads[3];
-    int32_t shared_bytes; /**< Above 48 KB, the same in every launch of a kernel. */
-    void **arguments;
-    int32_t cluster; /**< Blocks of a cluster along x, which divide blocks[0]; 0 or 1: none. */
-    int32_t early;   /**< 1: the kernel may start while earlier work of the stream still runs, and waits itself. */
-} distile_gpu_launch;
-
-/** Boxes of an activation on a GPU, which hardware copies to shared memory: pixels `step_w` and `step_h` apart, so many
- * along each axis, with 128 bytes of channels, swizzled by 128 bytes. Pixels beyond the activation are 0. */
-typedef struct distile_gpu_boxes {
-    const distile_array *array;
-    int32_t pixels_w, pixels_h, step_w, step_h;
-} distile_gpu_boxes;
-
-/** Callbacks for GPU code. Each returns 0 for success. */
-typedef struct distile_gpu_hooks {
-    /** Later launches take their kernels from this module: on CUDA PTX, which ends with a 0 byte, or a cubin; on OpenCL
-     * source. Equal addresses mean equal code. */
-    int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
-    int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
-    /** Gets the most blocks of such launches, whatever their number and arguments, that run at once. */
-    int (*count_resident)(struct distile_hooks *hooks, const distile_gpu_launch *launch, int32_t *blocks);
-    /** Allocates scratch memory on the device, valid until the kernel function returns. */
-    int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
-    /** Gets memory on the device that is 0 and that the code sets back to 0. All code of the context shares it. */
-    int (*signals)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
-    /** Encodes what copies such boxes: on CUDA a CUtensorMap of 128 bytes, aligned to 64. */
-    int (*map_boxes)(struct distile_hooks *hooks, const distile_gpu_boxes *boxes, void *map);
-    /** The bytes from the start of its OpenCL buffer to an address. Null elsewhere. */
-    uint64_t (*offset_of)(struct distile_hooks *hooks, uint64_t address);
-} distile_gpu_hooks;
-
-/** Callbacks for code. Code reaches its context only through this struct, so it needs no global state and may live in
- * its own library. */
-typedef struct distile_hooks {
-    /** Runs task(closure, i) for every i in [0, count). */
-    void (*parallel_for)(struct distile_hooks *hooks, distile_task task, void *closure, int32_t count);
-    /** Allocates scratch memory aligned to 64 bytes; null on failure. */
-    void *(*allocate)(struct distile_hooks *hooks, size_t bytes);
-    void (*deallocate)(struct distile_hooks *hooks, void *memory);
-    /** Stores an error message. */
-    void (*report)(struct distile_hooks *hooks, const char *message);
-    /** Null on a CPU. */
-    const distile_gpu_hooks *gpu;
-} distile_hooks;
-
-/** A Halide-generated function in argv form; returns 0 for success. */
-typedef int (*distile_halide_function)(void **arguments);
-
-/** Calls Halide's code with these arguments, in order: the hooks as user_context; the first operand; tiles [capacity,
- * 2]; bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other
- * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
-int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
-/** Calls code whose output and residual have the groups of channels in a last dimension of their own. */
-int distile_call_halide_groups(distile_halide_function function, int32_t groups, const distile_kernel_call *call);
-
-/** How Halide's code for an operator with a key or a value is called. */
-typedef struct distile_row_blocks {
-    int32_t heads;
-    int32_t rows;      /**< The most rows of a block. */
-    int32_t row_step;  /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
-    int32_t causal;    /**< 1: no row of a block sees the keys behind those that its last row sees. */
-    int32_t more_rows; /**< A block takes as long as its rows and so many more. */
-    int32_t keys;      /**< The most keys whose scores the code holds at once; 0: all. */
-} distile_row_blocks;
-
-/** Calls Halide's code for such an operator on a CPU, in parallel: once for every head and every block of listed rows
- * of an image. Its arguments, in order: the hooks as user_context; the input; the x of each row of the block; the x of
- * each active key of the image; the numbers of both; the last key that row 0 sees if the operator is causal; the scale;
- * the other operands. Tokens have the dimensions (channel of the head, x), scores (x of the key, x). */
-int distile_call_row_blocks(distile_halide_function function, const distile_row_blocks *blocks,
-                            const distile_kernel_call *call);
-
-/** The same on a GPU: what a block takes at a time, of one head. */
-typedef struct distile_token_lists {
-    int32_t block_rows, block_keys;
-} distile_token_lists;
-
-/** Calls Halide's code for an operator with a key or a value on a GPU, once for all heads and images. Its arguments, in
- * order: the hooks as user_context; the input; the lists of rows and of keys; the blocks that they fill at most in an
- * image; the last key that row 0 sees if the operator is causal; the scale; where each image's rows and keys begin in
- * the lists; the number of rows; the number of keys where none is listed, else 0; the other operands. They have four
- * dimensions. */
-int distile_call_token_lists(distile_halide_function function, const distile_token_lists *lists,
-                             const distile_kernel_call *call);
-
-/** A variant for tensor cores: embedded code and how to launch it. Several variants may share a kernel, which then runs
- * one of them, and with it the threads and the shared memory. */
-typedef struct distile_tensor_core_code {
-    const char *code, *end; /**< A cubin or PTX, followed by a 0 byte. */
-    const char *kernel;
-    int32_t place;                        /**< Among the kernel's variants. */
-    int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
-    int32_t channel_blocks;               /**< Blocks of output channels. */
-    int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
-    int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */
-    int32_t threads;                      /**< Threads of a block. */
-    int32_t blocks_per_multiprocessor, shared_bytes;
-    int32_t tile_h, tile_w;         /**< Granularity in output pixels. */
-    int32_t box_step_h, box_step_w; /**< The strides of an operator whose tiles are copied in boxes; else 0. */
-    int32_t early;                  /**< As in distile_gpu_launch. */
-} distile_tensor_core_code;
-
-/** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
- * weights, the bias, of quantized operators a distile_requantization, the residual if there is one, and the output.
- * Every PolyKernel with such code holds its own copy of this function. */
-int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call);
-
-/** Launches the kernels of several variants, of which the GPU chooses one. `codes` are those of all variants. */
-int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,
-                               const int32_t *variants, int32_t num_calls, const struct distile_gpu_choice *choice);
-
-/** A variant of attention or of one of its products for tensor cores: embedded code and how to launch it. */
-typedef struct distile_attention_code {
-    const char *code, *end; /**< A cubin or PTX, followed by a 0 byte. */
-    const char *kernel;
-    int32_t heads;
-    int32_t block_rows; /**< Rows that a block computes at a time. */
-    int32_t threads;    /**< Threads of a block. */
-    int32_t blocks_per_multiprocessor, shared_bytes;
-    int32_t part_bytes; /**< The sums that a block shares with another; 0: none. */
-    int32_t early;      /**< As in distile_gpu_launch. */
-    int32_t product;    /**< distile_product; 0: attention. */
-} distile_attention_code;
-
-/** Launches the kernel over the rows of the call. The operands are the query, the key, the value and the output; of
- * scores the query, the key and the output, and of values the probabilities, the value and the output. Every PolyKernel
- * with code for tensor cores holds its own copy of this function. */
-int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call);
-
-/** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input
- * pixels stride * i + first + t * step, 0 <= t < taps. */
-typedef struct distile_taps {
-    int32_t first, step, taps;
-} distile_taps;
-
-/** A variant for dot-product or matrix instructions of CPUs, or for dot products on NVIDIA GPUs. */
-typedef struct distile_dot_product_code {
-    distile_activation epilogue;
-    int32_t tile_h, tile_w;               /**< Granularity in output pixels. */
-    int32_t block_pixels, block_channels; /**< Output pixels and channels whose sums are held in registers. */
-    int32_t staged_blocks;                /**< Blocks of pixels that a task stages at a time. */
-    int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
-    int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
-    int32_t stride_h, stride_w;
-    /** Sections of the output channels begin with a block of 16 in the weights. */
-    int32_t read_channels;    /**< Input channels that a section reads; 0: each output channel reads its own. */
-    int32_t section_channels; /**< Output channels of a section. */
-    /** Groups of a section that vectors keep apart: each of their lanes multiplies what its group reads alone. 1: all
-     * that the section reads. */
-    int32_t apart_groups;
-    const distile_taps *rows, *columns; /**< Those of each phase. */
-} distile_dot_product_code;
-
-/** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
- * residual if there is one, and the output, and all but the bias are bfloat16, or where the name ends in fp16, float16.
- * Every PolyKernel with such code holds its own copy of the functions that it calls. */
-int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_amx_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_amx_split_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
-
-/** Bytes that hold the zero point, which code for GPUs copies in place of what lies beyond the input. Many copies of
- * one cache line would wait for each other. */
-#define DISTILE_ZERO_POINT_BYTES 4096
-
-/** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
- * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. On GPUs, the zero
- * point of the input follows in each of DISTILE_ZERO_POINT_BYTES bytes. With the sum over the inputs x (on CPUs as
- * unsigned numbers: those of int8 plus 128) and the weights w:
- *
- *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
- *     output = round(epilogue(value) * output_factor) + output_zero_point
- *
- * Integers wrap around. Numbers are rounded to nearest even, and outputs saturate. An output of float32 is
- * epilogue(value), and its residual is added as it is. */
-typedef struct distile_requantization {
-    int32_t input_zero_point, residual_zero_point, output_zero_point;
-    float residual_factor, output_factor;
-    int32_t reserved[11];
-} distile_requantization;
-
-/** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 or DISTILE_INT4
- * in the layout "cpu-k64", and an output and a residual of one of the input's types or of DISTILE_FLOAT32. All give the
- * same bits. Of weights of 4 bits, 64 bytes hold 128: the low halves the first 64. There is no depthwise convolution by
- * AMX. */
-int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
-int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
-
-/** The same on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in the layout "cuda-k64".
- * A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
-int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call);
-
-/* ---- The descriptor ----------------------------------------------------------------------- */
+typedef int (*distile_choice_function)(const struct distile_kernel_call *calls, const int32_t *variants,
+                                       int32_t num_calls, const struct distile_gpu_choice *choice);
 
 typedef struct distile_variant {
     const char *name;
@@ -376,7 +119,7 @@ typedef struct distile_variant {
     /** The type in which the code reads the input; 0: the operand's own, in place. With a type, the runtime may copy
      * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
-    /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
+    /** On a GPU, if the tiles are single pixels: the most pixels of a mask that needs no list, because the code finds
      * the active ones in the bits. The code must take a list all the same. 0: the code always needs a list. */
     int32_t listless_pixels;
     /** Where the GPU chooses, it launches what it may choose. Variants with the same number share a launch, in the

@@ -1,0 +1,32 @@
+/** \file
+ * Products of bfloat16.
+ */
+#ifndef DISTILE_DOT_PRODUCT_BFLOAT16_H
+#define DISTILE_DOT_PRODUCT_BFLOAT16_H
+
+#include "kernels/cpu/numbers16.h"
+
+namespace distile::dot_product {
+
+/** A Format, as in numbers16.h. */
+template<class Set> struct Bfloat16Format {
+    using Floats = typename Epilogue<Set>::Floats;
+    using Words = typename Epilogue<Set>::Words;
+
+    static void narrow(const Floats &values, Stored16 &stored) {
+        Words bits;
+        std::memcpy(&bits, &values, sizeof(bits));
+        const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
+        stored = __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded, Stored16);
+    }
+    static void widen(const Stored16 &stored, Floats &values) {
+        const Words bits = __builtin_convertvector(stored, Words) << 16;
+        std::memcpy(&values, &bits, sizeof(values));
+    }
+};
+
+template<class Set> using Bfloat16 = Numbers16<Set, Bfloat16Format<Set>>;
+
+}  // namespace distile::dot_product
+
+#endif

@@ -1,0 +1,97 @@
+/** \file
+ * Float32 to integers of 8 bits, rounded to nearest even, by the instructions of the file that includes this.
+ */
+#ifndef DISTILE_DOT_PRODUCT_NARROW_H
+#define DISTILE_DOT_PRODUCT_NARROW_H
+
+#include "kernels/cpu/epilogue.h"
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#if defined(__AVX512BW__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace distile::dot_product {
+
+/** 16 numbers of a type in which outputs are stored. */
+template<typename Stored> struct StoredVector;
+template<> struct StoredVector<uint8_t> {
+    using Type = uint8_t __attribute__((vector_size(vector_channels)));
+    using Wider = uint16_t __attribute__((vector_size(vector_channels * 2)));
+};
+template<> struct StoredVector<int8_t> {
+    using Type = int8_t __attribute__((vector_size(vector_channels)));
+    using Wider = int16_t __attribute__((vector_size(vector_channels * 2)));
+};
+template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
+
+/** Up to four vectors at a time: instructions narrow two to one. `Set` as in Epilogue. */
+template<class Set, typename Stored> struct Narrowing {
+    using Floats = typename Epilogue<Set>::Floats;
+
+    /** Stores each number plus a zero point; in place of a lower one, or NaN, `least`. The sums must be numbers of the
+     * type. */
+    template<int32_t Vectors>
+    [[gnu::always_inline]] static void store(const Floats *values, int32_t least, int32_t zero_point, Stored *to) {
+#if defined(__AVX512BW__)
+        __m512i integers[4] = {};
+        for (int64_t v = 0; v < Vectors; v++) {
+            // The form without a mask gets a false warning from GCC 12.
+            integers[v] = _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<const __m512 &>(values[v]));
+        }
+        const __m512i low = _mm512_set1_epi16(static_cast<int16_t>(least)),
+                      zero = _mm512_set1_epi16(static_cast<int16_t>(zero_point));
+        __m512i pairs[2];
+        for (int64_t i = 0; i < 2; i++) {
+            pairs[i] = _mm512_packs_epi32(integers[2 * i], integers[2 * i + 1]);
+            pairs[i] = _mm512_add_epi16(_mm512_max_epi16(pairs[i], low), zero);
+        }
+        const __m512i bytes =
+            is_signed ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
+        // Each lane has four channels of every vector.
+        typename Epilogue<Set>::Words words;
+        std::memcpy(&words, &bytes, sizeof(words));
+        const auto ordered =
+            __builtin_shufflevector(words, words, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        std::memcpy(to, &ordered, Vectors * vector_channels);
+#elif defined(__AVX2__)
+        const __m256i low = _mm256_set1_epi16(static_cast<int16_t>(least)),
+                      zero = _mm256_set1_epi16(static_cast<int16_t>(zero_point)),
+                      order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        for (int64_t v = 0; v < Vectors; v += 2) {
+            __m256i halves[2] = {};
+            for (int64_t i = 0; i < 2 && v + i < Vectors; i++) {
+                const auto *const half = reinterpret_cast<const __m256 *>(&values[v + i]);
+                halves[i] = _mm256_packs_epi32(_mm256_cvtps_epi32(half[0]), _mm256_cvtps_epi32(half[1]));
+                halves[i] = _mm256_add_epi16(_mm256_max_epi16(halves[i], low), zero);
+            }
+            const __m256i bytes = is_signed ? _mm256_packs_epi16(halves[0], halves[1])
+                                            : _mm256_packus_epi16(halves[0], halves[1]),
+                          ordered = _mm256_permutevar8x32_epi32(bytes, order);
+            std::memcpy(to + v * vector_channels, &ordered, (Vectors - v < 2 ? 1 : 2) * vector_channels);
+        }
+#else
+        // Near this number, float32 has integers only, and its bits count them.
+        constexpr float to_integer = 0x1.8p23f;
+        constexpr int32_t bits_of_zero = 0x4b400000;
+        using Integers = typename Epilogue<Set>::Integers;
+        using Vector = typename StoredVector<Stored>::Type;
+        for (int64_t v = 0; v < Vectors; v++) {
+            const Floats low = Floats{} + static_cast<float>(least),
+                         near = (values[v] > low ? values[v] : low) + to_integer;
+            Integers integers;
+            std::memcpy(&integers, &near, sizeof(integers));
+            const Vector stored = __builtin_convertvector(integers + (zero_point - bits_of_zero), Vector);
+            std::memcpy(to + v * vector_channels, &stored, sizeof(stored));
+        }
+#endif
+    }
+
+private:
+    static constexpr bool is_signed = std::is_signed_v<Stored>;
+};
+
+}  // namespace distile::dot_product
+
+#endif

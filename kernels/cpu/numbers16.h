@@ -1,0 +1,106 @@
+/** \file
+ * Products of floating-point numbers of 16 bits, as product.h uses them: sums are float32. A type is a class `Format`,
+ * which depends on the instruction set as all that files include:
+ *
+ *     static void narrow(const Floats &values, Stored &stored);  // Rounds to nearest even. NaN stays NaN.
+ *     static void widen(const Stored &stored, Floats &values);
+ */
+#ifndef DISTILE_DOT_PRODUCT_NUMBERS16_H
+#define DISTILE_DOT_PRODUCT_NUMBERS16_H
+
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/dot_products.h"
+#include <cstring>
+
+namespace distile::dot_product {
+
+/** 16 stored numbers. */
+using Stored16 = uint16_t __attribute__((vector_size(vector_channels * 2)));
+
+template<class Set, class Format> class Numbers16 {
+public:
+    using Element = uint16_t;
+    using Weight = uint16_t;
+    using Sum = float;
+    static constexpr int32_t parts = 1;
+
+    Numbers16(const distile_dot_product_code &code, const distile_kernel_call &call)
+        : epilogue_(code.epilogue), bias_(static_cast<const float *>(call.operands[2].data)),
+          residual_(call.num_operands == 5 ? static_cast<const Element *>(call.operands[3].data) : nullptr),
+          output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
+    }
+
+    static bool stages_as_stored() {
+        return true;
+    }
+    static uint8_t flip() {
+        return 0;
+    }
+    void pad(Element *to, int32_t count) const {
+        std::memset(to, 0, count * sizeof(Element));
+    }
+    const char *output(const Row &row, int32_t channel) const {
+        return reinterpret_cast<const char *>(output_ + row.output + channel);
+    }
+    /** The sums and the bias hold whole vectors. */
+    void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums,
+               const ChannelBlock &channels) const {
+        const Results results{sums, residual_ ? residual_ + channels.first : nullptr, output_ + channels.first,
+                              channels.padded, bias_ + channels.place};
+        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
+    }
+
+private:
+    using Floats = typename Epilogue<Set>::Floats;
+
+    /** Some channels of all rows. */
+    struct Channels {
+        const float *sums;
+        const Element *residual;
+        Element *output;
+        int64_t distance;
+        Floats bias;
+
+        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats *values) const {
+            std::memcpy(values, sums + index * distance, sizeof(*values));
+            *values += bias;
+            if (residual) {
+                Stored16 stored{};
+                Epilogue<Set>::template copy_channels<Element>(&stored, residual + row.residual, count);
+                Floats widened;
+                Format::widen(stored, widened);
+                *values += widened;
+            }
+        }
+        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats *values) const {
+            Stored16 stored;
+            Format::narrow(*values, stored);
+            Epilogue<Set>::keep_in_register(stored);
+            Epilogue<Set>::template copy_channels<Element>(output + row.output, &stored, count);
+        }
+    };
+    struct Results {
+        const float *sums;
+        const Element *residual;
+        Element *output;
+        int64_t distance;
+        const float *bias;
+        static constexpr int32_t widest = 1;
+
+        template<int32_t Vectors> [[gnu::always_inline]] Channels at(int32_t channel) const {
+            Channels channels{sums + channel, residual ? residual + channel : nullptr, output + channel, distance, {}};
+            std::memcpy(&channels.bias, bias + channel, sizeof(channels.bias));
+            return channels;
+        }
+    };
+
+    distile_activation epilogue_;
+    const float *bias_;
+    const Element *residual_;
+    Element *output_;
+};
+
+}  // namespace distile::dot_product
+
+#endif

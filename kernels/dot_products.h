@@ -1,0 +1,83 @@
+/** \file
+ * Dot products on CPUs and NVIDIA GPUs, and how their sums become results.
+ */
+#ifndef DISTILE_KERNELS_DOT_PRODUCTS_H
+#define DISTILE_KERNELS_DOT_PRODUCTS_H
+
+#include "kernels/call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input
+ * pixels stride * i + first + t * step, 0 <= t < taps. */
+typedef struct distile_taps {
+    int32_t first, step, taps;
+} distile_taps;
+
+/** A variant for dot-product or matrix instructions of CPUs, or for dot products on NVIDIA GPUs. */
+typedef struct distile_dot_product_code {
+    distile_activation epilogue;
+    int32_t tile_h, tile_w;               /**< Granularity in output pixels. */
+    int32_t block_pixels, block_channels; /**< Output pixels and channels whose sums are held in registers. */
+    int32_t staged_blocks;                /**< Blocks of pixels that a task stages at a time. */
+    int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
+    int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
+    int32_t stride_h, stride_w;
+    /** Sections of the output channels begin with a block of 16 in the weights. */
+    int32_t read_channels;    /**< Input channels that a section reads; 0: each output channel reads its own. */
+    int32_t section_channels; /**< Output channels of a section. */
+    /** Groups of a section that vectors keep apart: each of their lanes multiplies what its group reads alone. 1: all
+     * that the section reads. */
+    int32_t apart_groups;
+    const distile_taps *rows, *columns; /**< The taps of each phase. */
+} distile_dot_product_code;
+
+/** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
+ * residual if there is one, and the output, and all but the bias are bfloat16, or where the name ends in fp16, float16.
+ * Every PolyKernel with such code holds its own copy of the functions that it calls. */
+int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_split_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** Bytes that hold the zero point, which code for GPUs copies in place of what lies beyond the input. Many copies of
+ * one cache line would wait for each other. */
+#define DISTILE_ZERO_POINT_BYTES 4096
+
+/** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
+ * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. On GPUs, the zero
+ * point of the input follows in each of DISTILE_ZERO_POINT_BYTES bytes. With the sum over the inputs x (on CPUs as
+ * unsigned numbers: those of int8 plus 128) and the weights w:
+ *
+ *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
+ *     output = round(epilogue(value) * output_factor) + output_zero_point
+ *
+ * Integers wrap around. Numbers are rounded to nearest even, and outputs saturate. An output of float32 is
+ * epilogue(value), and its residual is added as it is. */
+typedef struct distile_requantization {
+    int32_t input_zero_point, residual_zero_point, output_zero_point;
+    float residual_factor, output_factor;
+    int32_t reserved[11];
+} distile_requantization;
+
+/** Compute as the functions above do, for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 or
+ * DISTILE_INT4 in the layout "cpu-k64", and an output and a residual of one of the input's types or of DISTILE_FLOAT32.
+ * All give the same bits. 64 bytes hold 128 weights of 4 bits: the low halves the first 64. There is no depthwise
+ * convolution by AMX. */
+int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** Computes as these functions do, on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in
+ * the layout "cuda-k64". A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
+int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,238 @@
+#include "runtime/dispatch/weights.h"
+#include "runtime/base/int4.h"
+#include "runtime/base/types.h"
+#include "runtime/dispatch/kernel.h"
+#include "runtime/dispatch/quantized_operator.h"
+#include "runtime/kinds/filter.h"
+#include "runtime/tensor/tensor.h"
+#include <cmath>
+#include <distile/quantize.h>
+
+using namespace distile;
+
+distile_status distile::check_source_alignment(distile_context *context, const char *call,
+                                               const distile_weights_source &source) {
+    const Type *const type = find_type(raw(source.dtype));
+    // Two weights of int4 share a byte.
+    const size_t bytes = raw(source.dtype) == 0 ? sizeof(float) : type ? static_cast<size_t>(type->bytes) : 1;
+    return check_alignment(context, call,
+                           {{source.filter, bytes, "the filter"},
+                            {source.bias, sizeof(float), "the bias"},
+                            {source.bn_gamma, sizeof(float), "bn_gamma"},
+                            {source.bn_beta, sizeof(float), "bn_beta"},
+                            {source.bn_mean, sizeof(float), "bn_mean"},
+                            {source.bn_variance, sizeof(float), "bn_variance"}});
+}
+
+namespace {
+
+constexpr const char *call = "distile_weights_pack";
+
+distile_status check_scale(distile_context *context, const distile_scale &scale, const char *name,
+                           distile_dtype dtype) {
+    if (!is_quantized(dtype)) {
+        return scale.scale == 0 && scale.zero_point == 0
+                   ? DISTILE_OK
+                   : fail(context, DISTILE_ERROR_BAD_VALUE,
+                          "%s: the %s is not quantized; its scale and zero point must be 0", call, name);
+    }
+    return check_quantized_scale(context, call, scale, name, dtype);
+}
+
+distile_status check_quantization(const distile_kernel &kernel, const distile_weights_source &source) {
+    distile_context *context = &kernel.context;
+    const char *const name = kernel.polykernel.name;
+    if (!is_quantized(kernel.polykernel)) {
+        return source.quantization ? fail(context, DISTILE_ERROR_BAD_VALUE,
+                                          "%s: '%s' is not quantized, but the source has a quantization", call, name)
+                                   : DISTILE_OK;
+    }
+    if (!source.quantization || !source.quantization->filter_scales) {
+        return fail_null(context, call, source.quantization ? "filter's scales" : "source's quantization");
+    }
+    if (raw(source.dtype) != DISTILE_INT8 && raw(source.dtype) != DISTILE_INT4) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE,
+                    "%s: '%s' is quantized and takes a filter of int8 or int4: make one with distile_quantize_filter",
+                    call, name);
+    }
+    if (source.bn_mean) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: batch normalisation cannot be folded into a quantized filter: fold it with "
+                    "distile_quantize_filter",
+                    call);
+    }
+    const distile_quantization &quantization = *source.quantization;
+    if (!is_reserved_zero(quantization.reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", call);
+    }
+    distile_status status =
+        check_alignment(context, call,
+                        {{quantization.filter_scales, sizeof(float), "the array of the filter's scales"},
+                         {quantization.bias, sizeof(int32_t), "the bias of the quantization"}});
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.input, "input", kernel.input.dtype);
+    }
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.output, "output", kernel.output.dtype);
+    }
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.residual, "residual",
+                             kernel.residual ? kernel.residual->dtype : DISTILE_FLOAT32);
+    }
+    for (int32_t o = 0; status == DISTILE_OK && o < kernel.output.channels; o++) {
+        const float scale = quantization.filter_scales[o];
+        if (!(scale > 0) || std::isinf(scale)) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                        "%s: the filter's scale of output channel %d is %g; it must be above 0 and finite", call, o,
+                        static_cast<double>(scale));
+        }
+    }
+    return status;
+}
+
+distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
+    distile_context *context = &kernel.context;
+    if (!kernel.kind.weights) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no weights to pack", call, kernel.polykernel.name);
+    }
+    if (!source) {
+        return fail_null(context, call, "source");
+    }
+    const distile_status status =
+        check_pointers(context, call, {{source->filter, "source's filter"}, {weights, "pointer to the weights"}});
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
+                    raw(source->dtype), type_names());
+    }
+    const int32_t order = raw(source->order);
+    if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not an order of dimensions", call, order);
+    }
+    const bool normalised = source->bn_mean && source->bn_variance;
+    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance", call);
+    }
+    if (!is_reserved_zero(source->reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
+    }
+    const distile_status aligned = check_source_alignment(context, call, *source);
+    return aligned == DISTILE_OK ? check_quantization(kernel, *source) : aligned;
+}
+
+/** A filter converted to float32. */
+class FloatFilter {
+public:
+    FloatFilter(const distile_kernel &kernel, const distile_weights_source &source)
+        : values_(static_cast<const float *>(source.filter)), converted_(HostAllocator<float>(kernel.context.memory)) {
+        if (raw(source.dtype) != 0 && source.dtype != DISTILE_FLOAT32) {
+            converted_.resize(kernel.kind.weights->filter_elements(kernel.polykernel.op));
+            if (source.dtype == DISTILE_INT4) {
+                int4_to_float(source.filter, converted_.data(), converted_.size());
+            } else {
+                find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
+            }
+            values_ = converted_.data();
+        }
+    }
+    const float *values() const {
+        return values_;
+    }
+
+private:
+    const float *values_;
+    HostVector<float> converted_;
+};
+
+/** Copies an array to device memory, converted to the type in which it is stored, and counts its bytes. */
+distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype, int64_t &bytes) {
+    const size_t count = packed.values.size();
+    const Type *const type = find_type(dtype);
+    HostVector<unsigned char> stored(type ? count * type->bytes : count / 2, device.context.memory);
+    if (type) {
+        type->from_float(packed.values.data(), stored.data(), count);
+    } else {
+        int4_blocks_from_float(packed.values.data(), stored.data(), count);
+    }
+    bytes += static_cast<int64_t>(stored.size());
+    distile_weights::Operand operand{packed.role, {}, device.upload(stored.data(), stored.size())};
+    // Code only reads it.
+    operand.array.data = const_cast<void *>(operand.memory.get());
+    operand.array.dtype = dtype;
+    operand.array.dimensions = static_cast<int32_t>(packed.extents.size());
+    int32_t stride = 1;
+    for (size_t i = 0; i < packed.extents.size(); i++) {
+        operand.array.dim[i] = {0, packed.extents[i], stride};
+        stride *= packed.extents[i];
+    }
+    return operand;
+}
+
+void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
+                const WeightLayout &layout) {
+    distile_weights::Layout added{layout.name, {}};
+    for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
+        const bool as_filter =
+            layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
+        const distile_dtype dtype = as_filter ? DISTILE_INT4 : stored_type(layout, kernel.polykernel, packed.role);
+        added.operands.push_back(upload(*kernel.context.device, packed, dtype, weights.bytes));
+    }
+    weights.layouts.push_back(std::move(added));
+}
+
+}  // namespace
+
+const distile_weights::Layout *distile_weights::find(const char *layout) const {
+    for (const Layout &known : layouts) {
+        if (known.name == layout) {
+            return &known;
+        }
+    }
+    return nullptr;
+}
+
+extern "C" {
+
+distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
+                                    distile_weights **weights) {
+    if (!kernel) {
+        return fail_null(call, "kernel");
+    }
+    distile_context *context = &kernel->context;
+    const distile_status status = check_source(*kernel, source, weights);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(context, call, [&] {
+        try {
+            const FloatFilter filter(*kernel, *source);
+            auto packed = std::make_unique<distile_weights>();
+            packed->memory_space = context->device->memory_space();
+            packed->kind = kernel->kind.kind;
+            packed->shape = kernel->weights_shape;
+            const bool quantizes = is_quantized(kernel->polykernel);
+            const QuantizedOperator quantized =
+                quantizes ? quantized_operator(kernel->polykernel) : QuantizedOperator{};
+            packed->zero_byte = quantizes ? static_cast<uint8_t>(source->quantization->output.zero_point) : 0;
+            for (const WeightLayout *layout : kernel->layouts) {
+                add_layout(*packed, *kernel, {*source, filter.values(), quantizes ? &quantized : nullptr}, *layout);
+            }
+            *weights = packed.release();
+            return DISTILE_OK;
+        } catch (const SourceError &error) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, error.what());
+        }
+    });
+}
+
+void distile_weights_destroy(distile_weights *weights) {
+    const std::unique_ptr<distile_weights> owned(weights);
+}
+
+int64_t distile_weights_bytes(const distile_weights *weights) {
+    return weights ? weights->bytes : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,43 @@
+/** \file
+ * Packed weights in device memory, in every layout that a kernel's variants read.
+ */
+#ifndef DISTILE_WEIGHTS_H
+#define DISTILE_WEIGHTS_H
+
+#include "kernels/call.h"
+#include <distile/polykernel.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+struct distile_weights {
+    /** An operand as passed to code, and the owner of its memory. */
+    struct Operand {
+        distile_role role;
+        distile_array array;
+        std::shared_ptr<const void> memory;
+    };
+    struct Layout {
+        std::string name;
+        std::vector<Operand> operands;
+    };
+
+    /** Null if no layout has that name. */
+    const Layout *find(const char *layout) const;
+
+    const void *memory_space; /**< The device's. */
+    distile_operator_kind kind;
+    std::string shape; /**< In the kind's words. */
+    std::vector<Layout> layouts;
+    int64_t bytes = 0;
+    uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
+};
+
+namespace distile {
+
+/** Checks that the arrays of a source are aligned to their elements. Its type is known. */
+distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source);
+
+}  // namespace distile
+
+#endif

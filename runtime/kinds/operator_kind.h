@@ -1,0 +1,111 @@
+/** \file
+ * What the runtime and the tools know about each kind of operator: its geometry and its weight packing. To add a kind,
+ * add a file that defines its OperatorKind and a row in operator_kind.cpp. Nothing here knows contexts or devices.
+ */
+#ifndef DISTILE_OPERATOR_KIND_H
+#define DISTILE_OPERATOR_KIND_H
+
+#include "runtime/kinds/weight_layout.h"
+#include <distile/mask_algebra.h>
+#include <distile/polykernel.h>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+struct ImageSize {
+    int64_t height, width;
+};
+
+/** Pixels [first, last). */
+struct PixelRange {
+    int64_t first, last;
+};
+
+struct PixelRect {
+    PixelRange rows, columns;
+};
+
+/** An array of packed weights, innermost dimension first. */
+struct PackedArray {
+    distile_role role;
+    std::vector<int32_t> extents;
+    std::vector<float> values; /**< To be stored in stored_type(). */
+};
+
+/** What the packing of weights depends on in a quantized operator. */
+struct QuantizedOperator {
+    distile_dtype input, output;
+    /** Sums become results in units of the output's scale, because its epilogue is the same in all units. */
+    bool in_output_units;
+};
+
+/** A source of weights with its filter in float32. */
+struct FilterSource {
+    const distile_weights_source &source;
+    const float *filter;                          /**< Null: packed arrays get extents but no values. */
+    const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
+};
+
+/** An invalid source of weights. */
+class SourceError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/** The weights of a kind of operator. */
+struct WeightPacking {
+    /** Describes the weights; operators with equal descriptions can share weights. */
+    std::string (*shape)(const void *op);
+    /** Whether the weights can be packed in an order. */
+    bool (*packs)(const void *op, WeightOrder order);
+    /** Packs a source in a layout of such an order. Throws SourceError. */
+    std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
+    /** The number of elements in a source's filter. */
+    int64_t (*filter_elements)(const void *op);
+    distile_activation (*epilogue)(const void *op);
+};
+
+/** A kind of operator that reads a key, a value or both. Its mask has one row of tokens. */
+struct TokenRows {
+    /** The heights of the input and the output: 1 for tokens, the number of heads for scores. */
+    int32_t (*input)(const void *op);
+    int32_t (*output)(const void *op);
+    /** The factor of the scores unless a call gives one; 0 without scores. */
+    float (*scale)(const void *op);
+};
+
+/** `op` always points to the kind's struct. */
+struct OperatorKind {
+    distile_operator_kind kind;
+    const char *name;
+    /** What is wrong with an operator; "" if nothing. */
+    std::string (*why_illegal)(const void *op);
+    /** The output's size for an input size; 0 if the output is empty. */
+    ImageSize (*output_size)(const void *op, const ImageSize &input);
+    /** The zero border that lets kernels read the whole input in place. */
+    distile_border (*border)(const void *op);
+    /** How output pixels relate to input pixels. */
+    distile_window (*window)(const void *op);
+    /** The output pixels that read only the input pixels `readable`, whose coordinates are negative in a border. May be
+     * empty or reach beyond the output. */
+    PixelRect (*interior)(const void *op, const PixelRect &readable);
+    const WeightPacking *weights; /**< Null: its operators have none. */
+    const TokenRows *tokens;      /**< Null: its operators read neither key nor value. */
+    /** What DISTILE_MATH_DEFAULT means: DISTILE_MATH_FLOAT32 or DISTILE_MATH_TF32. */
+    distile_math default_math;
+};
+
+/** Null for an unknown kind. */
+const OperatorKind *find_operator_kind(int32_t kind);
+
+extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind, attention_kind,
+    matmul_kind;
+
+/** The operand with this role; null if there is none. */
+const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,44 @@
+/** \file
+ * The layouts of packed weights. A new layout is a row in weight_layout.cpp; a new order also a function that packs.
+ */
+#ifndef DISTILE_WEIGHT_LAYOUT_H
+#define DISTILE_WEIGHT_LAYOUT_H
+
+#include "runtime/kinds/group_blocks.h"
+#include <distile/polykernel.h>
+
+namespace distile {
+
+enum class WeightOrder {
+    ChannelBlocks,       /**< Blocks of output channels, for Halide's code (pack_filter). */
+    DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
+    QuantizedDotProduct, /**< Steps of the reduction, for groups of four numbers of 8 bits. */
+    TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
+    QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
+};
+
+struct WeightLayout {
+    const char *name;
+    WeightOrder order;
+    /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
+     * which are 128 bytes. */
+    int32_t block;
+    distile_role type_of;                         /**< The operand whose type the stored weights have. */
+    bool keeps_int4 = false;                      /**< Weights of a filter of DISTILE_INT4 have that type too. */
+    GroupReaders readers = GroupReaders::Vectors; /**< ChannelBlocks: what computes the output channels of a block. */
+};
+
+/** Whether the operators that read a layout are quantized; all others' are not. */
+inline bool is_quantized(const WeightLayout &layout) {
+    return layout.order == WeightOrder::QuantizedDotProduct || layout.order == WeightOrder::QuantizedTensorCore;
+}
+
+/** Null for an unknown name. */
+const WeightLayout *find_layout(const char *name);
+
+/** The type in which an operand of packed weights is stored. */
+distile_dtype stored_type(const WeightLayout &layout, const distile_polykernel &polykernel, distile_role role);
+
+}  // namespace distile
+
+#endif

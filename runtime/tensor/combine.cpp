@@ -1,0 +1,107 @@
+#include "runtime/base/context.h"
+#include "runtime/mask/mask_checks.h"
+#include "runtime/tensor/tensor.h"
+#include <distile/layers.h>
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *call = "distile_combine";
+
+bool has_extents(const distile_tensor &tensor, int32_t batch, int32_t height, int32_t width) {
+    return tensor.batch == batch && tensor.height == height && tensor.width == width;
+}
+
+/** The second operand as one of the input's shape: a single pixel of an image has strides of 0. */
+distile_tensor spread(const distile_tensor &other, const distile_tensor &input) {
+    distile_tensor all = other;
+    if (other.height != input.height || other.width != input.width) {
+        all.height = input.height;
+        all.width = input.width;
+        all.stride_h = all.stride_w = 0;
+    }
+    return all;
+}
+
+distile_status check_operand(distile_context *context, const distile_tensor &operand, const distile_tensor &output,
+                             const char *name) {
+    const bool in_place = has_extents(operand, output.batch, output.height, output.width) && same_view(operand, output);
+    return !in_place && overlap(without_border(operand), without_border(output))
+               ? fail(context, DISTILE_ERROR_ALIASING, "%s: the %s overlaps the output but is not the same view", call,
+                      name)
+               : DISTILE_OK;
+}
+
+distile_status check_other(distile_context *context, const distile_combine_args &args) {
+    const distile_tensor &input = *args.input;
+    if (raw(args.combination) == DISTILE_COPY) {
+        return args.other || raw(args.other_activation) != DISTILE_ACTIVATION_NONE
+                   ? fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a copy has no second operand and no activation of it",
+                          call)
+                   : DISTILE_OK;
+    }
+    distile_status status =
+        check_tensor(context, input.dtype, call, args.other, "second operand", input.channels, false);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_tensor &other = *args.other;
+    if (!has_extents(other, input.batch, input.height, input.width) && !has_extents(other, input.batch, 1, 1)) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the second operand is %d x %d x %d (batch, height, width); it must be %d x %d x %d as the "
+                    "input, or %d x 1 x 1",
+                    call, other.batch, other.height, other.width, input.batch, input.height, input.width, input.batch);
+    }
+    return check_operand(context, other, *args.output, "second operand");
+}
+
+distile_status check_args(distile_context *context, const char *, const distile_combine_args &args) {
+    const int32_t combination = raw(args.combination);
+    if (combination < DISTILE_COPY || combination > DISTILE_MULTIPLY) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: combination is %d; it must be 0 to 2", call, combination);
+    }
+    distile_status status = check_any_tensor(context, call, args.input, "input");
+    if (status == DISTILE_OK) {
+        status = check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false);
+    }
+    if (status == DISTILE_OK) {
+        status = check_same_extents(context, call, *args.input, *args.output);
+    }
+    if (status == DISTILE_OK) {
+        status = check_operand(context, *args.input, *args.output, "input");
+    }
+    if (status == DISTILE_OK) {
+        status = check_other(context, args);
+    }
+    if (status == DISTILE_OK) {
+        status = check_activation(context, call, args.other_activation, "other_activation");
+    }
+    if (status == DISTILE_OK) {
+        status = check_activation(context, call, args.activation, "activation");
+    }
+    if (status == DISTILE_OK) {
+        status = check_inactive(context, call, args.inactive);
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (!is_reserved_zero(args.reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
+    }
+    return check_output_mask(context, call, args.mask, *args.output);
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_combine(distile_context *context, const distile_combine_args *args) {
+    return call_with(context, call, args, check_args, [&] {
+        const distile_tensor other = args->other ? spread(*args->other, *args->input) : *args->input;
+        context->device->combine({*args->input, other, *args->output, *args->mask, args->combination,
+                                  args->other_activation, args->activation, args->inactive == DISTILE_ZERO});
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,68 @@
+#include "runtime/base/context.h"
+#include "runtime/mask/mask_checks.h"
+#include "runtime/tensor/tensor.h"
+#include <distile/upsample.h>
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *call = "distile_upsample_nearest";
+
+distile_status check_args(distile_context *context, const distile_upsample_args &args) {
+    distile_status status = check_any_tensor(context, call, args.input, "input");
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_tensor &input = *args.input;
+    status = check_tensor(context, input.dtype, call, args.output, "output", input.channels, false);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_tensor &output = *args.output;
+    if (args.scale_h < 1 || args.scale_w < 1) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scales are %d and %d; each must be at least 1", call,
+                    args.scale_h, args.scale_w);
+    }
+    status = check_inactive(context, call, args.inactive);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (!is_reserved_zero(args.reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
+    }
+    const int64_t height = int64_t{input.height} * args.scale_h, width = int64_t{input.width} * args.scale_w;
+    if (output.batch != input.batch || output.height != height || output.width != width) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the output is %d x %d x %d (batch, height, width), but this input gives %d x %lld x %lld",
+                    call, output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
+                    static_cast<long long>(width));
+    }
+    if (overlap(without_border(input), without_border(output))) {
+        return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
+    }
+    return check_output_mask(context, call, args.mask, output);
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args) {
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    if (!args) {
+        return fail_null(context, call, "pointer to the arguments");
+    }
+    return guarded(context, call, [&] {
+        const distile_status status = check_args(context, *args);
+        if (status == DISTILE_OK) {
+            context->device->upsample_nearest(*args->input, *args->output, *args->mask, args->scale_h, args->scale_w,
+                                              args->inactive == DISTILE_ZERO);
+        }
+        return status;
+    });
+}
+
+}  // extern "C"
