@@ -17,7 +17,7 @@ cp "$source_folder/README.md" "$folder"
 cp "$source_folder"/docs/*.md "$folder/docs"
 cp "$source_folder/bench/results/README.md" "$folder/bench/results"
 "$source_folder/bench/tables.sh" "$bench" "$folder/pages" "$folder"
-for document in README.md bench/results/README.md docs/{cpu,h200,h200-break-even,tokens,xeon-16}.svg docs/*.md; do
+for document in README.md bench/results/README.md docs/{cpu,h200,h200-break-even,tokens,xeon-16}.svg $(cd "$source_folder" && echo docs/*.md); do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done
