@@ -11,7 +11,6 @@
 
 #include "autoscheduler/bound/bound_cpu.h"
 #include "autoscheduler/bound/knobs.h"
-#include "kernels/halide/code.h"
 #include "schedules/token_space.h"
 #include <algorithm>
 #include <array>
