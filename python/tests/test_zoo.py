@@ -1,6 +1,7 @@
 """A handful of the zoo (python/zoo): architectures of timm and torchvision, converted, against their dense models with
 masks that follow from another way of finding places."""
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -194,9 +195,20 @@ def test_masks():
 def test_an_interrupted_run_goes_on(tmp_path):
     out = tmp_path / "zoo.jsonl"
     done = {"architecture": "vit_tiny_patch16_224", "fault": "seen before"}
-    out.write_text(json.dumps(done) + '\n{"architecture": "resn')
+    out.write_text(json.dumps({**done, "code": results.code()}) + '\n{"architecture": "resn')
     command = [sys.executable, str(ZOO), "vit_tiny_patch16_224", "--out", str(out), "--tables", str(tmp_path / "zoo.json")]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 1 and "1 models" in process.stdout
     assert json.loads((tmp_path / "zoo.json").read_text()) == [done]
     assert "seen before" in (tmp_path / "zoo.md").read_text() and out.read_text().endswith("\n")
+
+
+def test_results_of_other_code_are_found_anew(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("zoo", ZOO / "__main__.py")
+    zoo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(zoo)
+    monkeypatch.setattr(zoo, "run", lambda name, *_: {"architecture": name, "fault": "run again"})
+    out = tmp_path / "zoo.jsonl"
+    out.write_text(json.dumps({"architecture": "resnet18", "fault": "seen before", "code": "another"}) + "\n")
+    zoo.main(["resnet18", "--out", str(out)])
+    assert zoo.read(out) == {"resnet18": {"architecture": "resnet18", "fault": "run again", "code": results.code()}}
