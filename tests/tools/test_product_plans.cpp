@@ -321,12 +321,12 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
 
     const std::string source = tensor_core_source(plan);
     for (const char *word :
-         {"#include \"sm90.cuh\"", "using Element = Tf32;", " out_channels = 48;", "kernel_h = 3, kernel_w = 3",
-          "tile_h = 1, tile_w = 3", "Activation::relu;", "residual = false", "Sm90<Op, 128, 64, 4, 2, false>",
-          "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {", "index = 2;",
-          "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);", "distile_chosen_1(",
-          "distile_chosen_0(__grid_constant__ const Launch<2>", "run_chosen<Of_sparse, Of_dense>(launch);",
-          "run_chosen<Of_tiles>(launch);"}) {
+         {"#include \"kernels/tensor_core/sm90.cuh\"", "using Element = Tf32;", " out_channels = 48;",
+          "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::relu;", "residual = false",
+          "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
+          "index = 2;", "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);",
+          "distile_chosen_1(", "distile_chosen_0(__grid_constant__ const Launch<2>",
+          "run_chosen<Of_sparse, Of_dense>(launch);", "run_chosen<Of_tiles>(launch);"}) {
         CAPTURE(word, source);
         CHECK(contains(source, word));
     }
@@ -348,8 +348,8 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
          {{"dtype", "bfloat16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
     const Plan mlp = read_plan(folder.write("plan.json", linear.dump()));
     const std::string of_linear = tensor_core_source(mlp);
-    for (const char *word :
-         {"#include \"sm80.cuh\"", "Bfloat16", "kernel_h = 1", "Activation::gelu", "residual = true", "Sm80<"}) {
+    for (const char *word : {"#include \"kernels/tensor_core/sm80.cuh\"", "Bfloat16", "kernel_h = 1",
+                             "Activation::gelu", "residual = true", "Sm80<"}) {
         CAPTURE(word, of_linear);
         CHECK(contains(of_linear, word));
     }
