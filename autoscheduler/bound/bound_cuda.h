@@ -79,7 +79,8 @@ struct CudaBlocks {
         const Problem &problem = workload.problem;
         const int thread_pixels = theta.thread_pixels, thread_channels = theta.thread_channels;
         pixel_blocks = std::ceil(all_pixels / theta.block_pixels);
-        count = pixel_blocks * (out_channels / theta.block_channels) * theta.splits * problem.phases();
+        const int channel_blocks = out_channels / theta.block_channels;
+        count = pixel_blocks * channel_blocks * theta.splits * problem.phases();
         taps = theta.halo != 0 ? problem.kernel_h * problem.kernel_w : 1;
         steps = static_cast<double>(problem.in_channels) / theta.splits / theta.chunk * problem.kernel_h *
                 problem.kernel_w / taps;
