@@ -35,7 +35,7 @@ const Platform &get_platform(const std::string &name);
 /** The platform with which a Halide target begins; null if there is none. */
 const Platform *find_platform(const std::string &target);
 /** The platform for which this program was compiled. */
-const Platform &own_platform();
+const Platform &host_platform();
 /** This program's if its architecture is the one asked for, else the architecture's usual one. */
 const Platform &platform_with(const Architecture &architecture);
 

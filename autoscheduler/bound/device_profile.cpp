@@ -160,8 +160,8 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
     }
     set_derived(device);
     for (const ProfileField &field : backend.fields) {
-        if (!field.otherwise || json.contains(field.name)) {
-            device.*field.value = static_cast<int>(members.integer(field.name, field.otherwise ? 0 : 1, field.most));
+        if (!field.fallback || json.contains(field.name)) {
+            device.*field.value = static_cast<int>(members.integer(field.name, field.fallback ? 0 : 1, field.most));
         }
     }
     std::string levels;
@@ -191,8 +191,8 @@ DeviceProfile generic_device_profile(const std::string &name) {
 
 void set_derived(DeviceProfile &device) {
     for (const ProfileField &field : bound_backend(device.backend).fields) {
-        if (field.otherwise) {
-            device.*field.value = field.otherwise(device.features);
+        if (field.fallback) {
+            device.*field.value = field.fallback(device.features);
         }
     }
 }
@@ -204,7 +204,7 @@ const char *generic_device_of(const std::string &target) {
 std::string halide_target(const DeviceProfile &device) {
     const Backend &backend = get_backend(device.backend);
     // The features of a CPU say its architecture.
-    return halide_target(device, backend.target_word ? own_platform()
+    return halide_target(device, backend.target_word ? host_platform()
                                                      : platform_with(architecture_of_features(device.features)));
 }
 
@@ -237,7 +237,7 @@ json to_json(const DeviceProfile &device) {
                    {"launch_us", rounded(device.launch_us)}};
     for (const ProfileField &field : bound_backend(device.backend).fields) {
         // What follows from the features is not repeated.
-        if (!field.otherwise || device.*field.value != field.otherwise(device.features)) {
+        if (!field.fallback || device.*field.value != field.fallback(device.features)) {
             result[field.name] = device.*field.value;
         }
     }

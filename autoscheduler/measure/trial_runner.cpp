@@ -196,7 +196,7 @@ distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
     single.variants += variant;
     single.num_variants = 1;
     single.num_times = 0;
-    single.otherwise = nullptr;
+    single.fallback = nullptr;
     return single;
 }
 

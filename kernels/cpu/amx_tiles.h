@@ -15,8 +15,8 @@ struct alignas(64) TileConfiguration {
     uint8_t rows[16] = {};
 };
 
-/** `Set` as in Epilogue. */
-template<class Set> struct AmxTiles {
+/** `Isa` as in Epilogue. */
+template<class Isa> struct AmxTiles {
     static void configure() {
         constexpr int32_t num_tiles = 8, tile_rows = 16;
         TileConfiguration configuration;

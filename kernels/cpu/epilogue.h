@@ -23,9 +23,9 @@ struct ChannelBlock {
     int32_t vectors, padded;  ///< The vectors of sums, and the channels that these hold.
 };
 
-/** `Set` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
+/** `Isa` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
  * address, because how they are passed otherwise depends on the instruction set. */
-template<class Set> struct Epilogue {
+template<class Isa> struct Epilogue {
     using Floats = float __attribute__((vector_size(vector_channels * 4)));
     using Integers = int32_t __attribute__((vector_size(vector_channels * 4)));
     using Words = uint32_t __attribute__((vector_size(vector_channels * 4)));

@@ -22,7 +22,7 @@ int32_t usable_cores() {
 }
 
 /** The message of this thread's last failure in a call without a context. */
-thread_local char own_message[512] = "";
+thread_local char thread_message[512] = "";
 
 __attribute__((format(printf, 2, 3))) distile_status fail_without_context(distile_status status, const char *format,
                                                                           ...) {
@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) distile_status fail_without_context(distil
     va_start(arguments, format);
     // Some versions of clang-tidy do not see that va_start initializes.
     // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized)
-    std::vsnprintf(own_message, sizeof(own_message), format, arguments);
+    std::vsnprintf(thread_message, sizeof(thread_message), format, arguments);
     va_end(arguments);
     return status;
 }
@@ -189,7 +189,7 @@ void distile_context_destroy(distile_context *context) {
 }
 
 const char *distile_context_message(const distile_context *context) {
-    return context ? context->message : distile::own_message;
+    return context ? context->message : distile::thread_message;
 }
 
 distile_device distile_context_device(const distile_context *context) {

@@ -88,7 +88,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
     for (const WeightLayout *wanted : kernel.layouts) {
-        const distile_weights::Layout *layout = weights->find(wanted->name);
+        const distile_weights::PackedLayout *layout = weights->find(wanted->name);
         if (!layout) {
             return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights lack the layout %s, which '%s' reads",
                         call, wanted->name, kernel.polykernel.name);

@@ -90,7 +90,7 @@ bool allows_math(const distile_context &context, const distile_polykernel &polyk
 const distile_polykernel *find_polykernel(distile_context *context, const distile_polykernel *polykernel,
                                           distile_status &status) {
     std::string reasons;
-    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
+    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->fallback) {
         status = check_polykernel(context, *candidate);
         if (status != DISTILE_OK) {
             return nullptr;

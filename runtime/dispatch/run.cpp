@@ -49,7 +49,7 @@ distile_array array_of(const distile_tensor &tensor) {
 
 /** The operand with this role, from the arguments or the packed weights, if there are any. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
-                         const distile_weights::Layout *layout) {
+                         const distile_weights::PackedLayout *layout) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
         return array_of(input);
@@ -134,7 +134,7 @@ void add_keys(distile_kernel &kernel, const distile_variant &variant, const dist
 /** The call of a variant for a list of up to `tiles` tiles. Stores the operands, to which it points. */
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
-    const distile_weights::Layout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
+    const distile_weights::PackedLayout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
     const distile_polykernel &polykernel = kernel.polykernel;
     // Tokens have no border, whatever the tensor says.
     const distile_tensor read = kernel.kind.tokens ? without_border(input) : input;
@@ -193,8 +193,8 @@ bool zero_scores(const distile_kernel &kernel, const distile_run_args &args, boo
 }
 
 /** Runs one of the PolyKernel's variants. */
-distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
-                       const distile_choice &choice) {
+distile_status run_variant(distile_kernel &kernel, const char *call, const distile_run_args &args,
+                           const distile_choice &choice) {
     const Variant &variant = kernel.variants[choice.variant_index];
     distile_mask &mask = *args.mask;
     const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, {variant.tile_h, variant.tile_w});
@@ -319,7 +319,7 @@ distile_status run_variant(distile_kernel &kernel, const char *call, const disti
         return run_possible(kernel, call, args);
     }
     return kernel.is_external(choice.variant_index) ? run_candidate(kernel, call, args, choice)
-                                                    : run_own(kernel, call, args, choice);
+                                                    : run_variant(kernel, call, args, choice);
 }
 
 }  // namespace distile

@@ -172,7 +172,7 @@ distile_weights::Operand upload(Device &device, const PackedArray &packed, disti
 
 void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
                 const WeightLayout &layout) {
-    distile_weights::Layout added{layout.name, {}};
+    distile_weights::PackedLayout added{layout.name, {}};
     for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
         const bool as_filter =
             layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
@@ -184,8 +184,8 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
 
 }  // namespace
 
-const distile_weights::Layout *distile_weights::find(const char *layout) const {
-    for (const Layout &known : layouts) {
+const distile_weights::PackedLayout *distile_weights::find(const char *layout) const {
+    for (const PackedLayout &known : layouts) {
         if (known.name == layout) {
             return &known;
         }

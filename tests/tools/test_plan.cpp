@@ -658,7 +658,7 @@ TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]
 
 TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
     CHECK(platform_names() == std::vector<std::string>{"x86-64-linux", "arm-64-linux", "arm-64-android"});
-    CHECK(own_platform().name() == DISTILE_HALIDE_TARGET);
+    CHECK(host_platform().name() == DISTILE_HALIDE_TARGET);
     for (const Platform &platform : platforms()) {
         CAPTURE(platform.name());
         CHECK(&get_platform(platform.name()) == &platform);
@@ -679,7 +679,7 @@ TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
             const bool is_last = &level == &architecture.levels.back();
             CHECK((features == architecture.everywhere) == is_last);
             CHECK(cpu_backend().needs(features) ==
-                  (is_last ? std::string("any ") + architecture.people_say : "a CPU with " + features));
+                  (is_last ? std::string("any ") + architecture.display_name : "a CPU with " + features));
             // A CPU runs code for its architecture that needs no more, and none for others.
             for (const Architecture *other : architectures()) {
                 CHECK(cpu_backend().includes(features, other->everywhere) == (other == &architecture));
@@ -1103,7 +1103,7 @@ TEST_CASE("Plans for GPUs are chained by their capability and their math", "[pla
     check_chain({tf32_sm80, newer});
     check_chain({tf32_sm80, plan("other", halide, "x86-64-linux-cuda-cuda_capability_86")});
     const std::string c = emit_polykernels({tf32_sm90, any}, "s");
-    CHECK(contains(c, ".otherwise = &polykernel_1"));
+    CHECK(contains(c, ".fallback = &polykernel_1"));
     CHECK(c.find(".math") == c.rfind(".math"));
     refuse([&] { check_chain({any, newer}); }, {"'newer'", "no device would take it", "'any'"});
     refuse([&] { check_chain({any, tf32_sm90}); }, {"'tf32_sm90'", "no device would take it", "'any'"});
@@ -1415,7 +1415,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
-    CHECK_FALSE(contains(c, ".otherwise"));
+    CHECK_FALSE(contains(c, ".fallback"));
     // The points are ordered by variant, threads and tiles.
     const char *const points[] = {"{0, 1, 5, 12.5", "{0, 1, 10, 24.5", "{0, 2, 10, 12.25", "{1, 1, 7, 3.5"};
     size_t last = 0;
@@ -1460,8 +1460,8 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     const std::string c = emit_polykernels({wide, narrow, any}, "s");
     for (const char *word : {"\nconst distile_polykernel s = {", "\nstatic const distile_polykernel polykernel_1 = {",
                              "\nstatic const distile_polykernel polykernel_2 = {",
-                             ".variants = variants_0,\n    .otherwise = &polykernel_1,\n};",
-                             ".variants = variants_1,\n    .otherwise = &polykernel_2,\n};",
+                             ".variants = variants_0,\n    .fallback = &polykernel_1,\n};",
+                             ".variants = variants_1,\n    .fallback = &polykernel_2,\n};",
                              ".variants = variants_2,\n};", ".run = run_s_1_sparse,", ".run = run_s_2_dense,"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
