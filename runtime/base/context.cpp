@@ -1,5 +1,6 @@
 #include "runtime/base/context.h"
 #include "kernels/call.h"
+#include "runtime/base/enumerators.h"
 #include <cstdarg>
 #include <cstdio>
 #include <sched.h>
@@ -45,9 +46,9 @@ distile_status check_options(const char *call, const distile_context_options &op
     if ((options.allocate == nullptr) != (options.deallocate == nullptr)) {
         return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: set both allocate and deallocate, or neither", call);
     }
-    if (raw(options.math) < DISTILE_MATH_DEFAULT || raw(options.math) > DISTILE_MATH_TF32) {
-        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: math is %d; it must be 0 to %d", call,
-                                    raw(options.math), DISTILE_MATH_TF32);
+    if (!is_enumerator(options.math)) {
+        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: math is %d; it must be one of %s", call,
+                                    raw(options.math), Enumerators<distile_math>::names);
     }
     if (!is_reserved_zero(options.reserved)) {
         return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);

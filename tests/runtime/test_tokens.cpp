@@ -382,7 +382,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
                 with_output);
     bad = output;
     bad.dtype = DISTILE_FLOAT16;
-    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type 2", "float32"}, with_output);
+    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type float16", "float32"}, with_output);
     bad = output;
     bad.channels = 3;
     refuse_norm(DISTILE_ERROR_BAD_CHANNELS, {"output has 3 channels", "4"}, with_output);
@@ -417,7 +417,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
     refuse(pack(output, other_shape.mask.get()), DISTILE_ERROR_BAD_MASK, {"mask is 1 x 2 x 6", "tensor is 1 x 1 x 12"});
     bad = output;
     bad.dtype = DISTILE_BFLOAT16;
-    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type 3", "float32"});
+    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type bfloat16", "float32"});
     small.width = 11;
     CHECK(pack(small, mask) == DISTILE_OK);
 }
