@@ -31,7 +31,7 @@ distile_tensor read(const Lease &lease, const Tensor &tensor, ImageLayout layout
  * T] or [T]. That of one image serves all. */
 bindings::MaskBytes mask_bytes(const Tensor &mask, ImageLayout layout, int64_t batch);
 
-/** Such a mask. */
+/** The mask of an output, from its bytes. */
 distile_mask *mask_of(const Lease &lease, const Tensor &mask, ImageLayout layout, int64_t batch, int32_t role = 0);
 
 /** A value that distile has as int32_t. */

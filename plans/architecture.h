@@ -25,7 +25,7 @@ struct CpuLevel {
 };
 
 struct Architecture {
-    const char *name;         /**< As targets begin. */
+    const char *name;         /**< The word with which targets begin. */
     const char *display_name; /**< In messages, for instance "x86-64 CPU". */
     const char *everywhere;   /**< The features that all of its CPUs have and that code for them needs. */
     /** What each of Halide's features, and of our own code's, lets the compiler use, as the runtime checks it. */

@@ -132,7 +132,7 @@ private:
     std::vector<Hourglass> hourglasses_;
     std::vector<InvertedResidual> after_;
     size_t blocks_ = 0;
-    std::vector<InvertedResidual *> order_; /**< As they run. */
+    std::vector<InvertedResidual *> order_; /**< The blocks in the order in which they run. */
     std::vector<double> starting_;          /**< Densities of the blocks that have not run yet, the last first. */
 };
 

@@ -99,7 +99,7 @@ void keep_other_times(Plan &plan, const std::string &path) {
     try {
         former = read_plan(path, Times::Keep);
     } catch (const FileError &) {
-        return;  // They are of other code.
+        return;  // The plan's times are of other code.
     }
     if (former.profiled_device != plan.profiled_device) {
         return;

@@ -147,7 +147,7 @@ void TrialData::quantize() {
     }
     round_to(op.dtype(), input);
     round_to(op.output_dtype(), residual);
-    // So that results differ and few saturate. All products and sums are exact in float32.
+    // With this scale results differ and few saturate. All products and sums are exact in float32.
     constexpr float filter_scale = 0x1p-12f;
     std::transform(filter.begin(), filter.end(), filter.begin(),
                    [](float number) { return std::nearbyint(number * 127); });

@@ -8,7 +8,7 @@
 
 namespace distile::dot_product {
 
-/** As the instruction that configures tiles reads it. */
+/** The configuration of tiles as the instruction reads it. */
 struct alignas(64) TileConfiguration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {};

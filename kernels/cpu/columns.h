@@ -38,7 +38,7 @@ public:
     Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Types &types)
         : code_(code), types_(types), weights_(call.operands[1]),
           groups_((code.rows->taps + column_group - 1) / column_group) {
-        // As it is stored.
+        // Padding as the input stores it.
         types.pad(padding_, widest_bytes);
         for (uint8_t &number : padding_) {
             number ^= types.flip();

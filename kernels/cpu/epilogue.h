@@ -55,7 +55,7 @@ template<class Isa> struct Epilogue {
         sum = sum * x + next;
         polynomial(x, sum, rest...);
     }
-    /** Also a number where `x` is NaN. */
+    /** Clamps. The result is a number also where `x` is NaN. */
     static void clamp(Floats &x, float least, float most) {
         const Floats low = Floats{} + least, high = Floats{} + most;
         x = x > low ? x : low;

@@ -164,7 +164,7 @@ public:
 
 private:
     static constexpr int32_t step_elements = Block<Types>::step_elements, group_elements = Block<Types>::group_elements;
-    static constexpr int64_t weight_step = Block<Types>::weight_part;  // As it is stored.
+    static constexpr int64_t weight_step = Block<Types>::weight_part;  // The elements of a step of the stored weights.
 
     static constexpr int32_t chunk_steps() {
         return Isa::chunk_steps;

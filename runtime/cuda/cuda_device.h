@@ -119,7 +119,7 @@ public:
 
     const Driver &driver;
     CUstream caller_stream = nullptr;
-    bool choose_on_device = false;  ///< Also where the host could choose.
+    bool choose_on_device = false;  ///< Let the device choose, also where the host could.
     double context_launch_us = 0;   ///< launch_us() of this context.
     int driver_version = 0;
     int32_t capability = 0;

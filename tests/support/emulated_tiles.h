@@ -143,7 +143,7 @@ struct EmulatedBfloat16Tiles : EmulatedProductsOfBfloat16 {
 struct EmulatedSplitFloat16Tiles : EmulatedProductsOfBfloat16 {
     using Types = dot_product::SplitFloat16<EmulatedSplitFloat16Tiles>;
 
-    /** As the instruction does, which makes every NaN quiet. */
+    /** Converts as the instruction does, which makes every NaN quiet. */
     static void widen(const dot_product::Stored16 &stored,
                       dot_product::Epilogue<EmulatedSplitFloat16Tiles>::Floats &values) {
         using Format = dot_product::Float16Format<EmulatedSplitFloat16Tiles>;
