@@ -143,7 +143,9 @@ def real_constant(graph: Graph, name: str) -> np.ndarray | None:
     return (stored.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
 
 
-def _filter(stored: np.ndarray, numbers: Quantization, axis: int, name: str | None) -> tuple[str | np.ndarray, np.ndarray]:
+def _filter(
+    stored: np.ndarray, numbers: Quantization, axis: int, name: str | None
+) -> tuple[str | np.ndarray, np.ndarray]:
     """The weights as int8 without a zero point, and their scale: one, or one for each element of the axis. `name`: the
     tensor that holds them."""
     channels = stored.shape[axis]
