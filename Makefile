@@ -72,9 +72,9 @@ bench:  ## run the benchmarks; FILTER=<regex> selects rows, OUT=<file.json> gets
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## regenerate tables, figures and pages of rows from bench/results
+bench-tables: build/release/build.ninja  ## write the documents' tables and figures from bench/results, and build/pages, its rows
 	@$(CMAKE) --build --preset release --target distile_bench
-	@bench/tables.sh build/release/bench/distile_bench
+	@bench/tables.sh build/release/bench/distile_bench build/pages
 
 # A stamp marks a plan as measured with such THREADS since its last change, so an interrupted run continues with the
 # others.
@@ -133,9 +133,9 @@ python-wheel: build/release/build.ninja .venv-torch/distile.stamp  ## build and 
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
 
-.venv-torch/distile.stamp: requirements-python.txt
+.venv-torch/distile.stamp: requirements/python.txt
 	@/usr/bin/python3 -m venv --clear .venv-torch
-	@.venv-torch/bin/pip install -r requirements-python.txt
+	@.venv-torch/bin/pip install -r requirements/python.txt
 	@touch $@
 
 # Goes on where an interrupted run stopped: results are lines of ZOO_OUT, which a new run of everything needs removed.
@@ -146,9 +146,9 @@ ZOO_TABLES ?= build/zoo.json
 zoo: python-wheel .venv-torch/zoo.stamp  ## compare other people's models, converted, with themselves; ZOO="vit_* resnet18", some
 	@.venv-torch/bin/python python/zoo $(patsubst %,'%',$(ZOO)) --out "$(ZOO_OUT)" --tables "$(ZOO_TABLES)" --jobs $(JOBS)
 
-.venv-torch/zoo.stamp: .venv-torch/distile.stamp requirements-zoo.txt requirements-zoo-models.txt
-	@.venv-torch/bin/pip install -r requirements-zoo.txt
-	@.venv-torch/bin/pip install --no-deps -r requirements-zoo-models.txt
+.venv-torch/zoo.stamp: .venv-torch/distile.stamp requirements/zoo.txt requirements/zoo-models.txt
+	@.venv-torch/bin/pip install -r requirements/zoo.txt
+	@.venv-torch/bin/pip install --no-deps -r requirements/zoo-models.txt
 	@touch $@
 
 # Build before running clang-tidy, because sources include generated headers.

@@ -4,11 +4,11 @@
 #
 # Usage: cmake/setup.sh [arm] [bench] [bench-gpu] [fuzz] [lint] [onnx]
 #   arm        also installs a cross compiler for AArch64, and qemu, which runs its programs
-#   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
-#   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
+#   bench      also installs the peers that the benchmarks measure against (requirements/bench.txt)
+#   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements/bench-gpu.txt)
 #   fuzz       also installs clang with libFuzzer
-#   lint       also installs clang-format and clang-tidy (requirements-lint.txt)
-#   onnx       also installs ONNX Runtime, and what tests the library for it (requirements-onnx.txt)
+#   lint       also installs clang-format and clang-tidy (requirements/lint.txt)
+#   onnx       also installs ONNX Runtime, and what tests the library for it (requirements/onnx.txt)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -103,11 +103,11 @@ check_programs_and_headers() {
 make_python_environment() {
     local python=/usr/bin/python3 key home
     [[ -x $python ]] || python=$(command -v python3)
-    key="$(sha256sum requirements.txt) $("$python" --version) $PWD"
+    key="$(sha256sum requirements/build.txt) $("$python" --version) $PWD"
     if [[ $(cat .venv/distile.stamp 2>/dev/null) != "$key" ]]; then
         say "installing Halide, CMake and Ninja into .venv (120 MB to download)"
         "$python" -m venv --clear .venv
-        pip_install -r requirements.txt
+        pip_install -r requirements/build.txt
         # CMakePresets.json looks for Halide here, independent of the Python version.
         home=$(cd .venv && bin/python -c 'import os, halide; print(os.path.relpath(halide.install_dir()))')
         ln -sfn "$home" .venv/halide
@@ -118,7 +118,7 @@ make_python_environment() {
 
     local extra what
     for extra in ${extras[@]+"${extras[@]}"}; do
-        key=$(sha256sum "requirements-$extra.txt")
+        key=$(sha256sum "requirements/$extra.txt")
         if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
             case $extra in
             bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
@@ -129,7 +129,7 @@ make_python_environment() {
             say "installing $what"
             # An interrupted install can leave a package that pip considers complete; --ignore-installed unpacks it
             # again.
-            pip_install --ignore-installed -r "requirements-$extra.txt"
+            pip_install --ignore-installed -r "requirements/$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"
         fi
     done
@@ -148,7 +148,7 @@ pip_install() {
 # Concurrent installs in this folder take turns. The lock ends with the last process that holds it, so we also wait for
 # a pip that outlives a killed build.
 if command -v flock >/dev/null; then
-    exec 9<requirements.txt
+    exec 9<requirements/build.txt
     flock -n 9 || { say "waiting for another install in this folder" && flock 9; }
 fi
 

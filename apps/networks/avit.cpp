@@ -40,8 +40,8 @@ public:
         embed_ = Layer(linear(sizes.patch * sizes.patch * 3, channels).with_residual(), seed());
         for (int32_t i = 0; i < sizes.layers; i++) {
             Block &block = blocks_.emplace_back();
-            block.norm1 = Norm(channels, 0, epsilon, seed());
-            block.norm2 = Norm(channels, 0, epsilon, seed());
+            block.norm1 = Norm(channels, epsilon, seed());
+            block.norm2 = Norm(channels, epsilon, seed());
             block.query_key_value = Layer(linear(channels, 3 * channels), seed());
             block.attention = Layer(attention(sizes.heads, channels / sizes.heads), 0);
             block.projection = Layer(linear(channels, channels).with_residual(), seed());
@@ -49,7 +49,7 @@ public:
             block.down = Layer(linear(4 * channels, channels).with_residual(), seed());
             block.mask = engine.make_mask();
         }
-        norm_ = Norm(channels, 0, epsilon, seed());
+        norm_ = Norm(channels, epsilon, seed());
         head_ = Layer(linear(channels, sizes.classes), seed());
         positions_ = engine.make(batch, 1, tokens_, channels);
         draw(seed(), .3F, positions_.at(0, 0, 0), size_t{1} * tokens_ * channels);
@@ -126,7 +126,7 @@ private:
             }
         }
         Tensor x = engine_.make_like(positions_);
-        engine_.combine(DISTILE_COPY, positions_, nullptr, x, engine_.full(x));
+        engine_.copy(positions_, x, engine_.full(x));
         Tensor others = x;
         others.view.data = x.at(0, 0, 1);
         others.view.width--;
@@ -142,7 +142,7 @@ private:
         engine_.normalize(block.norm1, x, normal, mask);
         engine_.run(block.query_key_value, normal, parts, mask);
         engine_.attend(block.attention, parts.part(0, channels), parts.part(channels, channels),
-                       parts.part(2 * channels, channels), attended, mask, mask);
+                       parts.part(2 * channels, channels), attended, mask);
         engine_.run(block.projection, attended, x, mask, &x);
         engine_.normalize(block.norm2, x, normal, mask);
         engine_.run(block.up, normal, hidden, mask);

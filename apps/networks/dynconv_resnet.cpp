@@ -108,8 +108,7 @@ private:
         Tensor result = output_like(x, 4 * block.width, block.stride);
         engine_.run(block.shortcut, x, result, engine_.full(result));
         engine_.run(block.expand, middle, result, mask, &result);
-        engine_.combine(DISTILE_COPY, result, nullptr, result, engine_.inverted(block.rest, mask),
-                        DISTILE_ACTIVATION_RELU);
+        engine_.copy(result, result, engine_.inverted(block.rest, mask), DISTILE_ACTIVATION_RELU);
         return result;
     }
 

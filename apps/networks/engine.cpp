@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <distile/tokens.h>
-#include <distile/upsample.h>
 
 namespace distile::networks {
 
@@ -19,23 +18,12 @@ bool same(const Operator &a, const Operator &b) {
 
 distile_window window_of(const Operator &op) {
     const distile_conv2d &conv = op.conv;
-    return {conv.kernel_h,
-            conv.kernel_w,
-            conv.stride_h,
-            conv.stride_w,
-            conv.dilation_h,
-            conv.dilation_w,
-            conv.pad_top,
-            conv.pad_left,
-            op.kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? DISTILE_WINDOW_UPSAMPLED : DISTILE_WINDOW_CONV};
+    return {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w,      conv.dilation_h,
+            conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
 }
 
 distile_window pooling_window(int32_t kernel, int32_t stride, int32_t padding) {
     return {kernel, kernel, stride, stride, 1, 1, padding, padding, DISTILE_WINDOW_CONV};
-}
-
-const float *data_or_null(const std::vector<float> &values) {
-    return values.empty() ? nullptr : values.data();
 }
 
 }  // namespace
@@ -45,22 +33,6 @@ Tensor Tensor::part(int32_t first, int32_t count) const {
     part.view.data = static_cast<float *>(view.data) + first;
     part.view.channels = count;
     return part;
-}
-
-Tensor Tensor::tokens() const {
-    Tensor tokens = *this;
-    tokens.view.width = view.height * view.width;
-    tokens.view.height = 1;
-    tokens.view.stride_h = view.stride_n;
-    return tokens;
-}
-
-Tensor Tensor::images(const Tensor &like) const {
-    Tensor images = *this;
-    images.view.height = like.view.height;
-    images.view.width = like.view.width;
-    images.view.stride_h = view.stride_w * like.view.width;
-    return images;
 }
 
 Tensor Tensor::every(int32_t step) const {
@@ -95,8 +67,7 @@ void draw(uint64_t seed, float deviation, float *values, size_t count) {
     }
 }
 
-Norm::Norm(int32_t channels, int32_t groups, float epsilon, uint64_t seed)
-    : groups(groups), epsilon(epsilon), gamma(channels), beta(channels) {
+Norm::Norm(int32_t channels, float epsilon, uint64_t seed) : epsilon(epsilon), gamma(channels), beta(channels) {
     draw(seed, .2F, gamma.data(), gamma.size());
     draw(~seed, .1F, beta.data(), beta.size());
     for (float &value : gamma) {
@@ -247,38 +218,6 @@ distile_mask *Engine::inverted(const Mask &mask, distile_mask *output) {
     return inverse.get();
 }
 
-void Engine::mark_difference(const Mask &mask, const Tensor &a, const Tensor &b, float threshold, int32_t radius) {
-    const Timed timed(*this, "masks");
-    check(context_, distile_mask_set_difference(mask.get(), &a.view, &b.view, threshold));
-    check(context_, distile_mask_dilate(mask.get(), mask.get(), radius, radius));
-}
-
-distile_mask *Engine::resized(const Mask &mask, distile_mask *edit, const Tensor &edited, const Tensor &tensor) {
-    if (mode == Mode::dense || mode == Mode::dry) {
-        return full(tensor);
-    }
-    if (mode == Mode::masked) {
-        const Timed timed(*this, "masks");
-        if (tensor.view.height <= edited.view.height) {
-            check(context_, distile_mask_pool(mask.get(), edit, edited.view.height / tensor.view.height,
-                                              edited.view.width / tensor.view.width));
-        } else {
-            const distile_window repeat = {1,
-                                           1,
-                                           tensor.view.height / edited.view.height,
-                                           tensor.view.width / edited.view.width,
-                                           1,
-                                           1,
-                                           0,
-                                           0,
-                                           DISTILE_WINDOW_UPSAMPLED};
-            check(context_,
-                  distile_mask_affected_output(mask.get(), edit, &repeat, tensor.view.height, tensor.view.width));
-        }
-    }
-    return mask.get();
-}
-
 void Engine::prepare(const Layer &layer) {
     const distile_polykernel *polykernel = layer.op.polykernel();
     if (!polykernel || layer.kernel) {
@@ -327,7 +266,7 @@ void Engine::run(const Layer &layer, const Tensor &input, const Tensor &output, 
 }
 
 void Engine::attend(const Layer &layer, const Tensor &query, const Tensor &key, const Tensor &value,
-                    const Tensor &output, distile_mask *mask, distile_mask *key_mask) {
+                    const Tensor &output, distile_mask *mask) {
     const bool by_kernel = runs_kernel(layer, output);
     const Timed timed(*this, layer.op.type());
     if (by_kernel) {
@@ -337,11 +276,10 @@ void Engine::attend(const Layer &layer, const Tensor &query, const Tensor &key, 
         args.value = &value.view;
         args.output = &output.view;
         args.mask = mask;
-        args.key_mask = key_mask;
+        args.key_mask = mask;
         check(context_, distile_run(layer.kernel, &args));
     } else if (mode != Mode::dry) {
-        const std::vector<uint8_t> keys = key_mask ? bytes_of(key_mask, key) : std::vector<uint8_t>();
-        plain::attend(layer, query, key, value, output, bytes_of(mask, output), key_mask ? &keys : nullptr, threads());
+        plain::attend(layer, query, key, value, output, bytes_of(mask, output), threads());
     }
 }
 
@@ -349,40 +287,16 @@ void Engine::normalize(const Norm &norm, const Tensor &input, const Tensor &outp
     const Timed timed(*this, "norm");
     if (mode == Mode::reference) {
         plain::normalize(norm, input, output, bytes_of(mask, output));
-    } else if (mode != Mode::dry && norm.groups == 0) {
+    } else if (mode != Mode::dry) {
         distile_normalize_args args{};
         args.input = &input.view;
         args.output = &output.view;
         args.mask = mask;
-        args.gamma = data_or_null(norm.gamma);
-        args.beta = data_or_null(norm.beta);
+        args.gamma = norm.gamma.data();
+        args.beta = norm.beta.data();
         args.epsilon = norm.epsilon;
         check(context_, distile_normalize(context_.get(), &args));
-    } else if (mode != Mode::dry) {
-        distile_group_norm_args args{};
-        args.input = &input.view;
-        args.output = &output.view;
-        args.mask = mask;
-        args.groups = norm.groups;
-        args.mean = data_or_null(norm.mean);
-        args.variance = data_or_null(norm.variance);
-        args.gamma = data_or_null(norm.gamma);
-        args.beta = data_or_null(norm.beta);
-        args.epsilon = norm.epsilon;
-        args.activation = norm.activation;
-        check(context_, distile_group_norm(context_.get(), &args));
     }
-}
-
-void Engine::keep_statistics(Norm &norm, const Tensor &input) {
-    norm.mean.resize(size_t{1} * input.view.batch * norm.groups);
-    norm.variance.resize(norm.mean.size());
-    distile_group_statistics_args args{};
-    args.input = &input.view;
-    args.groups = norm.groups;
-    args.mean = norm.mean.data();
-    args.variance = norm.variance.data();
-    check(context_, distile_group_statistics(context_.get(), &args));
 }
 
 void Engine::max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding) {
@@ -413,35 +327,18 @@ void Engine::mean_of_pixels(const Tensor &input, const Tensor &output) {
     }
 }
 
-void Engine::combine(distile_combination combination, const Tensor &input, const Tensor *other, const Tensor &output,
-                     distile_mask *mask, distile_activation activation, distile_activation other_activation) {
+void Engine::copy(const Tensor &input, const Tensor &output, distile_mask *mask, distile_activation activation) {
     const Timed timed(*this, "other");
     if (mode == Mode::reference) {
-        plain::combine(combination, input, other, output, bytes_of(mask, output), activation, other_activation);
+        plain::copy(input, output, bytes_of(mask, output), activation);
     } else if (mode != Mode::dry) {
         distile_combine_args args{};
         args.input = &input.view;
-        args.other = other ? &other->view : nullptr;
         args.output = &output.view;
         args.mask = mask;
-        args.combination = combination;
+        args.combination = DISTILE_COPY;
         args.activation = activation;
-        args.other_activation = other_activation;
         check(context_, distile_combine(context_.get(), &args));
-    }
-}
-
-void Engine::upsample(const Tensor &input, const Tensor &output, distile_mask *mask) {
-    const Timed timed(*this, "other");
-    if (mode == Mode::reference) {
-        plain::upsample(input, output, bytes_of(mask, output));
-    } else if (mode != Mode::dry) {
-        distile_upsample_args args{};
-        args.input = &input.view;
-        args.output = &output.view;
-        args.mask = mask;
-        args.scale_h = args.scale_w = 2;
-        check(context_, distile_upsample_nearest(context_.get(), &args));
     }
 }
 

@@ -44,10 +44,6 @@ struct Tensor {
     }
     /** Some of the channels. */
     Tensor part(int32_t first, int32_t count) const;
-    /** The pixels as tokens, [batch, 1, height * width, channels]. The tensor is contiguous. */
-    Tensor tokens() const;
-    /** Tokens as images of the size of `like`. */
-    Tensor images(const Tensor &like) const;
     /** Every `step`-th pixel of every `step`-th row. */
     Tensor every(int32_t step) const;
     /** All of it, [batch][height][width][channels]. */
@@ -60,28 +56,23 @@ void draw(uint64_t seed, float deviation, float *values, size_t count);
 /** An operator with weights drawn from a seed, which keep the size of activations times `gain`. Attention has none. */
 struct Layer {
     Layer() = default;
-    Layer(const Operator &op, uint64_t seed, float gain = 1, float bias = 0)
-        : op(op), seed(seed), gain(gain), bias(bias) {
+    Layer(const Operator &op, uint64_t seed, float gain = 1) : op(op), seed(seed), gain(gain) {
     }
 
     Operator op;
     uint64_t seed = 0;
-    float gain = 1, bias = 0; /**< The mean of the bias. */
-    bool has_bias = true;
+    float gain = 1;
     mutable distile_kernel *kernel = nullptr; /**< The engine's; null before the first use and without a PolyKernel. */
     mutable Weights weights;
 };
 
-/** A layer norm or group norm: its factors and summands, and for a group norm statistics to keep. */
+/** A layer norm: its factors and summands, drawn from a seed. */
 struct Norm {
     Norm() = default;
-    Norm(int32_t channels, int32_t groups, float epsilon, uint64_t seed);
+    Norm(int32_t channels, float epsilon, uint64_t seed);
 
-    int32_t groups = 0; /**< 0: a layer norm. */
     float epsilon = 1e-5F;
-    std::vector<float> gamma, beta;    /**< Empty: 1 and 0. */
-    std::vector<float> mean, variance; /**< Fixed statistics, as in batch norm; empty: computed from the input. */
-    distile_activation activation = DISTILE_ACTIVATION_NONE;
+    std::vector<float> gamma, beta;
 };
 
 class Engine {
@@ -136,29 +127,20 @@ public:
     distile_mask *needed_input(const Mask &mask, distile_mask *output, const Operator &op, const Tensor &input);
     /** `output` has the size of `mask`. */
     distile_mask *inverted(const Mask &mask, distile_mask *output);
-    /** Sets a mask to the pixels where two tensors differ by more than a threshold, dilated. In a masked step. */
-    void mark_difference(const Mask &mask, const Tensor &a, const Tensor &b, float threshold, int32_t radius);
-    /** The mask of an edit at the size of a tensor: pooled, or pixels repeated. */
-    distile_mask *resized(const Mask &mask, distile_mask *edit, const Tensor &edited, const Tensor &tensor);
 
     // Layers. Each computes the active pixels of `output`; its others keep their values.
     void run(const Layer &layer, const Tensor &input, const Tensor &output, distile_mask *mask,
              const Tensor *residual = nullptr);
-    /** Attention of the active tokens to those of `key_mask`, or to all. */
+    /** Attention of the active tokens to each other. */
     void attend(const Layer &layer, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &output,
-                distile_mask *mask, distile_mask *key_mask);
+                distile_mask *mask);
     void normalize(const Norm &norm, const Tensor &input, const Tensor &output, distile_mask *mask);
-    /** Computes the statistics of all pixels for later group norms. */
-    void keep_statistics(Norm &norm, const Tensor &input);
     void max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding);
     /** The mean of all pixels of each image. */
     void mean_of_pixels(const Tensor &input, const Tensor &output);
-    /** Copies, or combines with another tensor of the same shape or of one pixel. */
-    void combine(distile_combination combination, const Tensor &input, const Tensor *other, const Tensor &output,
-                 distile_mask *mask, distile_activation activation = DISTILE_ACTIVATION_NONE,
-                 distile_activation other_activation = DISTILE_ACTIVATION_NONE);
-    /** Nearest upsampling by 2. */
-    void upsample(const Tensor &input, const Tensor &output, distile_mask *mask);
+    /** Copies, through an activation. */
+    void copy(const Tensor &input, const Tensor &output, distile_mask *mask,
+              distile_activation activation = DISTILE_ACTIVATION_NONE);
 
 private:
     class Timed;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <random>
+#include <string>
 
 namespace distile::networks {
 
@@ -25,8 +26,8 @@ double mean_of(const std::vector<double> &values) {
 
 }  // namespace
 
-std::vector<float> photo(int32_t size, int32_t batch, const std::string &name) {
-    const Photo read = read_photo(std::string(DISTILE_MASKS_FOLDER) + "/" + name + ".png");
+std::vector<float> photo(int32_t size, int32_t batch) {
+    const Photo read = read_photo(std::string(DISTILE_MASKS_FOLDER) + "/sige_church_original.png");
     std::vector<float> values;
     for (int32_t n = 0; n < batch; n++) {
         for (int32_t y = 0; y < size; y++) {
@@ -40,16 +41,6 @@ std::vector<float> photo(int32_t size, int32_t batch, const std::string &name) {
         }
     }
     return values;
-}
-
-std::vector<uint8_t> pooled_real_mask(const std::string &name, int32_t height, int32_t width) {
-    const ByteMask mask = read_real_mask(name);
-    std::vector<uint8_t> pooled(size_t{1} * height * width);
-    for (size_t i = 0; i < mask.bytes.size(); i++) {
-        const size_t y = i / mask.width * height / mask.height, x = i % mask.width * width / mask.width;
-        pooled[y * width + x] |= mask.bytes[i] != 0 ? 1 : 0;
-    }
-    return pooled;
 }
 
 std::vector<double> block_densities(size_t blocks, double mean) {

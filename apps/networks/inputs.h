@@ -5,16 +5,12 @@
 #define DISTILE_NETWORKS_INPUTS_H
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace distile::networks {
 
 /** A photo of data/masks scaled to this size, [batch][size][size][3] from -1 to 1. Later images are shifted. */
-std::vector<float> photo(int32_t size, int32_t batch = 1, const std::string &name = "sige_church_original");
-
-/** A mask of data/masks at a fraction of its size: a pixel is active if any of its block is. [height][width] */
-std::vector<uint8_t> pooled_real_mask(const std::string &name, int32_t height, int32_t width);
+std::vector<float> photo(int32_t size, int32_t batch);
 
 /** Densities of `blocks` blocks with this mean: DynConv's published ones, interpolated to the number of blocks and
  * bent. */

@@ -22,8 +22,7 @@ constexpr const char *description =
     "Runs a whole network on this CPU: checks the masked one against plain loops, and times it beside the dense one.\n"
     "Weights are random. The dense network is the same program with full masks.\n\n"
     "  distile_networks avit-s --density .3 .5 --build\n"
-    "  distile_networks dynconv-resnet --size 224 --threads 2 --json resnet.json\n"
-    "  distile_networks sige-ddpm --build --seconds 30\n\n"
+    "  distile_networks dynconv-resnet --size 224 --threads 2 --json resnet.json\n\n"
     "Networks:\n";
 
 /** A line on the terminal, from the third second on. */
@@ -123,9 +122,6 @@ nlohmann::json run(const NetworkType &type, const Arguments &arguments, double d
 int run_all(const Arguments &arguments) {
     const NetworkType &type = *std::find_if(network_types().begin(), network_types().end(),
                                             [&](const NetworkType &known) { return known.name == arguments.network; });
-    if (!type.by_density && (arguments.densities != std::vector<double>{0} || arguments.options.batch != 1)) {
-        throw std::runtime_error(arguments.network + " has a mask of its own: it takes no --density and no --batch");
-    }
     bindings::load_cached_polykernels();
     nlohmann::json rows = nlohmann::json::array();
     fmt::print("{}: weights are random\n", type.name);
@@ -152,7 +148,7 @@ void add_options(CLI::App &app, Arguments &arguments) {
     app.add_option("network", arguments.network, "The network")->required()->check(CLI::IsMember(names));
     app.add_option("--density", arguments.densities, "Mean densities, each above 0 and at most 1")
         ->check(CLI::Range(1e-3, 1.0));
-    app.add_option("--size", arguments.options.size, "Pixels of a side, or of latents (default: the network's)")
+    app.add_option("--size", arguments.options.size, "Pixels of a side (default: the network's)")
         ->check(CLI::Range(16, 4096));
     app.add_option("--batch", arguments.options.batch, "Images")->check(CLI::Range(1, 1024))->capture_default_str();
     app.add_option("--threads", arguments.threads, "Threads (default: one for each core)")->check(CLI::Range(1, 4096));

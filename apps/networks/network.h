@@ -20,17 +20,12 @@ public:
     Network(const Network &) = delete;
     Network &operator=(const Network &) = delete;
 
-    /** Makes what the first masked step needs: thresholds of mask units, or kept activations. */
+    /** Makes what the first masked step needs: thresholds of masks. */
     virtual void start() = 0;
-    /** A step of inference in the engine's mode, masks included. A reference step belongs to the last masked one, and
-     * both return after the results of a dense step also those that stay. */
+    /** A step of inference in the engine's mode, masks included. A reference step belongs to the last masked one. */
     virtual std::vector<Tensor> step() = 0;
     /** The share of active pixels of each block, or layer, of the last masked step. */
     virtual std::vector<double> densities() const = 0;
-    /** Bytes of activations that stay from step to step. */
-    virtual int64_t kept_bytes() const {
-        return 0;
-    }
 
 protected:
     uint64_t seed() {
@@ -46,14 +41,13 @@ private:
 /** Zeros: the network's own value. */
 struct Options {
     double density = 0; /**< The mean density of the blocks. */
-    int32_t size = 0;   /**< Pixels of a side, or rows of latents. */
+    int32_t size = 0;   /**< Pixels of a side. */
     int32_t batch = 1;
     bool small = false; /**< Narrow and shallow, for tests. */
 };
 
 struct NetworkType {
     const char *name, *summary;
-    bool by_density; /**< Takes a density and a batch; others have masks of their own. */
     std::unique_ptr<Network> (*make)(Engine &engine, const Options &options);
 };
 
@@ -63,10 +57,6 @@ const std::vector<NetworkType> &network_types();
 std::unique_ptr<Network> make_avit_t(Engine &engine, const Options &options);
 std::unique_ptr<Network> make_avit_s(Engine &engine, const Options &options);
 std::unique_ptr<Network> make_dynconv_resnet(Engine &engine, const Options &options);
-std::unique_ptr<Network> make_dynconv_pose(Engine &engine, const Options &options);
-std::unique_ptr<Network> make_sige_ddpm(Engine &engine, const Options &options);
-std::unique_ptr<Network> make_sige_gaugan(Engine &engine, const Options &options);
-std::unique_ptr<Network> make_sige_stable_diffusion(Engine &engine, const Options &options);
 
 }  // namespace distile::networks
 

@@ -14,14 +14,12 @@ namespace {
 
 const char *generator_of(const Operator &op) {
     switch (op.kind) {
-    case DISTILE_MASKED_UPSAMPLE_CONV2D:
-        return "masked_upsample_conv2d";
     case DISTILE_MASKED_LINEAR:
         return "masked_linear";
     case DISTILE_MASKED_ATTENTION:
         return "masked_attention";
     default:
-        return op.is_depthwise() ? "masked_depthwise_conv2d" : "masked_conv2d";
+        return "masked_conv2d";
     }
 }
 
@@ -30,22 +28,18 @@ nlohmann::ordered_json parameters_of(const Operator &op) {
     if (op.kind == DISTILE_MASKED_ATTENTION) {
         return {{"dtype", "float32"}, {"heads", op.attention.heads}, {"head_dim", op.attention.head_dim}};
     }
-    nlohmann::ordered_json json = {
-        {"dtype", "float32"}, {"epilogue", activation_names[conv.epilogue]}, {"residual", conv.residual != 0}};
-    if (op.is_depthwise()) {
-        json["channels"] = conv.in_channels;
-    } else {
-        json["in_channels"] = conv.in_channels;
-        json["out_channels"] = conv.out_channels;
-    }
+    nlohmann::ordered_json json = {{"dtype", "float32"},
+                                   {"epilogue", activation_names[conv.epilogue]},
+                                   {"residual", conv.residual != 0},
+                                   {"in_channels", conv.in_channels},
+                                   {"out_channels", conv.out_channels}};
     if (op.kind == DISTILE_MASKED_LINEAR) {
         return json;
     }
-    const bool upsamples = op.kind == DISTILE_MASKED_UPSAMPLE_CONV2D;
     json["kernel_h"] = conv.kernel_h;
     json["kernel_w"] = conv.kernel_w;
-    json[upsamples ? "scale_h" : "stride_h"] = conv.stride_h;
-    json[upsamples ? "scale_w" : "stride_w"] = conv.stride_w;
+    json["stride_h"] = conv.stride_h;
+    json["stride_w"] = conv.stride_w;
     json["pad_top"] = conv.pad_top;
     json["pad_bottom"] = conv.pad_bottom;
     json["pad_left"] = conv.pad_left;
@@ -99,8 +93,7 @@ std::string Operator::type() const {
     case DISTILE_MASKED_ATTENTION:
         return "attention";
     default:
-        return (is_depthwise() ? "depthwise " : "convolution ") + std::to_string(conv.kernel_h) + "x" +
-               std::to_string(conv.kernel_w);
+        return "convolution " + std::to_string(conv.kernel_h) + "x" + std::to_string(conv.kernel_w);
     }
 }
 
@@ -127,24 +120,6 @@ Operator conv2d(int32_t in, int32_t out, int32_t kernel, int32_t stride) {
     op.conv.kernel_h = op.conv.kernel_w = kernel;
     op.conv.stride_h = op.conv.stride_w = stride;
     op.conv.pad_top = op.conv.pad_bottom = op.conv.pad_left = op.conv.pad_right = kernel / 2;
-    return op;
-}
-
-Operator depthwise_conv2d(int32_t channels, int32_t kernel) {
-    Operator op = conv2d(channels, channels, kernel);
-    op.conv.groups = channels;
-    return op;
-}
-
-Operator down_conv2d(int32_t channels) {
-    Operator op = conv2d(channels, channels, 3, 2);
-    op.conv.pad_top = op.conv.pad_left = 0;
-    return op;
-}
-
-Operator upsampled_conv2d(int32_t channels) {
-    Operator op = conv2d(channels, channels, 3, 2);
-    op.kind = DISTILE_MASKED_UPSAMPLE_CONV2D;
     return op;
 }
 

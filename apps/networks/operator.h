@@ -27,12 +27,9 @@ struct Operator {
     bindings::OperatorKey key() const;
     /** The PolyKernel; null if there is none. */
     const distile_polykernel *polykernel() const;
-    bool is_depthwise() const {
-        return conv.groups > 1 && conv.groups == conv.in_channels && conv.groups == conv.out_channels;
-    }
     /** A C name that no other operator has. */
     std::string name() const;
-    /** "convolution 3x3", "depthwise 3x3", "linear" or "attention". */
+    /** "convolution 3x3", "linear" or "attention". */
     std::string type() const;
     /** The operator file. `typical` is the size at which it runs, as a tensor of its output. */
     std::string file(const distile_tensor &typical) const;
@@ -40,11 +37,6 @@ struct Operator {
 
 /** A convolution with zero padding that keeps the size at stride 1. */
 Operator conv2d(int32_t in, int32_t out, int32_t kernel, int32_t stride = 1);
-Operator depthwise_conv2d(int32_t channels, int32_t kernel);
-/** A 3x3 convolution with stride 2 and zeros only below and to the right, as in diffusion networks. */
-Operator down_conv2d(int32_t channels);
-/** A 3x3 convolution after nearest upsampling by 2. */
-Operator upsampled_conv2d(int32_t channels);
 Operator linear(int32_t in, int32_t out);
 Operator attention(int32_t heads, int32_t head_dim);
 

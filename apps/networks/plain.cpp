@@ -65,19 +65,16 @@ distile_weights_source Drawn::source() const {
     distile_weights_source source{};
     source.filter = filter.data();
     source.order = DISTILE_OIHW;
-    source.bias = bias.empty() ? nullptr : bias.data();
+    source.bias = bias.data();
     return source;
 }
 
 Drawn draw_weights(const Layer &layer) {
     const distile_conv2d &conv = layer.op.conv;
-    Drawn drawn{std::vector<float>(filter_size(conv)), std::vector<float>(layer.has_bias ? conv.out_channels : 0)};
+    Drawn drawn{std::vector<float>(filter_size(conv)), std::vector<float>(conv.out_channels)};
     const auto inputs = static_cast<float>(drawn.filter.size()) / static_cast<float>(conv.out_channels);
     draw(layer.seed, layer.gain * std::sqrt(2 / inputs), drawn.filter.data(), drawn.filter.size());
     draw(~layer.seed, .02F, drawn.bias.data(), drawn.bias.size());
-    for (float &value : drawn.bias) {
-        value += layer.bias;
-    }
     return drawn;
 }
 
@@ -98,9 +95,9 @@ void run(const Layer &layer, const Tensor &input, const Tensor &output, const By
 }
 
 void attend(const Layer &layer, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &output,
-            const Bytes &active, const Bytes *keys, int32_t threads) {
+            const Bytes &active, int32_t threads) {
     const TokenOperator op = token_operator_of(DISTILE_MASKED_ATTENTION, &layer.op.attention);
-    const TokenArgs args{&query.view, &key.view, &value.view, keys ? keys->data() : nullptr, 0};
+    const TokenArgs args{&query.view, &key.view, &value.view, active.data(), 0};
     for_each(active_pixels(output, active), threads, [&](const Pixel &p) {
         const std::vector<TokenResult> row = reference_token_row(op, args, p.n, p.y, p.x);
         std::transform(row.begin(), row.end(), output.at(p.n, p.y, p.x),
@@ -109,21 +106,8 @@ void attend(const Layer &layer, const Tensor &query, const Tensor &key, const Te
 }
 
 void normalize(const Norm &norm, const Tensor &input, const Tensor &output, const Bytes &active) {
-    if (norm.groups == 0) {
-        const PlainNorm plain{DISTILE_LAYER_NORM, norm.gamma, norm.beta, norm.epsilon};
-        store(plain_normalize(input.view, active, plain, DISTILE_KEEP), output);
-        return;
-    }
-    const bool is_known = !norm.mean.empty();
-    PlainStatistics statistics(input.view, is_known ? Bytes(active.size()) : all_active(input), norm.groups);
-    if (is_known) {
-        statistics.mean.assign(norm.mean.begin(), norm.mean.end());
-        statistics.variance.assign(norm.variance.begin(), norm.variance.end());
-    }
-    distile_group_norm_args args{};
-    args.epsilon = norm.epsilon;
-    args.activation = norm.activation;
-    store(plain_group_norm(input.view, active, statistics, norm.gamma, norm.beta, args), output);
+    const PlainNorm plain{DISTILE_LAYER_NORM, norm.gamma, norm.beta, norm.epsilon};
+    store(plain_normalize(input.view, active, plain, DISTILE_KEEP), output);
 }
 
 void max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding) {
@@ -137,19 +121,11 @@ void mean_of_pixels(const Tensor &input, const Tensor &output) {
     store(plain_global_pool(input.view, all_active(input), DISTILE_AVERAGE_POOLING), output);
 }
 
-void combine(distile_combination combination, const Tensor &input, const Tensor *other, const Tensor &output,
-             const Bytes &active, distile_activation activation, distile_activation other_activation) {
+void copy(const Tensor &input, const Tensor &output, const Bytes &active, distile_activation activation) {
     distile_combine_args args{};
-    args.combination = combination;
+    args.combination = DISTILE_COPY;
     args.activation = activation;
-    args.other_activation = other_activation;
-    store(plain_combine(input.view, other ? &other->view : nullptr, active, args), output);
-}
-
-void upsample(const Tensor &input, const Tensor &output, const Bytes &active) {
-    for (const Pixel &p : active_pixels(output, active)) {
-        std::copy_n(input.at(p.n, p.y / 2, p.x / 2), output.view.channels, output.at(p.n, p.y, p.x));
-    }
+    store(plain_combine(input.view, nullptr, active, args), output);
 }
 
 }  // namespace distile::networks::plain

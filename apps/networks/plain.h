@@ -13,15 +13,12 @@ using Bytes = std::vector<uint8_t>;
 
 void run(const Layer &layer, const Tensor &input, const Tensor &output, const Bytes &active, const Tensor *residual,
          int32_t threads);
-/** Without `keys`, to all. */
 void attend(const Layer &layer, const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &output,
-            const Bytes &active, const Bytes *keys, int32_t threads);
+            const Bytes &active, int32_t threads);
 void normalize(const Norm &norm, const Tensor &input, const Tensor &output, const Bytes &active);
 void max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding);
 void mean_of_pixels(const Tensor &input, const Tensor &output);
-void combine(distile_combination combination, const Tensor &input, const Tensor *other, const Tensor &output,
-             const Bytes &active, distile_activation activation, distile_activation other_activation);
-void upsample(const Tensor &input, const Tensor &output, const Bytes &active);
+void copy(const Tensor &input, const Tensor &output, const Bytes &active, distile_activation activation);
 
 /** The layer's filter [output channel][input channel][row][column] and bias. */
 struct Drawn {

@@ -116,14 +116,12 @@ Check check(Engine &engine, Network &network, const Progress &progress) {
     engine.before_layer = reported("starting: layer");
     network.start();
     Check check;
-    std::vector<Tensor> result = step(engine, network, Mode::masked);
+    const std::vector<Tensor> result = step(engine, network, Mode::masked);
     check.densities = network.densities();
     engine.before_layer = reported("checking by plain loops: layer");
     check.error = error_of(result, step(engine, network, Mode::reference));
     engine.before_layer = nullptr;
-    const std::vector<Tensor> dense = step(engine, network, Mode::dense);
-    result.resize(dense.size());
-    check.difference = error_of(result, dense);
+    check.difference = error_of(result, step(engine, network, Mode::dense));
     check.layers = layers;
     return check;
 }
@@ -156,7 +154,6 @@ Timings measure(Engine &engine, Network &network, double seconds, const Progress
     const int64_t always = engine.live_bytes();
     timings.masked = masked.medians();
     timings.dense = dense.medians();
-    timings.masked.kept_bytes = network.kept_bytes();
     timings.masked.step_bytes = most.first - always;
     timings.dense.step_bytes = most.second - always;
     timings.weights_bytes = engine.weights_bytes();
@@ -183,7 +180,6 @@ std::string text_of(const Check &check, const Timings *timings) {
                         timings->rounds);
     text += fmt::format("  {:22} {:>9} {:>9}\n", "megabytes", "masked", "dense");
     row("weights", megabytes(timings->weights_bytes), megabytes(timings->weights_bytes), 1);
-    row("kept", megabytes(masked.kept_bytes), 0, 1);
     row("a step", megabytes(masked.step_bytes), megabytes(dense.step_bytes), 1);
     return text;
 }
@@ -195,7 +191,6 @@ nlohmann::json json_of(const Check &check, const Timings *timings) {
         const auto of = [&](const Timing &timing) {
             return nlohmann::json{{"milliseconds", timing.milliseconds},
                                   {"milliseconds by type", timing.by_type},
-                                  {"bytes kept", timing.kept_bytes},
                                   {"bytes of a step", timing.step_bytes}};
         };
         json["masked"] = of(timings->masked);

@@ -27,8 +27,7 @@ struct Check {
 struct Timing {
     double milliseconds = 0;               /**< Median of a step. */
     std::map<std::string, double> by_type; /**< Medians by type of layer. */
-    int64_t kept_bytes = 0,
-            step_bytes = 0; /**< What stays from step to step, and the most that a step holds besides. */
+    int64_t step_bytes = 0;                /**< The most that a step holds beside what stays. */
 };
 
 struct Timings {

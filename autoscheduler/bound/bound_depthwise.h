@@ -64,8 +64,8 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     sink.time("fma", rounds * (device.alpha_us * (operations + ends) + device.gamma_us));
     // A sum waits for the one before it.
     sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
-    // Every tap finds the address of every pixel, as measured in a cycle; the addresses of an unrolled row alone cost
-    // twice as much.
+    // Every tap finds the address of every pixel, in a cycle as measured on a CPU, in a log that is not kept; the
+    // addresses of an unrolled row alone cost twice as much.
     const double address_cycles = unroll == UnrollRow ? 2 : 1;
     sink.time("load", rounds * (loads / device.load_per_cycle + steps * pixels * address_cycles) * cycle_us);
     sink.time("store", rounds * steps * spills * cycle_us);

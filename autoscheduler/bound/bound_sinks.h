@@ -12,7 +12,8 @@
 namespace distile {
 
 /** The time of terms that hide behind each other: the largest, or, if they hide only in part, between that and their
- * sum (their norm of order 4, as fits measurements). */
+ * sum: their norm of order 4, as fits measurements on a CPU whose log is not kept. Costs in bound_tensor_core.h were
+ * fitted with it. */
 class Overlap {
 public:
     bool in_part = false;

@@ -67,8 +67,8 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
         iterations += of_tiles / unroll;
         steps += of_tiles;
         sums = vectors * others;
-        // As measured: transposing a token takes more than a cycle a channel, and a register tile begins with finding
-        // its tokens. The softmax has an exponential of each score.
+        // Measured on a CPU, in a log that is not kept: transposing a token takes more than a cycle a channel, and a
+        // register tile begins with finding its tokens. The softmax has an exponential of each score.
         constexpr double transpose_cycles = 1.2, softmax_cycles = 14, token_cycles = 12;
         other_cycles += lane_vectors * lanes * dim * transpose_cycles + of_tiles / dim * others * token_cycles;
         other_cycles += has_values ? lane_vectors * keys * softmax_cycles : used_rows * lane_vectors;

@@ -2,6 +2,7 @@
 #include "autoscheduler/command/search_session.h"
 #include "autoscheduler/search/correlation.h"
 #include "autoscheduler/search/report.h"
+#include "plans/json_rows.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -363,7 +364,7 @@ std::string describe_transfer(const json &result) {
 
 void print(const json &result, bool as_json, const std::string &path, const std::string &text) {
     if (!path.empty()) {
-        write_file(path, format_json(result));
+        write_file(path, format_rows(result));
     }
     std::fputs((as_json ? format_json(result) : text).c_str(), stdout);
 }

@@ -1,6 +1,7 @@
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/search/objective.h"
 #include "autoscheduler/search/report.h"
+#include "plans/json_rows.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -44,7 +45,7 @@ void report_logs(const Options &options) {
             const std::string base =
                 (std::filesystem::path(options.folder) / std::filesystem::path(path).stem()).string();
             written = write_figures(report, base + "-");
-            write_file(base + "-report.json", format_json(report));
+            write_file(base + "-report.json", format_rows(report));
             written.push_back(base + "-report.json");
         }
         if (!options.json && !options.quiet) {

@@ -13,7 +13,6 @@ the host chooses by measured times.
 import argparse
 import ctypes
 import datetime
-import json
 import pathlib
 import re
 import statistics
@@ -23,8 +22,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-# In a packed benchmark, it is beside this file.
+# In a packed benchmark, these are beside this file.
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+import json_rows
 from c_api import DTYPES
 
 # Heads, channels of a head, images, tokens.
@@ -422,7 +422,7 @@ def main():
         except RuntimeError as error:
             row["status"], row["reason"], failed = "failed", str(error).splitlines()[0], 1
         results["rows"].append(row)
-        pathlib.Path(options.out).write_text(json.dumps(results, indent=1) + "\n")
+        json_rows.write(options.out, results)
         sides = [name for name in ("masked", "kernels", "linked", "peer", "gather", "flex") if f"t_{name}_us" in row]
         times = "  ".join(f"{name} {row[f't_{name}_us']:.1f}" for name in sides)
         print(row["row"], times, row.get("reason", ""), flush=True)

@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 side=$(dirname "$bench")/libdistile_attention_side.so
 [[ ! -e $side ]] || cp "$side" "$folder"
-cp "$distile" "$bench" bench/gpu/attention_rows.py bench/python/c_api.py bench/gpu/{measure_gpu,profile_gpu}.sh bench/search/time_limit.sh bench/rows_cuda.json "$folder"
+cp "$distile" "$bench" bench/gpu/attention_rows.py bench/python/{c_api,json_rows}.py bench/gpu/{measure_gpu,profile_gpu}.sh bench/search/time_limit.sh bench/rows_cuda.json "$folder"
 cp -r data/operators.csv data/masks "$folder/data"
 
 # is_fresh <file> <what it is made from>: whether neither that nor what makes it has changed since.

@@ -26,21 +26,6 @@ std::string read_text(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-/** Replaces what stands between two lines; false if they are not there. */
-bool replace_part(std::string &document, const std::string &name, const std::string &text) {
-    const std::string begin = "<!-- begin " + name + " -->\n", end = "<!-- end -->";
-    const size_t at = document.find(begin);
-    if (at == std::string::npos) {
-        return false;
-    }
-    const size_t from = at + begin.size(), to = document.find(end, from);
-    if (to == std::string::npos) {
-        throw std::runtime_error("the document has no '" + end + "' after '<!-- begin " + name + " -->'");
-    }
-    document.replace(from, to - from, text);
-    return true;
-}
-
 /** What is made of a file of results. */
 struct Parts {
     std::string goals, rows;
@@ -106,24 +91,20 @@ Parts make_parts(const std::string &path, const Json &file) {
     }
 }
 
-/** The speed-ups of several files, and the goals of each. Throws std::runtime_error if the document has no place for
- * one of them. */
+/** The document with the speed-ups of all files. Throws std::runtime_error if it has no place for them. */
 std::string fill_document(const ReportOptions &options, const std::vector<Parts> &parts) {
-    std::string document = read_text(options.into);
     std::vector<Speedups> speedups;
     for (const Parts &part : parts) {
         speedups.insert(speedups.end(), part.speedups.begin(), part.speedups.end());
     }
-    const bool has_speedups = replace_part(document, "speed-ups", speedup_table(speedups));
-    for (size_t i = 0; i < parts.size(); i++) {
-        const std::string name = std::filesystem::path(options.results[i]).filename().string();
-        if (!replace_part(document, name + " goals", parts[i].goals) && !has_speedups) {
-            throw std::runtime_error(fmt::format("the document '{}' has neither a line '<!-- begin {} goals -->' nor "
-                                                 "'<!-- begin speed-ups -->'",
-                                                 options.into, name));
-        }
+    std::string document = read_text(options.into);
+    const std::string begin = "<!-- begin speed-ups -->\n", end = "<!-- end -->";
+    const size_t at = document.find(begin), to = at == std::string::npos ? at : document.find(end, at);
+    if (to == std::string::npos) {
+        throw std::runtime_error(
+            fmt::format("the document '{}' has no lines '<!-- begin speed-ups -->' and '{}'", options.into, end));
     }
-    return document;
+    return document.replace(at + begin.size(), to - at - begin.size(), speedup_table(speedups));
 }
 
 }  // namespace
@@ -131,7 +112,7 @@ std::string fill_document(const ReportOptions &options, const std::vector<Parts>
 void add_report_options(CLI::App &app, ReportOptions &options) {
     CLI::Option *summary =
         app.add_option("--summary", options.results, "Print files of results as Markdown and measure nothing");
-    app.add_option("--into", options.into, "With --summary: put the short tables into this document, and print nothing")
+    app.add_option("--into", options.into, "With --summary: put the speed-ups into this document, and print nothing")
         ->needs(summary);
     app.add_option("--pages", options.pages,
                    "With --summary: write a page of rows for each file into this folder, and print nothing")
@@ -174,9 +155,8 @@ void report(const ReportOptions &options) {
         if (!options.pages.empty()) {
             const std::filesystem::path results(options.results[i]);
             replace_file((options.pages / results.filename().replace_extension(".md")).string(),
-                         fmt::format("# Every row of {}\n\n`make bench-tables` writes this page; "
-                                     "[docs/benchmarks.md](../../docs/benchmarks.md) says what is measured.\n\n{}",
-                                     results.filename().string(), parts[i].rows));
+                         fmt::format("# {}\n\n{}\n# Every row\n\n{}", results.filename().string(), parts[i].goals,
+                                     parts[i].rows));
         } else if (options.into.empty() && options.figure.empty() && options.break_even.empty()) {
             fmt::print("{}\n{}\n", parts[i].goals, parts[i].rows);
         }

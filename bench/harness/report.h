@@ -23,9 +23,8 @@ struct ReportOptions {
 void add_report_options(CLI::App &app, ReportOptions &options);
 
 /** Prints tables of all results; or writes a page with them for each file, or draws them or their break-even densities,
- * or puts short ones into the document, up to the line `<!-- end -->`: the speed-ups of all files after `<!-- begin
- * speed-ups -->`, and the goals of a file after `<!-- begin NAME goals -->`, NAME being the file without its folder.
- * Throws std::runtime_error. */
+ * or puts the speed-ups of all files into the document, between the lines `<!-- begin speed-ups -->` and `<!-- end
+ * -->`. Throws std::runtime_error. */
 void report(const ReportOptions &options);
 
 }  // namespace distile::bench

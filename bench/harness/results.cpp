@@ -1,4 +1,5 @@
 #include "bench/harness/results.h"
+#include "plans/json_rows.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -153,7 +154,7 @@ void Results::write() const {
     if (path_.empty()) {
         return;
     }
-    replace_file(path_, file_.dump(1) + '\n');
+    replace_file(path_, format_rows(file_));
 }
 
 }  // namespace distile::bench

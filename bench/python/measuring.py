@@ -10,6 +10,8 @@ import statistics
 import sys
 import time
 
+import json_rows
+
 try:
     import torch
 except ImportError:
@@ -139,9 +141,7 @@ class Results:
     def add(self, name, row):
         rows = [old for old in self.file["rows"] if old["row"] != name]
         self.file["rows"] = rows + [{"row": name, "device": self.device, **row}]
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text(json.dumps(self.file, indent=1) + "\n", encoding="utf-8")
-        os.replace(part, self.path)
+        json_rows.write(self.path, self.file)
 
 
 def cpu_name():

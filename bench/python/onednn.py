@@ -1,4 +1,4 @@
-"""Matrix products by oneDNN's C API, of versions 2 and 3: of the wheel (requirements-bench.txt) and the system."""
+"""Matrix products by oneDNN's C API, of versions 2 and 3: of the wheel (requirements/bench.txt) and the system."""
 import contextlib
 import ctypes
 import os

@@ -1,6 +1,6 @@
 """Text on a recorded screen: PP-OCR's detector runs only where a frame differs from the one before.
 
-    pip install -r requirements-screen.txt
+    pip install -r ../../requirements/screen.txt
     python onnx_screen.py --build --picture screen.png
 
 The detector marks the pixels of text. Most of a screen stays as it was, and keeps its marks.
@@ -8,6 +8,7 @@ The detector marks the pixels of text. Most of a screen stays as it was, and kee
 
 import argparse
 import importlib.util
+import json
 import pathlib
 import statistics
 import time
@@ -95,6 +96,11 @@ def times(sides: list, seconds: float) -> list[float]:
     return [statistics.median(own[1:]) for own in found]
 
 
+def processor() -> str:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+
+
 def picture(panels: list[tuple[str, np.ndarray]], path: pathlib.Path) -> None:
     """Images side by side, with captions."""
     width, height = 560, 322
@@ -121,6 +127,7 @@ def main() -> None:
     parser.add_argument("--density", type=float, nargs="*", default=[], help="also time masks of these densities")
     parser.add_argument("--seconds", type=float, default=10, help="to time each mask (default: %(default)s)")
     parser.add_argument("--picture", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the times")
     options = parser.parse_args()
     size = tuple(options.size)
 
@@ -131,6 +138,13 @@ def main() -> None:
     dense, masked = session(model, options.threads), session(converted, options.threads)
     text_of = lambda x: dense.run(None, {"x": x})[0][0, 0] > THRESHOLD
     masked_text_of = lambda x, mask: masked.run(None, {"x": x, "mask": mask})[0][0, 0] > THRESHOLD
+    rows = []
+
+    def timed(kind: str, x: np.ndarray, mask: np.ndarray) -> str:
+        dense_ms, masked_ms = times([lambda: text_of(x), lambda: masked_text_of(x, mask)], options.seconds)
+        rows.append({"height": size[0], "width": size[1], "mask": kind, "density": round(float(mask.mean()), 3),
+                     "dense_ms": round(dense_ms, 1), "masked_ms": round(masked_ms, 1)})  # fmt: skip
+        return f"dense {dense_ms:.1f} ms, masked {masked_ms:.1f} ms, {dense_ms / masked_ms:.2f} times"
 
     before = frame(0, *size)
     text = text_of(pixels(before))
@@ -140,17 +154,16 @@ def main() -> None:
         text = np.where(mask[0], masked_text_of(x, mask), text)  # The rest keeps its marks.
         expected, near = text_of(x), changed(before, now, margin=8)[0]
         same = (text & expected & near).sum() / ((text | expected) & near).sum()
-        dense_ms, masked_ms = times([lambda: text_of(x), lambda: masked_text_of(x, mask)], options.seconds)
         print(
-            f"frame {step}: active {mask.mean():.1%}, dense {dense_ms:.1f} ms, masked {masked_ms:.1f} ms, "
-            f"{dense_ms / masked_ms:.2f} times; text at changes: {same:.0%} in common with the dense detector's"
+            f"frame {step}: active {mask.mean():.1%}, {timed('frame', x, mask)}; "
+            f"text at changes: {same:.0%} in common with the dense detector's"
         )
         last, before = (before, now, mask[0], expected), now
     for density in options.density:
-        mask = blobs(density, *size)
-        dense_ms, masked_ms = times([lambda: text_of(x), lambda: masked_text_of(x, mask)], options.seconds)
-        gain = dense_ms / masked_ms
-        print(f"density {density}: dense {dense_ms:.1f} ms, masked {masked_ms:.1f} ms, {gain:.2f} times")
+        print(f"density {density}: {timed('blobs', x, blobs(density, *size))}")
+    if options.json:
+        about = {"model": "PP-OCRv4 detector", "machine": processor(), "threads": options.threads}
+        options.json.write_text(json.dumps({**about, "onnxruntime": onnxruntime.__version__, "rows": rows}) + "\n")
     if options.picture:
         earlier, now, mask, expected = last
         captions = ["a frame", "the next, its text found where it changed", "the same by the dense detector"]

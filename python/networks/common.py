@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
 
@@ -281,7 +280,3 @@ def randomise(network: nn.Module, seed: int) -> None:
             layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * math.sqrt(2 / fan_in))
             if layer.bias is not None:
                 layer.bias.copy_(torch.randn(layer.bias.shape, generator=generator) * 0.02)
-
-
-def write_json(path: pathlib.Path, content) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -19,7 +19,7 @@ import torch
 import distile
 import timing
 from avit import AViT
-from common import error, move, write_json
+from common import error, move
 from distile import polykernels
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
@@ -29,6 +29,9 @@ from sige_ddpm import DDPM
 from sige_gaugan import GauGAN
 from sige_stable_diffusion import StableDiffusion
 from video_resnet import VideoResNet
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench/python"))  # Its results are the benchmark's.
+import json_rows
 
 # Networks of a mean density and a batch; and networks with masks of their own.
 BY_DENSITY = {
@@ -129,7 +132,7 @@ def run(options) -> None:
         dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
         content |= {"device": options.device, "dtype": dtype, "tf32": options.tf32}
         content |= {"machine": machine, "overhead, us": overhead, "rows": rows}
-        write_json(options.out / f"{options.network}.json", content)
+        json_rows.write(options.out / f"{options.network}.json", content)
         with without_gradients(options.device):
             write_pictures(network, rows[-1], options)
 

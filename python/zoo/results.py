@@ -5,6 +5,10 @@ from __future__ import annotations
 import collections
 import json
 import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench/python"))
+import json_rows
 
 BOUND = 1e-4
 """The largest error of an exact result, over the largest value."""
@@ -42,8 +46,8 @@ def verdict(result: dict) -> str:
     return "; ".join(parts + faults(result))
 
 
-def summary(results: list[dict]) -> str:
-    """How many models are exact, and which layers are left, by reason."""
+def summary(results: list[dict], most: int | None = None) -> str:
+    """How many models are exact, and which layers are left, by reason: all reasons, or those of the most layers."""
     masked = [result for result in results if result.get("replaced") and "blobs" in result]
     left: collections.Counter = collections.Counter()
     for result in results:
@@ -56,7 +60,7 @@ def summary(results: list[dict]) -> str:
         "",
         "| layers | left because |",
         "|---|---|",
-        *(f"| {count} | {reason} |" for reason, count in left.most_common()),
+        *(f"| {count} | {reason} |" for reason, count in left.most_common(most)),
     ]
     return "\n".join(lines)
 
@@ -78,10 +82,17 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def page(results: list[dict]) -> str:
+    return f"# The models of the zoo\n\nSee docs/zoo.md.\n\n{summary(results)}\n\n{table(results)}\n"
+
+
 def write(results: list[dict], path: pathlib.Path) -> None:
     """Writes results as JSON, and as Markdown beside it."""
     results = sorted(results, key=lambda one: one["architecture"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
-    text = f"# The models of the zoo\n\n[docs/zoo.md](../../../docs/zoo.md) explains this.\n\n{summary(results)}\n\n"
-    path.with_suffix(".md").write_text(text + table(results) + "\n")
+    json_rows.write(path, results)
+    path.with_suffix(".md").write_text(page(results))
+
+
+if __name__ == "__main__":
+    print(page(json.loads(pathlib.Path(sys.argv[1]).read_text())), end="")

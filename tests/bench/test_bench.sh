@@ -12,16 +12,33 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 # The tables and the figures, written again, stay as they are.
-mkdir "$folder/docs"
+mkdir -p "$folder/docs" "$folder/bench/results"
 cp "$source_folder/README.md" "$folder"
-cp "$source_folder"/docs/{benchmarks,networks}.md "$folder/docs"
-"$source_folder/bench/tables.sh" "$bench" "$folder"
-pages=("$source_folder"/bench/results/*.md)
-((${#pages[@]} == $(ls "$folder"/bench/results/*.md | wc -l))) || fail "bench/results has a page without results"
-for document in README.md docs/{benchmarks,networks}.md docs/cpu.svg docs/h200.svg docs/h200-break-even.svg "${pages[@]#"$source_folder/"}"; do
+cp "$source_folder"/docs/*.md "$folder/docs"
+cp "$source_folder/bench/results/README.md" "$folder/bench/results"
+"$source_folder/bench/tables.sh" "$bench" "$folder/pages" "$folder"
+for document in README.md bench/results/README.md docs/{cpu,h200,h200-break-even,tokens,xeon-16}.svg docs/*.md; do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done
+# Each file has a page of every row, and a line for each row.
+for file in "$source_folder"/bench/results/*.json; do
+    page=$folder/pages/$(basename "$file" .json).md
+    has '^# Every row$' <"$page" || fail "there is no page of $file"
+done
+has '^| resnet50 ' <"$folder/pages/zoo.md" || fail "there is no page of the zoo"
+git -C "$source_folder" ls-files 2>/dev/null | has '^\(bench/results\|python/zoo/results\)/[a-z0-9-]*[a-z0-9]\.md$' && fail "a page of rows is committed"
+python3 - "$source_folder" <<'PYTHON' || fail "results are not a row a line: give them to bench/python/json_rows.py"
+import json, pathlib, sys
+
+source = pathlib.Path(sys.argv[1])
+sys.path.append(str(source / "bench/python"))
+import json_rows
+
+for file in [*source.glob("bench/results/**/*.json"), source / "python/zoo/results/zoo.json"]:
+    text = file.read_text(encoding="utf-8")
+    assert json_rows.text(json.loads(text)) == text, file
+PYTHON
 
 # The files of rows can be read, by both programs.
 for each in "${@:3}"; do
@@ -64,8 +81,9 @@ results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
 count=$("$bench" --list --filter "$rows" | wc -l)
 has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuring printed:" "$(cat "$folder/printed")"
-grep -q '"source": ".' "$results" || fail "the results do not name the source's version"
-grep -q '"others_busy": ' "$results" || fail "the results do not say how busy others were"
+(($(grep -c '^  {"row":' "$results") == count && $(wc -l <"$results") == count + 6)) || fail "results are not a row a line"
+grep -q '"source":".' "$results" || fail "the results do not name the source's version"
+grep -q '"others_busy":' "$results" || fail "the results do not say how busy others were"
 # Who runs now is warned of, and not who ran before.
 for ((i = $(nproc); i > 0; i--)); do
     timeout 60 sh -c 'while :; do :; done' &
@@ -73,7 +91,7 @@ done
 "$bench" --threads 1 --rounds 2 --seconds 0 --filter '^select/op3' --out "$folder/busy.json" >"$folder/printed" 2>&1
 kill $(jobs -p)
 has '^warning: others take [0-9]* % of the cores' <"$folder/printed" || fail "nobody was warned of others:" "$(cat "$folder/printed")"
-grep -q '"others_busy_before": 0*[1-9.]' "$folder/busy.json" || fail "the results do not say how busy others were before"
+grep -q '"others_busy_before":0*[1-9.]' "$folder/busy.json" || fail "the results do not say how busy others were before"
 grep -q load_average "$folder/busy.json" && fail "the results hold a load average"
 "$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* \(met\|MISSED\) |$' || fail "--summary does not show a row of masks"
 "$bench" --summary "$results" | has '^| op32/blob/0.1/n1/keep/bordered/dense/portable | none | ' ||
@@ -113,7 +131,7 @@ loaded=(--objects "$own" --rows "$folder/dense_rows.json" --threads 1 --rounds 2
 sed 's/{"mask": "sige_church"}/{"mask": "sige_church", "zoom_out": [2]}/' "$folder/dense_rows.json" >"$folder/small_rows.json"
 "$bench" --objects "$own" --rows "$folder/small_rows.json" --threads 1 --rounds 2 --seconds 0 \
     --filter '^own/.*/sige_church/out2/' --out "$folder/small.json" >/dev/null 2>&1
-grep -q '"density": 0.039' "$folder/small.json" || fail "a small edit has another density:" "$(cat "$folder/small.json")"
+grep -q '"density":0.039' "$folder/small.json" || fail "a small edit has another density:" "$(cat "$folder/small.json")"
 # Only the plan with times has a time to predict.
 python3 - "$folder/own.json" <<'PYTHON' || fail "the results of loaded operators are wrong"
 import json, sys
@@ -131,7 +149,6 @@ for line in '^| Plan | 0.1 | dense | against tune | plan, s | compile, s |$' '^|
     has "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" "${loaded[@]}" --resume 2>/dev/null | has '0 measured, 2 kept' || fail "--resume measured loaded operators again"
-mkdir "$folder/pages"
 "$bench" --summary "$folder/own.json" --pages "$folder/pages"
 grep -q 'compile 2.0, tune 1.5' "$folder/pages/own.md" || fail "the page does not show loaded operators"
 # With another plan, the rows are measured again.
@@ -170,7 +187,7 @@ for operator in "$source_folder"/bench/own/operators/*.json; do
 done
 
 # Results that cannot be understood. Neither they nor the document are touched.
-sed 's/cpu-avx512\.json/broken.json/' "$source_folder/docs/benchmarks.md" >"$folder/document.md"
+cp "$source_folder/README.md" "$folder/document.md"
 cp "$folder/document.md" "$folder/document.before"
 # expect_broken <text> <what the file of results holds>
 expect_broken() {
@@ -322,6 +339,7 @@ echo '{"distile_bench": 1,' >"$folder/broken.json"
 cp "$folder/broken.json" "$folder/broken.before"
 expect_error "cannot be read" "${quick[@]}" --out "$folder/broken.json" --resume
 cmp "$folder/broken.before" "$folder/broken.json" || fail "--resume changed a file that it could not read"
-expect_error "has neither a line" --summary "$results" --into "$folder/document.md"
-cmp "$folder/document.before" "$folder/document.md" || fail "the document was changed by results that it does not name"
+cp "$source_folder/docs/cuda.md" "$folder/document.md"
+expect_error "has no lines '<!-- begin speed-ups -->'" --summary "$results" --into "$folder/document.md"
+cmp "$source_folder/docs/cuda.md" "$folder/document.md" || fail "a document without a place for speed-ups was changed"
 echo "passed"

@@ -55,6 +55,9 @@ for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/
     [[ "$quotes " == *" $file "* ]] || fail "no document shows $file"
 done
 
+# Figures come from committed results.
+python3 tests/documents/figures.py . || fail "documents hold other figures than those of bench/results"
+
 # HACKING.md lists the places of an activation: the files that name one that no network here has. The documents for users
 # name them all.
 listed=$(sed -n '/^\* \*\*An activation\*\*/,/^  `tests/p' HACKING.md | grep -oE '`[^`]+/[^`]+`' | tr -d '`' | grep -v '^tests/')

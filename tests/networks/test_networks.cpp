@@ -12,7 +12,7 @@ using namespace distile::networks;
 
 namespace {
 
-Options small_options(double density = 0, int32_t batch = 1) {
+Options small_options(double density, int32_t batch) {
     Options options;
     options.small = true;
     options.density = density;
@@ -37,7 +37,7 @@ TEST_CASE("Networks compute what dense ones leave behind a mask", "[networks]") 
     for (const NetworkType &type : network_types()) {
         CAPTURE(type.name);
         Engine engine(2);
-        const auto network = type.make(engine, small_options(type.by_density ? .4 : 0, type.by_density ? 2 : 1));
+        const auto network = type.make(engine, small_options(.4, 2));
         const auto missing = missing_polykernels(engine, *network);
         CHECK(missing.size() < engine.operators().size());
         const Check checked = check(engine, *network, no_progress);

@@ -1,6 +1,7 @@
 """The example of a recorded screen, and models of the package onnx, converted, against themselves."""
 
 import importlib.util
+import json
 import pathlib
 import sys
 
@@ -38,11 +39,15 @@ def test_screen(monkeypatch, tmp_path, capsys):
     pytest.importorskip("PIL")
     import onnx_screen
 
-    picture = tmp_path / "screen.png"
+    picture, results = tmp_path / "screen.png", tmp_path / "rows.json"
     arguments = ["--size", "320", "640", "--frames", "1", "--seconds", "0", "--picture", str(picture)]
+    arguments += ["--density", "0.3", "--json", str(results)]
     monkeypatch.setattr(sys, "argv", ["onnx_screen.py", *arguments])
     onnx_screen.main()
     assert "frame 1: active" in capsys.readouterr().out and picture.read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(results.read_text())["rows"]
+    assert [(row["mask"], row["height"]) for row in rows] == [("frame", 320), ("blobs", 320)]
+    assert rows[1]["density"] == 0.3 and all(row["dense_ms"] > 0 and row["masked_ms"] > 0 for row in rows)
 
 
 def test_blobs_have_their_density():

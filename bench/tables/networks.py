@@ -1,18 +1,6 @@
-"""Writes the tables of docs/networks.md from what the networks wrote with --out.
-
-    python python/networks/tables.py bench/results/networks/*.json --into docs/networks.md
-
-Tables of times stand between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda,
-one for each machine, that of memory in the part networks-memory, and that of densities up to which a network gains on a
-GPU in networks-break-even. Needs nothing but Python.
-"""
-
-from __future__ import annotations
-
-import argparse
-import json
-import pathlib
-import re
+"""The tables of docs/networks.md: of times, for the devices cpu and cuda, one for each machine; of memory; and of the
+densities up to which a network gains on a GPU."""
+import rows
 
 DENSE = {
     "eager": "PyTorch",
@@ -26,21 +14,11 @@ MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled"}
 TYPES = {"float32": 0, "TF32": 1, "float16": 2, "bfloat16": 3}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="+", type=pathlib.Path)
-    parser.add_argument("--into", required=True, type=pathlib.Path, help="the document")
-    options = parser.parse_args()
-    results = [json.loads(path.read_text()) for path in options.results]
-    document = options.into.read_text()
-    parts = {device: tables([result for result in results if result["device"] == device]) for device in ("cpu", "cuda")}
-    parts |= {"memory": memory(results), "break-even": break_even([r for r in results if r["device"] == "cuda"])}
-    for name, text in parts.items():
-        place = re.compile(rf"(<!-- begin networks-{name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not place.search(document):
-            parser.error(f"{options.into} has no line '<!-- begin networks-{name} -->'")
-        document = place.sub(lambda found, text=text: found[1] + text + found[2], document)
-    options.into.write_text(document)
+def parts():
+    results = [rows.read(f"networks/{path.stem}") for path in sorted((rows.RESULTS / "networks").glob("*.json"))]
+    on_gpu, on_cpu = ([result for result in results if result["device"] == device] for device in ("cuda", "cpu"))
+    return {"networks-cpu": tables(on_cpu), "networks-cuda": tables(on_gpu), "networks-memory": memory(results),
+            "networks-break-even": break_even(on_gpu)}
 
 
 def tables(results: list[dict]) -> str:
@@ -57,8 +35,8 @@ def table(machine: str, results: list[dict]) -> str:
         "| Network | Type | Batch | Density | Dense | | distile | Times faster | By gathering | | Times faster |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    rows = [(result, row) for result in results for row in result["rows"] if "milliseconds" in row]
-    lines += [line(result, row) for result, row in sorted(rows, key=order)]
+    pairs = [(result, row) for result in results for row in result["rows"] if "milliseconds" in row]
+    lines += [line(result, row) for result, row in sorted(pairs, key=order)]
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +123,3 @@ def figure(milliseconds: float) -> str:
 
 def two_digits(number: float) -> str:
     return f"{number:.2f}".removeprefix("0")
-
-
-if __name__ == "__main__":
-    main()
