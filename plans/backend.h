@@ -5,7 +5,6 @@
 #ifndef DISTILE_PLANS_BACKEND_H
 #define DISTILE_PLANS_BACKEND_H
 
-#include "kernels/halide/code.h"
 #include "plans/data_type.h"
 #include "plans/platform.h"
 #include "runtime/kinds/group_blocks.h"

@@ -10,7 +10,6 @@
 #define DISTILE_BOUND_TOKENS_H
 
 #include "autoscheduler/bound/bound_cpu.h"
-#include "kernels/halide/code.h"
 #include "schedules/token_space.h"
 #include <algorithm>
 #include <array>

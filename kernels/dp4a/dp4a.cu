@@ -1,7 +1,6 @@
 // Quantized operators without tensor cores, by dot products of four numbers. The kernels read the operator at run time,
 // so one unit serves all. A launch computes one phase. Results are to the bit what code for CPUs makes
-// (distile_requantization in polykernel.h), so nothing may be fused.
-#include "kernels/dot_products.h"
+// (distile_requantization in kernels/dot_products.h), so nothing may be fused.
 #include "kernels/dp4a/dp4a_arguments.h"
 #include "kernels/tensor_core/arguments.h"
 #include "runtime/cuda/kernels/activations.cuh"
