@@ -160,8 +160,8 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
     }
     set_derived(device);
     for (const ProfileField &field : backend.fields) {
-        if (!field.fallback || json.contains(field.name)) {
-            device.*field.value = static_cast<int>(members.integer(field.name, field.fallback ? 0 : 1, field.most));
+        if (!field.default_value || json.contains(field.name)) {
+            device.*field.value = static_cast<int>(members.integer(field.name, field.default_value ? 0 : 1, field.most));
         }
     }
     std::string levels;
@@ -191,8 +191,8 @@ DeviceProfile generic_device_profile(const std::string &name) {
 
 void set_derived(DeviceProfile &device) {
     for (const ProfileField &field : bound_backend(device.backend).fields) {
-        if (field.fallback) {
-            device.*field.value = field.fallback(device.features);
+        if (field.default_value) {
+            device.*field.value = field.default_value(device.features);
         }
     }
 }
@@ -237,7 +237,7 @@ json to_json(const DeviceProfile &device) {
                    {"launch_us", rounded(device.launch_us)}};
     for (const ProfileField &field : bound_backend(device.backend).fields) {
         // What follows from the features is not repeated.
-        if (!field.fallback || device.*field.value != field.fallback(device.features)) {
+        if (!field.default_value || device.*field.value != field.default_value(device.features)) {
             result[field.name] = device.*field.value;
         }
     }
