@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_ATTENTION_H
 
 #include "autoscheduler/bound/bound_sinks.h"
+#include "autoscheduler/bound/knobs.h"
 #include "kernels/tensor_core/arguments.h"
 #include "schedules/attention_space.h"
 #include <algorithm>
@@ -13,11 +14,7 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &attention_knobs() {
-    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "stages",   "blocks",
-                                                    "overlapped", "ordered",    "balanced", "warp_rows"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(AttentionKnobs, block_rows, block_keys, stages, blocks, overlapped, ordered, balanced, warp_rows);
 
 /** Fitted by hand to some times of 24 heads of 64 channels and 4096 tokens on an H200. Their log is not kept: of this
  * operator bench/results/h200-attention.json has the fastest variants alone, in bfloat16, float16 and, by code for 8.0,
@@ -39,9 +36,9 @@ struct AttentionCosts {
 template<typename Sink>
 void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
     using Costs = AttentionCosts;
-    const std::array<int, 16> &values = knobs.values;
-    const double rows = values[0], keys = values[1], blocks = values[3];
-    const bool overlapped = values[4] != 0, balanced = values[6] != 0, narrow = values[7] <= 16;
+    const AttentionKnobs theta = AttentionKnobs::of(knobs.values);
+    const double rows = theta.block_rows, keys = theta.block_keys, blocks = theta.blocks;
+    const bool overlapped = theta.overlapped != 0, balanced = theta.balanced != 0, narrow = theta.warp_rows <= 16;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;

@@ -17,7 +17,7 @@ namespace distile {
 /** How a kind of schedule is judged. */
 struct BoundTerms {
     /** The knobs that the bound knows, in the order in which it takes their values. */
-    const std::vector<const char *> &(*knobs)();
+    const std::vector<std::string> &(*knobs)();
     /** The needs of a GPU's block; null where the values of the knobs suffice. */
     BlockNeeds (*block)(const Workload &workload, const Theta &theta);
     std::vector<const char *> beside_block; /**< Knobs that do not change them. */

@@ -10,20 +10,16 @@
 #define DISTILE_BOUND_CPU_H
 
 #include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/cpu_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace distile {
 
-inline const std::vector<const char *> &cpu_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w",         "pixels", "channels",
-                                                    "group",  "channel_splits", "order",  "unroll"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(CpuKnobs, tile_h, tile_w, pixels, channels, group, channel_splits, order, unroll);
 
 /** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `core_data`.
  * Where these do not fit the level before, `core_traffic(room)` says how many bytes a core reads and writes. */
@@ -78,13 +74,11 @@ template<typename Sink> void add_task_counts(const Workload &workload, const Tas
     sink.count("sums", counts.sums);
 }
 
-template<typename Sink>
-void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [pixels, channels, group, least_splits, order, unroll] =
-        std::tie(values[2], values[3], values[4], values[5], values[6], values[7]);
+template<typename Sink> void add_cpu_terms(const Workload &workload, const CpuKnobs &theta, int64_t tiles, Sink &sink) {
+    const int pixels = theta.pixels, channels = theta.channels, order = theta.order, unroll = theta.unroll;
     const Problem &problem = workload.problem;
     // In virtual pixels.
-    const int tile_h = values[0] / problem.scale_h, tile_w = values[1] / problem.scale_w;
+    const int tile_h = theta.tile_h / problem.scale_h, tile_w = theta.tile_w / problem.scale_w;
     const double phases = static_cast<double>(problem.scale_h) * problem.scale_w;
     const auto time = [&](const char *name, double us_of_phase) { sink.time(name, phases * us_of_phase); };
     const DeviceProfile &device = workload.device;
@@ -98,14 +92,14 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double shares = few ? workload.threads : shares_of_many * workload.threads;
     const double out_channels = static_cast<double>(group_blocks(problem).count()) * problem.channel_block;
     const double channel_blocks = num_channel_tiles(problem, channels);
-    const double most_blocks = std::max(std::floor(channel_blocks / least_splits), 1.0);
+    const double most_blocks = std::max(std::floor(channel_blocks / theta.channel_splits), 1.0);
     const double shares_of_tile = std::ceil(shares / all_register_tiles);
     const double split_blocks =
         few ? most_blocks : std::clamp(std::floor(channel_blocks / shares_of_tile), 1.0, most_blocks);
     const double splits = std::ceil(channel_blocks / split_blocks);
     const double workers = std::max(std::floor(shares / splits), 1.0);
     const double share = std::ceil(all_register_tiles / workers);
-    const double register_tiles = std::ceil(share / std::ceil(share / group));
+    const double register_tiles = std::ceil(share / std::ceil(share / theta.group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);

@@ -10,25 +10,22 @@
 #define DISTILE_BOUND_DEPTHWISE_H
 
 #include "autoscheduler/bound/bound_cpu.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/cpu_space.h"
 #include "schedules/depthwise_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace distile {
 
-inline const std::vector<const char *> &depthwise_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels", "tasks", "unroll"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(DepthwiseKnobs, tile_h, tile_w, pixels, channels, tasks, unroll);
 
 template<typename Sink>
-void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [tile_h, tile_w, pixels, channels, tasks_per_thread, unroll] =
-        std::tie(values[0], values[1], values[2], values[3], values[4], values[5]);
+void add_depthwise_terms(const Workload &workload, const DepthwiseKnobs &theta, int64_t tiles, Sink &sink) {
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w, pixels = theta.pixels, channels = theta.channels,
+              unroll = theta.unroll;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz;
@@ -37,8 +34,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     // The tasks, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
-    const double register_tiles =
-        std::ceil(all_register_tiles / (static_cast<double>(workload.threads) * tasks_per_thread));
+    const double register_tiles = std::ceil(all_register_tiles / (static_cast<double>(workload.threads) * theta.tasks));
     const double tasks = std::ceil(all_register_tiles / register_tiles);
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);

@@ -161,7 +161,8 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
     set_derived(device);
     for (const ProfileField &field : backend.fields) {
         if (!field.default_value || json.contains(field.name)) {
-            device.*field.value = static_cast<int>(members.integer(field.name, field.default_value ? 0 : 1, field.most));
+            device.*field.value =
+                static_cast<int>(members.integer(field.name, field.default_value ? 0 : 1, field.most));
         }
     }
     std::string levels;

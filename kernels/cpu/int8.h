@@ -1,6 +1,6 @@
 /** \file
- * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in dot_products.h defines
- * the results, to the bit; so the files that include this are compiled without fused multiply-adds.
+ * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in dot_products.h
+ * defines the results, to the bit; so the files that include this are compiled without fused multiply-adds.
  */
 #ifndef DISTILE_DOT_PRODUCT_INT8_H
 #define DISTILE_DOT_PRODUCT_INT8_H

@@ -14,7 +14,8 @@
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static constexpr CostModel cost_model;  // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
- *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Steps of a phase's weights.
+ *     // The steps of the reduction in the weights of a phase.
+ *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
  *     // Blocks of output channels with the same one read the same channels.
  *     int32_t first_input(const ChannelBlock &channels) const;
@@ -37,9 +38,9 @@
  * What differs between types is a class `Types`, which a call makes once:
  *
  *     using Element = ..., Weight = ..., Sum = ...;  // Types of inputs, weights and sums. Sums have 4 bytes.
- *     static constexpr int32_t parts;                // Numbers that are multiplied for a stored one: 1, or 2 with
+ *     static constexpr int32_t parts;  // Numbers that are multiplied for a stored one: 1, or 2 with split().
  *     static void split(const Element *from, int64_t count, Element *high, Element *low);
- *     bool stages_as_stored() const;                                      // What is staged equals the input.
+ *     bool stages_as_stored() const;                // What is staged equals the input.
  *     uint8_t flip() const;                         // What is staged of each byte is its exclusive or with this.
  *     void pad(Element *to, int32_t count) const;   // Stages what counts as 0.
  *     const char *output(const Row &row, int32_t channel) const;

@@ -353,6 +353,44 @@ private:
         }
     };
 
+    using Sums = Sum[repeats][group_channels / 2];
+
+    /** Adds the products of a segment's steps to the sums. Returns the stage of the last step, whose products are under
+     * way. */
+    __device__ __forceinline__ int add_steps(const Segment &segment, const SharedMatrix &input,
+                                             const SharedMatrix &weights, uint32_t filled, Turn &turn,
+                                             Sums &sums) const {
+        bool adds = false;
+        int last = -1;
+#pragma unroll 1
+        for (int32_t step = segment.begin; step < segment.end; step++) {
+            wait(filled + turn.stage * 8, turn.parity);
+            fence_registers(sums);
+            begin_products();
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+#pragma unroll
+                for (int i = 0; i < repeats; i++) {
+                    multiply_add(Element{}, sums[i],
+                                 input.at(turn.stage * (input_bytes / 16) + i * (group_rows * 8) + k * 2),
+                                 weights.at(turn.stage * (weight_bytes / 16) + k * 2), adds);
+                }
+                adds = true;
+            }
+            commit_products();
+            // The step before is done.
+            wait_for_products<1>();
+            fence_registers(sums);
+            // With splits, the last steps' stages are needed below.
+            if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
+                empty(last);
+            }
+            last = turn.stage;
+            turn.next();
+        }
+        return last;
+    }
+
     __device__ void multiply() const {
         if constexpr (groups > 1) {
             raise_registers<216>();
@@ -364,7 +402,7 @@ private:
         // The compiler does not know that all threads of a single group have the same channels.
         const int32_t first_channel = channel_groups == 1 ? 0 : ThreadSums::channel();
         const SharedMatrix weights(first_stage + Stages * input_bytes + first_channel * 128, 128);
-        Sum sums[repeats][group_channels / 2];
+        Sums sums;
 
         const uint32_t filled = keep_value(shared_address(shared.filled));
         Turn turn;
@@ -383,34 +421,7 @@ private:
             const BlockColumn column = column_of(segment.item);
             const int32_t channel = column.channel();
             const ThreadParams thread_params(a, channel + ThreadSums::channel());
-            bool adds = false;
-            int last = -1;
-#pragma unroll 1
-            for (int32_t step = segment.begin; step < segment.end; step++) {
-                wait(filled + turn.stage * 8, turn.parity);
-                fence_registers(sums);
-                begin_products();
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-#pragma unroll
-                    for (int i = 0; i < repeats; i++) {
-                        multiply_add(Element{}, sums[i],
-                                     input.at(turn.stage * (input_bytes / 16) + i * (group_rows * 8) + k * 2),
-                                     weights.at(turn.stage * (weight_bytes / 16) + k * 2), adds);
-                    }
-                    adds = true;
-                }
-                commit_products();
-                // The step before is done.
-                wait_for_products<1>();
-                fence_registers(sums);
-                // With splits, the last steps' stages are needed below.
-                if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
-                    empty(last);
-                }
-                last = turn.stage;
-                turn.next();
-            }
+            const int last = add_steps(segment, input, weights, filled, turn, sums);
             Place places[thread_rows];
 #pragma unroll
             for (int i = 0; i < thread_rows; i++) {

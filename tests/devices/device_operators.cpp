@@ -1,7 +1,7 @@
 // Every operator of the tests on every device of the machine: what runs, whether it is right, and how fast it is.
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/search/spread.h"
-#include "bindings/linked_polykernels.h"
+#include "linked_polykernels.h"
 #include "masks/mask_families.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"

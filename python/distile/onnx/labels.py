@@ -62,7 +62,9 @@ class Call:
 
 
 def reshaped(labels: np.ndarray, shape) -> np.ndarray:
-    """Labels in another shape, broadcast along what was broadcast."""
+    """Labels in another shape, broadcast along what was broadcast. Raises ValueError where that has not their size."""
+    if labels.size != math.prod(shape):
+        raise ValueError(f"labels {list(labels.shape)} have not the size of {list(shape)}")
     if not labels.size:
         return labels.reshape(shape)
     labels_1 = labels.squeeze()
