@@ -143,26 +143,26 @@ std::string NodeView::name() const {
     return name;
 }
 
-int64_t NodeView::integer(const char *name, int64_t otherwise) const {
+int64_t NodeView::integer(const char *name, int64_t default_value) const {
     int64_t value = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &value));
     note(name, found, "an integer");
-    return found ? value : otherwise;
+    return found ? value : default_value;
 }
 
-float NodeView::number(const char *name, float otherwise) const {
+float NodeView::number(const char *name, float default_value) const {
     float value = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &value));
     note(name, found, "a float");
-    return found ? value : otherwise;
+    return found ? value : default_value;
 }
 
-std::string NodeView::text(const char *name, const char *otherwise) const {
+std::string NodeView::text(const char *name, const char *default_value) const {
     size_t size = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a string");
     if (!found) {
-        return otherwise;
+        return default_value;
     }
     std::string value(size, '\0');
     check(api_, api_->KernelInfoGetAttribute_string(info_, name, value.data(), &size));
@@ -170,19 +170,19 @@ std::string NodeView::text(const char *name, const char *otherwise) const {
     return value;
 }
 
-Shape NodeView::integers(const char *name, Shape otherwise) const {
+Shape NodeView::integers(const char *name, Shape default_value) const {
     size_t size = 0;
     const bool found =
         succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a list of integers");
     if (!found) {
-        return otherwise;
+        return default_value;
     }
     Shape values(size);
     check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
-    if (size != otherwise.size()) {
+    if (size != default_value.size()) {
         fail("the attribute " + std::string(name) + " of node '" + this->name() + "' has " + std::to_string(size) +
-             " numbers instead of " + std::to_string(otherwise.size()));
+             " numbers instead of " + std::to_string(default_value.size()));
     }
     return values;
 }

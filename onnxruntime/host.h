@@ -72,11 +72,11 @@ public:
     }
     std::string name() const;
     // Attributes, or the given value without one. They fail for one of another type.
-    int64_t integer(const char *name, int64_t otherwise) const;
-    float number(const char *name, float otherwise) const;
-    std::string text(const char *name, const char *otherwise) const;
-    /** A list of as many integers as `otherwise` has. */
-    Shape integers(const char *name, Shape otherwise) const;
+    int64_t integer(const char *name, int64_t default_value) const;
+    float number(const char *name, float default_value) const;
+    std::string text(const char *name, const char *default_value) const;
+    /** A list of as many integers as `default_value` has. */
+    Shape integers(const char *name, Shape default_value) const;
     bool has_attribute(const char *name) const;
     /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has
      * no list of them, so these are the names that operators of distile and ONNX give to others. */

@@ -44,7 +44,7 @@ const char *result_type(const Operator &op) {
 }
 
 /** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
-std::vector<Kernel> own_kernels(const Plan &plan) {
+std::vector<Kernel> variant_kernels(const Plan &plan) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < plan.variants.size(); i++) {
         const PlanVariant &variant = plan.variants[i];
@@ -202,7 +202,7 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
     }
     const std::string own = "codes_" + std::to_string(index), shared = "choices_" + std::to_string(index);
     c << "extern const char " << name << "_code[], " << name << "_code_end[];\n";
-    emit_codes(c, plan, own_kernels(plan), own, name);
+    emit_codes(c, plan, variant_kernels(plan), own, name);
     for (size_t i = 0; i < plan.variants.size(); i++) {
         if (plan.variants[i].language == Language::TensorCore) {
             c << "static int " << functions[i] << "(const distile_kernel_call *call) {\n"
@@ -250,7 +250,7 @@ std::string tensor_core_source(const Plan &plan) {
        << "    static constexpr Activation activation = Activation::" << plan.op.params.at("epilogue") << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
        << "};\n";
-    for (const Kernel &kernel : own_kernels(plan)) {
+    for (const Kernel &kernel : variant_kernels(plan)) {
         cu << "\n";
         write_variant(cu, plan, kernel.variants.front());
         write_kernel(cu, plan, kernel, "run_named");

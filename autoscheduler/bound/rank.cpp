@@ -122,7 +122,7 @@ public:
             visit(b, granularity, bound_of_(knobs, tiles_[b][granularity]));
         }
     }
-    /** Those points in the order of the sum over buckets of their times in relation to the least. */
+    /** The kept points in the order of the sum over buckets of their times in relation to the least. */
     std::vector<Candidate> sorted(const std::set<uint32_t> &kept, const std::vector<double> &least) const {
         std::vector<std::tuple<float, float, uint32_t>> order;
         std::vector<Candidate> candidates, result;

@@ -33,7 +33,7 @@ template<typename Function> Function find(const char *name) {
 
 void require(cublasStatus_t status, const char *name) {
     if (status != CUBLAS_STATUS_SUCCESS) {
-        throw std::runtime_error(fmt::format("{} returned {}", name, static_cast<int>(status)));
+        throw std::runtime_error(fmt::format("{} returned {}", name, LT_FUNCTION(cublasLtGetStatusName)(status)));
     }
 }
 

@@ -32,7 +32,7 @@ template<typename Function> Function find(const char *name) {
 
 void require(cudnnStatus_t status, const char *name) {
     if (status != CUDNN_STATUS_SUCCESS) {
-        throw std::runtime_error(fmt::format("{} returned {}", name, static_cast<int>(status)));
+        throw std::runtime_error(fmt::format("{} returned {}", name, DNN_FUNCTION(cudnnGetErrorString)(status)));
     }
 }
 
@@ -134,8 +134,8 @@ struct Cudnn::Session {
     Session(const GpuSlice &slice, double seconds) : slice(slice), seconds(seconds), workspace(workspace_bytes) {
         const cudnnStatus_t status = DNN_FUNCTION(cudnnCreate)(&handle);
         if (status != CUDNN_STATUS_SUCCESS) {
-            throw PeerMissing(
-                fmt::format("cuDNN cannot start here: cudnnCreate returned {}", static_cast<int>(status)));
+            throw PeerMissing(fmt::format("cuDNN cannot start here: cudnnCreate returned {}",
+                                          DNN_FUNCTION(cudnnGetErrorString)(status)));
         }
         DNN(cudnnSetStream, handle, static_cast<cudaStream_t>(slice.stream()));
     }

@@ -1,6 +1,6 @@
 /** \file
- * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in dot_products.h defines
- * the results, to the bit; so the files that include this are compiled without fused multiply-adds.
+ * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in dot_products.h
+ * defines the results, to the bit; so the files that include this are compiled without fused multiply-adds.
  */
 #ifndef DISTILE_DOT_PRODUCT_INT8_H
 #define DISTILE_DOT_PRODUCT_INT8_H
@@ -13,7 +13,7 @@
 
 namespace distile::dot_product {
 
-template<class Set> class Int8 {
+template<class Isa> class Int8 {
 public:
     using Element = uint8_t;
     using Weight = int8_t;
@@ -64,9 +64,9 @@ public:
     }
 
 private:
-    using Floats = typename Epilogue<Set>::Floats;
-    using Integers = typename Epilogue<Set>::Integers;
-    using Words = typename Epilogue<Set>::Words;
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Integers = typename Epilogue<Isa>::Integers;
+    using Words = typename Epilogue<Isa>::Words;
 
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {
@@ -113,7 +113,7 @@ private:
             }
             for (int64_t v = 0; residual && v < Vectors; v++) {
                 Vector stored{};
-                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + row.residual + v * vector_channels,
+                Epilogue<Isa>::template copy_channels<Stored>(&stored, residual + row.residual + v * vector_channels,
                                                               Vectors == 1 ? count : vector_channels);
                 add(stored, values[v]);
             }
@@ -132,7 +132,7 @@ private:
             Stored *const to = output + row.output;
             if constexpr (is_float) {
                 for (int64_t v = 0; v < Vectors; v++) {
-                    Epilogue<Set>::template copy_channels<float>(to + v * vector_channels, &values[v],
+                    Epilogue<Isa>::template copy_channels<float>(to + v * vector_channels, &values[v],
                                                                  Vectors == 1 ? count : vector_channels);
                 }
             } else {
@@ -144,7 +144,7 @@ private:
                 }
                 const bool is_part = count < Vectors * vector_channels;
                 Stored narrowed[Vectors * vector_channels];
-                Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest, quantizer.output_zero_point,
+                Narrowing<Isa, Stored>::template store<Vectors>(scaled, quantizer.lowest, quantizer.output_zero_point,
                                                                 is_part ? narrowed : to);
                 if (is_part) {
                     std::memcpy(to, narrowed, count);
@@ -189,7 +189,7 @@ private:
                                       offsets,
                                       multipliers_ + channels.place,
                                       bias_ + channels.place};
-        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
+        Epilogue<Isa>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
     distile_activation epilogue_;

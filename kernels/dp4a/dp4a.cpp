@@ -16,7 +16,7 @@ using distile::dp4a::Axis;
 using distile::dp4a::Tensor;
 
 /** The places of the operands. The residual, if any, and the output follow. */
-enum Operand { Input, Weights, Bias, Numbers, Residual };
+enum Operand { Input, Weights, Bias, Requantized, Residual };
 
 int64_t bytes_of(const distile_array &array) {
     return array.dtype == DISTILE_FLOAT32 ? 4 : 1;
@@ -85,7 +85,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.weights = static_cast<const char *>(weights.data);
     a.weight_block = int64_t{weights.dim[1].extent} * distile::dp4a::weight_step;
     a.bias = static_cast<const float *>(operands[Bias].data);
-    a.requantization = static_cast<const char *>(operands[Numbers].data);
+    a.requantization = static_cast<const char *>(operands[Requantized].data);
     a.rows = axis_of(input, Dimension::Y, code.scale_h, code.stride_h, code.tile_h, call.height);
     a.columns = axis_of(input, Dimension::X, code.scale_w, code.stride_w, code.tile_w, output.dim[Dimension::X].extent);
     a.in_channels = input.dim[Dimension::Channel].extent;

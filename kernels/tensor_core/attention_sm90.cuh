@@ -278,7 +278,7 @@ private:
             const AttentionItem item = items.find(segment.item);
             const Range range = range_of(item, segment);
             Softmax softmax;
-            OwnTokens own_tokens;
+            ThreadTokens thread_tokens;
             float factors[2];
 #pragma unroll
             for (float &sum : sums) {
@@ -286,7 +286,7 @@ private:
             }
             const bool has_rows = item.first_row + group() * 64 < item.rows.count();
             if (range.begin == range.end) {
-                own_tokens.find(item);
+                thread_tokens.find(item);
             } else if (!has_rows) {
                 skip(range, turn, query_turn);
             } else {
@@ -329,7 +329,7 @@ private:
                     empty(shared.queries_emptied[query_turn.at]);
                     wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
                     issue_values(turn.at);
-                    own_tokens.find(item);
+                    thread_tokens.find(item);
                     wait_for_products<0>();
                     fence_registers(sums);
                     empty(shared.values_emptied[turn.at]);
@@ -359,7 +359,7 @@ private:
                         turn.next();
                     }
                     empty(shared.queries_emptied[query_turn.at]);
-                    own_tokens.find(item);
+                    thread_tokens.find(item);
                 }
                 query_turn.next();
             }
@@ -375,7 +375,7 @@ private:
             }
             softmax.finish(factors);
             shrink<channels / 2>(sums, factors);
-            store_rows<Op>(a.output, item, own_tokens, sums);
+            store_rows<Op>(a.output, item, thread_tokens, sums);
         }
         signal(publishes);
         if constexpr (Balanced) {

@@ -37,7 +37,7 @@ static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
 
 /** The places of the operands. In quantized operators their numbers follow; then the residual, if any, and the output.
  */
-enum Operand { Input, Weights, Bias, Numbers };
+enum Operand { Input, Weights, Bias, Requantized };
 
 int64_t ceil_divide(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -72,9 +72,9 @@ Arguments arguments_of(const distile_kernel_call &call) {
     Arguments arguments{};
     arguments.input = tensor_of(input);
     arguments.output = tensor_of(output);
-    const int32_t residual = is_byte(input) ? Numbers + 1 : Numbers;
+    const int32_t residual = is_byte(input) ? Requantized + 1 : Requantized;
     if (is_byte(input)) {
-        arguments.requantization = static_cast<const char *>(operands[Numbers].data);
+        arguments.requantization = static_cast<const char *>(operands[Requantized].data);
     }
     if (residual + 1 < call.num_operands) {
         arguments.residual = tensor_of(operands[residual]);

@@ -1,6 +1,7 @@
 #include "runtime/base/types.h"
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -117,6 +118,15 @@ const Type *find_float_type(int32_t dtype) {
 
 const char *type_names() {
     return "float32, float16 and bfloat16";
+}
+
+TypeText::TypeText(int32_t dtype) {
+    const Type *type = find_type(dtype);
+    if (type || dtype == DISTILE_INT4) {
+        std::snprintf(text, sizeof(text), "%s", type ? type->name : "int4");
+    } else {
+        std::snprintf(text, sizeof(text), "%d", dtype);
+    }
 }
 
 }  // namespace distile

@@ -56,6 +56,12 @@ inline int64_t element_bytes(distile_dtype dtype) {
 /** The names of the types that find_float_type() finds, for messages. */
 const char *type_names();
 
+/** A caller's data type in a message: its name, or the number if no type has it. */
+struct TypeText {
+    explicit TypeText(int32_t dtype);
+    char text[16];
+};
+
 }  // namespace distile
 
 #endif

@@ -46,7 +46,7 @@ distile_array array_of(const distile_tensor &tensor) {
 
 /** The operand with this role, from the arguments or the packed weights, if there are any. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
-                         const distile_weights::Layout *layout) {
+                         const distile_weights::PackedLayout *layout) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
         return array_of(input);
@@ -110,7 +110,7 @@ TileList list_of(distile_kernel &kernel, const distile_variant &variant, const d
 
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
-    const distile_weights::Layout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
+    const distile_weights::PackedLayout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
     const distile_polykernel &polykernel = kernel.polykernel;
     // Tokens have no border, whatever the tensor says.
     const distile_tensor read = kernel.kind.tokens ? without_border(input) : input;

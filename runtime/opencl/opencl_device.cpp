@@ -264,7 +264,7 @@ std::string OpenClDevice::missing_features(const distile_polykernel &polykernel)
 
 // ---- Memory and objects ----------------------------------------------------------------------
 
-std::unique_ptr<OwnBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void *content) const {
+std::unique_ptr<OwnedBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void *content) const {
     if (bytes > most_bytes_) {
         throw Failure{fail(&context, DISTILE_ERROR_OUT_OF_DEVICE_MEMORY,
                            "a buffer of %llu bytes exceeds the device's limit of %llu",
@@ -275,7 +275,7 @@ std::unique_ptr<OwnBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void 
     cl_mem buffer = library.clCreateBuffer(space->context, flags, std::max<uint64_t>(bytes, 1),
                                            const_cast<void *>(content), &result);
     check(result, "clCreateBuffer");
-    return std::make_unique<OwnBuffer>(space, space->map(buffer, std::max<uint64_t>(bytes, 1)));
+    return std::make_unique<OwnedBuffer>(space, space->map(buffer, std::max<uint64_t>(bytes, 1)));
 }
 
 std::unique_ptr<distile_mask> OpenClDevice::make_mask() {
@@ -287,7 +287,7 @@ std::unique_ptr<distile_planner> OpenClDevice::make_planner(const PlannerSetting
 }
 
 std::shared_ptr<const void> OpenClDevice::upload(const void *from, size_t bytes) {
-    const std::shared_ptr<const OwnBuffer> buffer = make_buffer(bytes, from);
+    const std::shared_ptr<const OwnedBuffer> buffer = make_buffer(bytes, from);
     return {buffer, buffer->address()};
 }
 

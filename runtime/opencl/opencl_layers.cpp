@@ -11,7 +11,7 @@ namespace {
 /** The most rows of a grid that loop. */
 constexpr int64_t most_rows = 4096;
 
-/** As in kernels.cl. */
+/** Equals the struct of this name in kernels.cl. */
 struct Window {
     int32_t height, width;
     int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;

@@ -9,7 +9,7 @@ namespace distile {
 
 namespace {
 
-/** As in kernels.cl. */
+/** Equals the struct of this name in kernels.cl. */
 struct Tiles {
     int32_t height, width, words_per_row;
     int32_t tile_h, tile_w, tile_rows, tile_columns;

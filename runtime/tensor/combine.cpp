@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -57,11 +58,10 @@ distile_status check_other(distile_context *context, const distile_combine_args 
 }
 
 distile_status check_args(distile_context *context, const char *, const distile_combine_args &args) {
-    const int32_t combination = raw(args.combination);
-    if (combination < DISTILE_COPY || combination > DISTILE_MULTIPLY) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: combination is %d; it must be 0 to 2", call, combination);
+    distile_status status = check_enumerator(context, call, "combination", args.combination);
+    if (status == DISTILE_OK) {
+        status = check_any_tensor(context, call, args.input, "input");
     }
-    distile_status status = check_any_tensor(context, call, args.input, "input");
     if (status == DISTILE_OK) {
         status = check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false);
     }
@@ -75,13 +75,13 @@ distile_status check_args(distile_context *context, const char *, const distile_
         status = check_other(context, args);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.other_activation, "other_activation");
+        status = check_enumerator(context, call, "other_activation", args.other_activation);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, "activation");
+        status = check_enumerator(context, call, "activation", args.activation);
     }
     if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
+        status = check_enumerator(context, call, "inactive", args.inactive);
     }
     if (status != DISTILE_OK) {
         return status;

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -123,10 +124,10 @@ distile_status check_args(distile_context *context, const char *call, const dist
         status = check_epsilon(context, call, args.epsilon);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, "activation");
+        status = check_enumerator(context, call, "activation", args.activation);
     }
     if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
+        status = check_enumerator(context, call, "inactive", args.inactive);
     }
     if (status != DISTILE_OK) {
         return status;

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
@@ -46,16 +47,14 @@ distile_status check_args(distile_context *context, const distile_normalize_args
         status = check_vector(context, call, args.beta, "beta", args.output->channels, *args.output);
     }
     if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
+        status = check_enumerator(context, call, "inactive", args.inactive);
     }
-    if (status != DISTILE_OK) {
-        return status;
+    if (status == DISTILE_OK) {
+        status = check_enumerator(context, call, "norm", args.norm);
     }
-    const int32_t norm = raw(args.norm);
-    if (norm < DISTILE_LAYER_NORM || norm > DISTILE_RMS_NORM) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: norm is %d; it must be 0 or 1", call, norm);
+    if (status == DISTILE_OK) {
+        status = check_epsilon(context, call, args.epsilon);
     }
-    status = check_epsilon(context, call, args.epsilon);
     if (status != DISTILE_OK) {
         return status;
     }

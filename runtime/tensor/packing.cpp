@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/tokens.h>
@@ -61,7 +62,7 @@ distile_status distile_unpack(distile_context *context, const distile_tensor *pa
         return fail_null(call, "context");
     }
     return guarded(context, call, [&] {
-        distile_status status = check_inactive(context, call, inactive);
+        distile_status status = check_enumerator(context, call, "inactive", inactive);
         if (status == DISTILE_OK) {
             status = check_packing(context, call, tensor, mask, packed);
         }

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -26,13 +27,6 @@ distile_status check_tensors(distile_context *context, const char *call, const d
                : DISTILE_OK;
 }
 
-distile_status check_pooling(distile_context *context, const char *call, const distile_pooling &pooling) {
-    const int32_t number = raw(pooling);
-    return number >= DISTILE_MAX_POOLING && number <= DISTILE_AVERAGE_POOLING
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: pooling is %d; it must be 0 or 1", call, number);
-}
-
 /** The window along one axis. */
 struct Axis {
     int32_t kernel, stride, dilation, pad;
@@ -56,8 +50,7 @@ distile_status check_windows(distile_context *context, const char *call, const d
         return status;
     }
     if (window.kind != DISTILE_WINDOW_CONV) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has the kind %d; pooling needs 0", call,
-                    raw(window.kind));
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window's kind is not DISTILE_WINDOW_CONV", call);
     }
     const Axis rows = {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top};
     const Axis columns = {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left};
@@ -79,10 +72,10 @@ distile_status check_args(distile_context *context, const char *call, const dist
         status = check_windows(context, call, args);
     }
     if (status == DISTILE_OK) {
-        status = check_pooling(context, call, args.pooling);
+        status = check_enumerator(context, call, "pooling", args.pooling);
     }
     if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
+        status = check_enumerator(context, call, "inactive", args.inactive);
     }
     if (status != DISTILE_OK) {
         return status;
@@ -100,7 +93,7 @@ distile_status check_args(distile_context *context, const char *call, const dist
 distile_status check_args(distile_context *context, const char *call, const distile_global_pool_args &args) {
     distile_status status = check_tensors(context, call, args.input, args.output);
     if (status == DISTILE_OK) {
-        status = check_pooling(context, call, args.pooling);
+        status = check_enumerator(context, call, "pooling", args.pooling);
     }
     if (status != DISTILE_OK) {
         return status;

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/upsample.h>
@@ -24,7 +25,7 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scales are %d and %d; each must be at least 1", call,
                     args.scale_h, args.scale_w);
     }
-    status = check_inactive(context, call, args.inactive);
+    status = check_enumerator(context, call, "inactive", args.inactive);
     if (status != DISTILE_OK) {
         return status;
     }

@@ -16,7 +16,7 @@ namespace {
 constexpr distile_dtype all_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 
 /** Gaps between pixels, rows and images: none, whole vectors, and odd ones. */
-constexpr Layout layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
+constexpr TensorLayout layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
 
 std::vector<float> draw_around(float mean, float spread, size_t count, std::mt19937 &random) {
     std::normal_distribution<float> normal(mean, spread);

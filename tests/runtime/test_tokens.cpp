@@ -48,7 +48,7 @@ std::vector<float> draw_around(float mean, float spread, size_t count, std::mt19
 }
 
 /** Gaps between pixels, rows and images. */
-constexpr Layout layouts[] = {{}, {3, 0, 0}, {8, 16, 24}, {0, 5, 7}};
+constexpr TensorLayout layouts[] = {{}, {3, 0, 0}, {8, 16, 24}, {0, 5, 7}};
 
 /** A call, its arguments in turns. */
 struct NormalizeCase {
@@ -61,8 +61,8 @@ struct NormalizeCase {
             return;
         }
         const char *name = mask_names[number % std::size(mask_names)];
-        const Layout &in_layout = layouts[number % std::size(layouts)];
-        const Layout &out_layout = layouts[number / 2 % std::size(layouts)];
+        const TensorLayout &in_layout = layouts[number % std::size(layouts)];
+        const TensorLayout &out_layout = layouts[number / 2 % std::size(layouts)];
         const bool in_place = number % 3 == 0;
         PlainNorm norm;
         norm.norm = number % 5 < 3 ? DISTILE_LAYER_NORM : DISTILE_RMS_NORM;
@@ -292,8 +292,8 @@ TEST_CASE("Pixels are packed in order and come back, and nothing else is touched
                         continue;
                     }
                     const Context &context = contexts[number / 7 % 2];
-                    const Layout &layout = layouts[number % std::size(layouts)];
-                    const Layout &packed_layout = layouts[number / 3 % std::size(layouts)];
+                    const TensorLayout &layout = layouts[number % std::size(layouts)];
+                    const TensorLayout &packed_layout = layouts[number / 3 % std::size(layouts)];
                     const distile_inactive inactive = number % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
                     CAPTURE(dtype, channels, batch, height, width, name, number);
                     const std::vector<uint8_t> mask = distile::make_mask(name, batch, height, width, random);
@@ -382,7 +382,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
                 with_output);
     bad = output;
     bad.dtype = DISTILE_FLOAT16;
-    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type 2", "float32"}, with_output);
+    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type float16", "float32"}, with_output);
     bad = output;
     bad.channels = 3;
     refuse_norm(DISTILE_ERROR_BAD_CHANNELS, {"output has 3 channels", "4"}, with_output);
@@ -417,7 +417,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
     refuse(pack(output, other_shape.mask.get()), DISTILE_ERROR_BAD_MASK, {"mask is 1 x 2 x 6", "tensor is 1 x 1 x 12"});
     bad = output;
     bad.dtype = DISTILE_BFLOAT16;
-    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type 3", "float32"});
+    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type bfloat16", "float32"});
     small.width = 11;
     CHECK(pack(small, mask) == DISTILE_OK);
 }

@@ -21,9 +21,9 @@ namespace distile {
 constexpr distile_dtype layer_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 
 /** Gaps between pixels, rows and images: none, whole vectors, and odd ones. */
-constexpr Layout layer_layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
+constexpr TensorLayout layer_layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
 
-inline const Layout &layer_layout(int number) {
+inline const TensorLayout &layer_layout(int number) {
     return layer_layouts[number % std::size(layer_layouts)];
 }
 

@@ -21,7 +21,7 @@ bool is_right(float got, float due, double exact, double tolerance) {
 
 }  // namespace
 
-distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
+distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const TensorLayout &layout,
                          distile_dtype dtype) {
     distile_tensor view{};
     view.dtype = dtype;
@@ -84,7 +84,7 @@ std::vector<float> draw(Values values, size_t count, std::mt19937 &random) {
     return drawn;
 }
 
-TestTensor::TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
+TestTensor::TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const TensorLayout &layout,
                        Flush flush, distile_dtype dtype)
     : memory_(elements_of(make_view(batch, height, width, channels, layout, dtype)) * distile_dtype_size(dtype), flush),
       view_(make_view(batch, height, width, channels, layout, dtype)) {

@@ -380,7 +380,7 @@ TEST_CASE("Plans for GPUs are chained by their capability and their math", "[pla
     check_chain({tf32_sm80, newer});
     check_chain({tf32_sm80, plan("other", halide, "x86-64-linux-cuda-cuda_capability_86")});
     const std::string c = emit_polykernels({tf32_sm90, any}, "s");
-    CHECK(contains(c, ".otherwise = &polykernel_1"));
+    CHECK(contains(c, ".fallback = &polykernel_1"));
     CHECK(c.find(".math") == c.rfind(".math"));
     refuse([&] { check_chain({any, newer}); }, {"'newer'", "no device would take it", "'any'"});
     refuse([&] { check_chain({any, tf32_sm90}); }, {"'tf32_sm90'", "no device would take it", "'any'"});

@@ -440,8 +440,8 @@ DISTILE_API int64_t distile_weights_bytes(const distile_weights *weights);
 
 /** What happens to inactive output pixels. */
 typedef enum distile_inactive {
-    DISTILE_KEEP = 0, /**< They keep their values. */
-    DISTILE_ZERO = 1  /**< They become 0; in a quantized output, its zero point. */
+    DISTILE_KEEP = 0, /**< Inactive pixels keep their values. */
+    DISTILE_ZERO = 1  /**< Inactive pixels become 0; in a quantized output, its zero point. */
 } distile_inactive;
 
 typedef enum distile_store {

@@ -1,4 +1,4 @@
-#include "runtime/cuda/own_kernels.h"
+#include "runtime/cuda/library_kernels.h"
 #include "choose_90_ptx.h"
 #include "choose_ptx.h"
 #include "combine_90_ptx.h"
@@ -29,10 +29,10 @@
 
 namespace distile {
 
-const int32_t OwnKernels::oldest_cuda = DISTILE_MASK_TILES_CUDA;
-const int32_t OwnKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
+const int32_t LibraryKernels::oldest_cuda = DISTILE_MASK_TILES_CUDA;
+const int32_t LibraryKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
 
-OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
+LibraryKernels::LibraryKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
     : masks_wait(capability >= DISTILE_MASK_SOURCES_90_CAPABILITY), driver_(driver) {
     const auto load = [&](const char *ptx, std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
         modules_.reserve(modules_.size() + 1);
@@ -108,60 +108,60 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
     }
 }
 
-OwnKernels::~OwnKernels() {
+LibraryKernels::~LibraryKernels() {
     unload();
 }
 
-void OwnKernels::unload() {
+void LibraryKernels::unload() {
     for (CUmodule module : modules_) {
         driver_.cuModuleUnload(module);
     }
 }
 
-const OwnKernels::Compare &OwnKernels::compare(distile_dtype dtype) const {
+const LibraryKernels::Compare &LibraryKernels::compare(distile_dtype dtype) const {
     return compare_.at(dtype - DISTILE_FLOAT32);
 }
 
-CUfunction OwnKernels::update_pixels(int32_t unit) const {
+CUfunction LibraryKernels::update_pixels(int32_t unit) const {
     return unit == 16  ? update_pixels_16_
            : unit == 4 ? update_pixels_4_
            : unit == 2 ? update_pixels_2_
                        : update_pixels_1_;
 }
 
-CUfunction OwnKernels::pack(int32_t unit, bool to_packed) const {
+CUfunction LibraryKernels::pack(int32_t unit, bool to_packed) const {
     return (to_packed ? pack_ : unpack_).at(unit == 16 ? 2 : unit == 4 ? 1 : 0);
 }
 
-const OwnKernels::PixelKernels &OwnKernels::normalize(distile_dtype dtype) const {
+const LibraryKernels::PixelKernels &LibraryKernels::normalize(distile_dtype dtype) const {
     return normalize_.at(dtype - DISTILE_FLOAT32);
 }
 
-const OwnKernels::PixelKernels &OwnKernels::pool(distile_dtype dtype) const {
+const LibraryKernels::PixelKernels &LibraryKernels::pool(distile_dtype dtype) const {
     return pool_.at(dtype - DISTILE_FLOAT32);
 }
 
-const OwnKernels::PixelKernels &OwnKernels::combine(distile_dtype dtype) const {
+const LibraryKernels::PixelKernels &LibraryKernels::combine(distile_dtype dtype) const {
     return combine_.at(dtype - DISTILE_FLOAT32);
 }
 
-const OwnKernels::PixelKernels &OwnKernels::normalize_groups(distile_dtype dtype) const {
+const LibraryKernels::PixelKernels &LibraryKernels::normalize_groups(distile_dtype dtype) const {
     return normalize_groups_.at(dtype - DISTILE_FLOAT32);
 }
 
-const OwnKernels::PixelKernels &OwnKernels::score_pixels(distile_dtype dtype) const {
+const LibraryKernels::PixelKernels &LibraryKernels::score_pixels(distile_dtype dtype) const {
     return score_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 
-CUfunction OwnKernels::sum_pixels(distile_dtype dtype) const {
+CUfunction LibraryKernels::sum_pixels(distile_dtype dtype) const {
     return sum_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 
-CUfunction OwnKernels::merge_pixels(distile_dtype dtype) const {
+CUfunction LibraryKernels::merge_pixels(distile_dtype dtype) const {
     return merge_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 
-CUfunction OwnKernels::convert_layout(int64_t element_bytes, bool to_planes) const {
+CUfunction LibraryKernels::convert_layout(int64_t element_bytes, bool to_planes) const {
     return to_planes ? (element_bytes == 4 ? to_planes_4_ : to_planes_2_)
                      : (element_bytes == 4 ? to_pixels_4_ : to_pixels_2_);
 }

@@ -1,8 +1,8 @@
 /** \file
  * The library's own kernels, from the files in kernels/.
  */
-#ifndef DISTILE_CUDA_OWN_KERNELS_H
-#define DISTILE_CUDA_OWN_KERNELS_H
+#ifndef DISTILE_CUDA_LIBRARY_KERNELS_H
+#define DISTILE_CUDA_LIBRARY_KERNELS_H
 
 #include "runtime/cuda/kernels/difference.h"
 #include <array>
@@ -16,16 +16,16 @@ struct Driver;
 class ModuleLoader;
 
 /** Keeps the kernels loaded for its lifetime. */
-class OwnKernels {
+class LibraryKernels {
 public:
     /** The oldest driver and GPU that accept the PTX: 13000 means CUDA 13.0, and 75 compute capability 7.5. */
     static const int32_t oldest_cuda, oldest_capability;
 
     /** Throws Failure. */
-    OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability);
-    ~OwnKernels();
-    OwnKernels(const OwnKernels &) = delete;
-    OwnKernels &operator=(const OwnKernels &) = delete;
+    LibraryKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability);
+    ~LibraryKernels();
+    LibraryKernels(const LibraryKernels &) = delete;
+    LibraryKernels &operator=(const LibraryKernels &) = delete;
 
     /** The kernels that compare tensors of one type. */
     struct Compare {
