@@ -330,6 +330,9 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
         set("/params/dtype", "float64", {"dtype", "float64", "float32", "bfloat16"}),
+        set("/params/dtype", "float8_e4m3fn", {"dtype", "float8_e4m3fn", "only stored", "bfloat16"}),
+        set("/params/dtype", "float8_e5m2", {"dtype", "float8_e5m2", "only stored"}),
+        set("/params/dtype", "int4", {"dtype", "int4"}),
         set("/params/dtype", 32, {"dtype", "32"}),
         set("/params/epilogue", "swish", {"epilogue", "swish", "silu", "gelu"}),
         set("/params/epilogue", json(), {"epilogue", "null"}),
@@ -821,6 +824,20 @@ TEST_CASE("A plan for tensor cores becomes one of another type", "[plan]") {
     CHECK(read_plan(folder.write("plan.json", to_json(plan).dump())).op == op);
     change_type(plan, tf32.op);
     CHECK(plan_hash(plan) == plan_hash(tf32));
+}
+
+TEST_CASE("The source for tensor cores names no type that they lack", "[plan]") {
+    Operator op;
+    op.params["dtype"] = "float32";
+    CHECK(tensor_core_element(op) == std::string("Tf32"));
+    op.params["dtype"] = "float8_e5m2";
+    std::string message;
+    try {
+        tensor_core_element(op);
+    } catch (const FileError &error) {
+        message = error.what();
+    }
+    CHECK(contains(message, "float8_e5m2"));
 }
 
 TEST_CASE("A plan for dot products names a target that has them, and no other code", "[plan]") {

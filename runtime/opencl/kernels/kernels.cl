@@ -1,4 +1,5 @@
 #include "facts/activations.h"
+#include "facts/types.h"
 
 // The library's own kernels, in OpenCL C 1.2. A pointer comes as a buffer and the byte in it.
 #define POINTER(name) __global uchar *name##_buffer, ulong name##_byte
@@ -290,17 +291,24 @@ __kernel void distile_combine_bits(POINTER(a), POINTER(b), int how, uint num_wor
 
 // ---- Masks from tensors ----------------------------------------------------------------------
 
-float from_float32(const __global uchar *from, long i) {
-    return ((const __global float *)from)[i];
-}
-
-float from_float16(const __global uchar *from, long i) {
-    return vload_half(i, (const __global half *)from);
-}
-
-float from_bfloat16(const __global uchar *from, long i) {
-    return as_float((uint)((const __global ushort *)from)[i] << 16);
-}
+// Elements of every type.
+#define WORD_8 uchar
+#define WORD_16 ushort
+#define WORD_32 uint
+#define CHOOSE(condition, bits, other) ((condition) ? (bits) : (other))
+#define FLOAT_OF(bits) as_float(bits)
+#define BITS_OF(value) as_uint(value)
+#define LESSER(a, b) min(a, b)
+#define CONVERT_TYPE(number, name, NAME, bits, ONNX, digits, widened, narrowed)                                        \
+    float from_##name(const __global uchar *from, long i) {                                                            \
+        const uint x = ((const __global WORD_##bits *)from)[i];                                                        \
+        return as_float(widened);                                                                                      \
+    }                                                                                                                  \
+    void to_##name(float value, __global uchar *to, long i) {                                                          \
+        const uint x = as_uint(value);                                                                                 \
+        ((__global WORD_##bits *)to)[i] = (WORD_##bits)(narrowed);                                                     \
+    }
+DISTILE_FLOAT_TYPES(CONVERT_TYPE)
 
 // The pixels at which two tensors differ, one item per pixel of a row.
 #define COMPARE(type)                                                                                                  \
@@ -330,19 +338,17 @@ float from_bfloat16(const __global uchar *from, long i) {
             AT(uint, to)[(long)row * words_per_row + x / 32] = found[item / 32];                                       \
         }                                                                                                              \
     }
-COMPARE(float32)
-COMPARE(float16)
-COMPARE(bfloat16)
+#define COMPARE_ROW(number, name, ...) COMPARE(name)
+DISTILE_FLOAT_TYPES(COMPARE_ROW)
 
 // ---- Pixels of tensors -----------------------------------------------------------------------
 
 // Copies the active pixels, if there is a source, and zeros the others, if they shall not stay. One item per unit; an
 // image's row per row of the grid. Without words all pixels are active.
 #define UPDATE(bytes, Unit)                                                                                            \
-    __kernel void distile_update_pixels_##bytes(POINTER(words), int words_per_row, POINTER(to), long to_n, long to_h,  \
-                                                long to_w, POINTER(from), long from_n, long from_h, long from_w,       \
-                                                int height, int width, uint units, int scale_h, int scale_w,           \
-                                                int invert, int zero) {                                                \
+    __kernel void distile_update_pixels_##bytes(                                                                       \
+        POINTER(words), int words_per_row, POINTER(to), long to_n, long to_h, long to_w, POINTER(from), long from_n,   \
+        long from_h, long from_w, int height, int width, uint units, int scale_h, int scale_w, int invert, int zero) { \
         const uint i = (uint)get_global_id(0), x = i / units, unit = i - x * units;                                    \
         const int row = (int)get_global_id(1), image = row / height, y = row - image * height;                         \
         if (x >= (uint)width) {                                                                                        \
@@ -357,6 +363,7 @@ COMPARE(bfloat16)
             *target = (Unit)(0);                                                                                       \
         }                                                                                                              \
     }
+UPDATE(1, uchar)
 UPDATE(2, ushort)
 UPDATE(4, uint)
 UPDATE(16, uint4)
@@ -381,6 +388,7 @@ UPDATE(16, uint4)
             *pixel = *plane;                                                                                           \
         }                                                                                                              \
     }
+CONVERT(1, uchar)
 CONVERT(2, ushort)
 CONVERT(4, uint)
 
@@ -418,6 +426,7 @@ CONVERT(4, uint)
             }                                                                                                          \
         }                                                                                                              \
     }
+MOVE_PACKED(1, uchar)
 MOVE_PACKED(2, ushort)
 MOVE_PACKED(4, uint)
 MOVE_PACKED(16, uint4)
@@ -434,20 +443,6 @@ __kernel void distile_count_images(POINTER(words), uint words_per_image, POINTER
     if (get_local_id(0) == 0) {
         AT(uint, counts)[get_group_id(0)] = all;
     }
-}
-
-void to_float32(float value, __global uchar *to, long i) {
-    ((__global float *)to)[i] = value;
-}
-
-void to_float16(float value, __global uchar *to, long i) {
-    vstore_half_rte(value, i, (__global half *)to);
-}
-
-void to_bfloat16(float value, __global uchar *to, long i) {
-    const uint bits = as_uint(value);
-    ((__global ushort *)to)[i] =
-        (ushort)(isnan(value) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // The sum of the values of the group's items, in all of them.
@@ -488,14 +483,13 @@ float sum_of_group(float value, __local float *sums) {
             const float factor = 1 / sqrt(sum_of_group(squares, sums) / channels + epsilon);                           \
             for (uint c = item; c < channels; c += GROUP_ITEMS) {                                                      \
                 const float value = (from_##type(AT(uchar, from), from + c) - shift - mean) * factor;                  \
-                to_##type(value * (has_gamma ? AT(float, gamma)[c] : 1) + (has_beta ? AT(float, beta)[c] : 0),         \
+                to_##type(value *(has_gamma ? AT(float, gamma)[c] : 1) + (has_beta ? AT(float, beta)[c] : 0),          \
                           AT(uchar, to), to + c);                                                                      \
             }                                                                                                          \
         }                                                                                                              \
     }
-NORMALIZE(float32)
-NORMALIZE(float16)
-NORMALIZE(bfloat16)
+#define NORMALIZE_ROW(number, name, ...) NORMALIZE(name)
+DISTILE_FLOAT_TYPES(NORMALIZE_ROW)
 
 // ---- Layers ----------------------------------------------------------------------------------
 
@@ -565,9 +559,8 @@ typedef struct {
             to_##type(value, AT(uchar, to), LISTED(to, place) + c);                                                    \
         }                                                                                                              \
     }
-POOL(float32)
-POOL(float16)
-POOL(bfloat16)
+#define POOL_ROW(number, name, ...) POOL(name)
+DISTILE_FLOAT_TYPES(POOL_ROW)
 
 // Combines the listed pixels of two tensors, in the rows of the grid, one item per channel. How: 0 copies the first, 1
 // adds, 2 multiplies. The output may be either.
@@ -589,11 +582,11 @@ POOL(bfloat16)
             to_##type(activate(value, activation), AT(uchar, to), LISTED(to, place) + c);                              \
         }                                                                                                              \
     }
-COMBINE(float32)
-COMBINE(float16)
-COMBINE(bfloat16)
+#define COMBINE_ROW(number, name, ...) COMBINE(name)
+DISTILE_FLOAT_TYPES(COMBINE_ROW)
 
-// What is known of some values: their number, mean, and sum of squared deviations; or instead of the mean their maximum.
+// What is known of some values: their number, mean, and sum of squared deviations; or instead of the mean their
+// maximum.
 typedef struct {
     float count, mean, squares;
 } Moments;
@@ -612,9 +605,9 @@ Moments merge(Moments a, Moments b, int largest) {
     return both;
 }
 
-// Sums a channel in each item, over every blocks-th active pixel of an image: block and image are the other dimensions of
-// the grid. Sums are of differences from the first pixel, so a large mean cancels nothing. Without a list all pixels are
-// active.
+// Sums a channel in each item, over every blocks-th active pixel of an image: block and image are the other dimensions
+// of the grid. Sums are of differences from the first pixel, so a large mean cancels nothing. Without a list all pixels
+// are active.
 #define SUM(type)                                                                                                      \
     __kernel void distile_sum_pixels_##type(VIEW(from), POINTER(list), POINTER(lengths), uint pixels, uint width,      \
                                             uint channels, int largest, POINTER(moments)) {                            \
@@ -645,9 +638,8 @@ Moments merge(Moments a, Moments b, int largest) {
         }                                                                                                              \
         AT(Moments, moments)[((long)image * blocks + get_global_id(1)) * channels + c] = all;                          \
     }
-SUM(float32)
-SUM(float16)
-SUM(bfloat16)
+#define SUM_ROW(number, name, ...) SUM(name)
+DISTILE_FLOAT_TYPES(SUM_ROW)
 
 // The means, or maxima, of all blocks of an image, one item per channel and one image per row of the grid.
 #define MERGE(type)                                                                                                    \
@@ -660,12 +652,11 @@ SUM(bfloat16)
             for (uint block = 0; block < blocks; block++) {                                                            \
                 all = merge(all, AT(Moments, moments)[(image * blocks + block) * channels + c], largest);              \
             }                                                                                                          \
-            to_##type(all.mean, AT(uchar, to), image * to_n + c);                                                      \
+            to_##type(all.mean, AT(uchar, to), image *to_n + c);                                                       \
         }                                                                                                              \
     }
-MERGE(float32)
-MERGE(float16)
-MERGE(bfloat16)
+#define MERGE_ROW(number, name, ...) MERGE(name)
+DISTILE_FLOAT_TYPES(MERGE_ROW)
 
 // The statistics of a group of channels of an image in each group of items: the groups of channels, and the images, are
 // the dimensions of the grid.
@@ -697,10 +688,9 @@ __kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels,
 
 // Group norm of the listed pixels, in the rows of the grid, one item per channel. The output may be the input.
 #define NORMALIZE_GROUPS(type)                                                                                         \
-    __kernel void distile_normalize_groups_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),    \
-                                                  uint channels, POINTER(mean), POINTER(variance), uint stride,        \
-                                                  uint size, POINTER(gamma), POINTER(beta), float epsilon,             \
-                                                  int activation) {                                                    \
+    __kernel void distile_normalize_groups_##type(                                                                     \
+        VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count), uint channels, POINTER(mean),                \
+        POINTER(variance), uint stride, uint size, POINTER(gamma), POINTER(beta), float epsilon, int activation) {     \
         const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
         if (c >= channels) {                                                                                           \
             return;                                                                                                    \
@@ -710,12 +700,11 @@ __kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels,
             const long at = (long)AT(uint, list)[pixels + place] * stride + c / size;                                  \
             const float value = from_##type(AT(uchar, from), LISTED(from, place) + c) - AT(float, mean)[at];           \
             const float factor = gamma / sqrt(AT(float, variance)[at] + epsilon);                                      \
-            to_##type(activate(value * factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);              \
+            to_##type(activate(value *factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);               \
         }                                                                                                              \
     }
-NORMALIZE_GROUPS(float32)
-NORMALIZE_GROUPS(float16)
-NORMALIZE_GROUPS(bfloat16)
+#define NORMALIZE_GROUPS_ROW(number, name, ...) NORMALIZE_GROUPS(name)
+DISTILE_FLOAT_TYPES(NORMALIZE_GROUPS_ROW)
 
 // The pixels whose scores are above a threshold, one item per pixel of a row.
 #define SCORES(type)                                                                                                   \
@@ -743,6 +732,5 @@ NORMALIZE_GROUPS(bfloat16)
             AT(uint, to)[(long)row * words_per_row + x / 32] = found[item / 32];                                       \
         }                                                                                                              \
     }
-SCORES(float32)
-SCORES(float16)
-SCORES(bfloat16)
+#define SCORES_ROW(number, name, ...) SCORES(name)
+DISTILE_FLOAT_TYPES(SCORES_ROW)
