@@ -7,11 +7,15 @@ namespace distile::ort {
 
 namespace {
 
-constexpr std::pair<ElementType, distile_dtype> types[] = {{float32, DISTILE_FLOAT32},
-                                                           {float16, DISTILE_FLOAT16},
-                                                           {bfloat16, DISTILE_BFLOAT16},
-                                                           {uint8, DISTILE_UINT8},
-                                                           {int8, DISTILE_INT8}};
+constexpr struct {
+    ElementType type;
+    distile_dtype dtype;
+    const char *name;
+} types[] = {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...) {ONNX_TENSOR_ELEMENT_DATA_TYPE_##ONNX, DISTILE_##NAME, #name},
+    DISTILE_FLOAT_TYPES(DISTILE_ROW) DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 /** The attributes of distile's operators, and those of the operators of ONNX that they stand for. */
 constexpr const char *attribute_names[] = {"activation",
@@ -96,24 +100,24 @@ size_t Tensor::bytes() const {
 
 distile_dtype dtype_of(ElementType type) {
     const auto *const found =
-        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.first == type; });
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.type == type; });
     if (found == std::end(types)) {
-        fail("a tensor has a type other than float, float16, bfloat16, uint8 and int8");
+        std::string names;
+        for (const auto &known : types) {
+            names += std::string(names.empty() ? "" : ", ") + known.name;
+        }
+        fail("a tensor has ONNX's type " + std::to_string(type) + ", which is none of " + names);
     }
-    return found->second;
+    return found->dtype;
 }
 
 ElementType element_type(distile_dtype type) {
     const auto *const found =
-        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.second == type; });
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.dtype == type; });
     if (found == std::end(types)) {
         fail("ONNX Runtime has no element type for this type of distile");
     }
-    return found->first;
-}
-
-bool is_quantized(distile_dtype type) {
-    return type == DISTILE_UINT8 || type == DISTILE_INT8;
+    return found->type;
 }
 
 Tensor tensor_of(const OrtApi *api, const OrtValue *value) {

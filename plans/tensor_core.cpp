@@ -1,6 +1,7 @@
 #include "plans/tensor_core.h"
 #include "kernels/tensor_core/arguments.h"
 #include "plans/attention_code.h"
+#include "plans/json_file.h"
 #include "plans/operator_schema.h"
 #include "schedules/attention_space.h"
 #include <algorithm>
@@ -10,8 +11,11 @@ namespace distile {
 
 namespace {
 
+/** Its name in the templates. */
 const char *element_of(const DataType &type) {
     switch (type.dtype) {
+    case DISTILE_FLOAT32:
+        return "Tf32";
     case DISTILE_FLOAT16:
         return "Float16";
     case DISTILE_BFLOAT16:
@@ -21,7 +25,7 @@ const char *element_of(const DataType &type) {
     case DISTILE_INT8:
         return "int8_t";
     default:
-        return "Tf32";
+        throw FileError(std::string("the kernels for tensor cores do not multiply ") + type.name);
     }
 }
 

@@ -28,6 +28,8 @@ constexpr ErrorBound error_bounds[] = {
     {DISTILE_FLOAT32, 0, 0, 1e-5},
     {DISTILE_FLOAT16, 0x1p-11, 0x1p-25, 1e-5},
     {DISTILE_BFLOAT16, 0x1p-8, 0x1p-134, 1e-5},
+    {DISTILE_FLOAT8_E4M3FN, 0x1p-4, 0x1p-10, 1e-5},
+    {DISTILE_FLOAT8_E5M2, 0x1p-3, 0x1p-17, 1e-5},
     {DISTILE_FLOAT32, 0, 0, 2e-3, DISTILE_MATH_TF32},
 };
 

@@ -2,6 +2,7 @@
 #include "bench/harness/measure.h"
 #include "bench/harness/peer_missing.h"
 #include "bench/peers/gpu_peer.h"
+#include "facts/type_functions.h"
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -158,9 +159,16 @@ namespace {
 
 /** cuDNN's name for the type of tensors. */
 cudnnDataType_t type_of(const distile_tensor &tensor) {
-    return tensor.dtype == DISTILE_FLOAT16    ? CUDNN_DATA_HALF
-           : tensor.dtype == DISTILE_BFLOAT16 ? CUDNN_DATA_BFLOAT16
-                                              : CUDNN_DATA_FLOAT;
+    switch (tensor.dtype) {
+    case DISTILE_FLOAT32:
+        return CUDNN_DATA_FLOAT;
+    case DISTILE_FLOAT16:
+        return CUDNN_DATA_HALF;
+    case DISTILE_BFLOAT16:
+        return CUDNN_DATA_BFLOAT16;
+    default:
+        throw std::runtime_error(std::string("cuDNN does not compute here in ") + type_name(tensor.dtype));
+    }
 }
 
 /** What tensor cores may compute: all of narrower types, and float32 only in TF32. */

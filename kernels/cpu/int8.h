@@ -5,6 +5,7 @@
 #ifndef DISTILE_DOT_PRODUCT_INT8_H
 #define DISTILE_DOT_PRODUCT_INT8_H
 
+#include "facts/type_functions.h"
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/narrow.h"
 #include "kernels/cpu/rows.h"
@@ -31,7 +32,7 @@ public:
         std::memcpy(&header_, words, sizeof(header_));
         offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));
         multipliers_ = reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
-        if (dtype_ != DISTILE_FLOAT32) {
+        if (is_quantized(dtype_)) {
             set_range();
         }
     }
@@ -47,20 +48,17 @@ public:
         std::memset(to, static_cast<uint8_t>(header_.input_zero_point) ^ flip_, count);
     }
     const char *output(const Row &row, int32_t channel) const {
-        return output_ + (row.output + channel) * (dtype_ == DISTILE_FLOAT32 ? 4 : 1);
+        return output_ + (row.output + channel) * element_bytes(dtype_);
     }
     /** The sums, the offsets, the multipliers and the bias hold whole vectors. */
     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums,
                const ChannelBlock &channels) const {
         const int32_t *const offsets = offsets_ + phase.index * channels_ + channels.place;
-        switch (dtype_) {
-        case DISTILE_UINT8:
-            return store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
-        case DISTILE_INT8:
-            return store_as<int8_t>(rows, num_rows, sums, offsets, channels);
-        default:
+        if (!is_quantized(dtype_)) {
             return store_as<float>(rows, num_rows, sums, offsets, channels);
         }
+        return least_of(dtype_) < 0 ? store_as<int8_t>(rows, num_rows, sums, offsets, channels)
+                                    : store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
     }
 
 private:
@@ -70,7 +68,7 @@ private:
 
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {
-        const int32_t least = dtype_ == DISTILE_INT8 ? -128 : 0;
+        const int32_t least = least_of(dtype_);
         lowest_ = least - header_.output_zero_point;
         highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
         const bool six = epilogue_ == DISTILE_ACTIVATION_RELU6;

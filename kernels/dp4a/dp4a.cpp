@@ -3,6 +3,7 @@
  * such variants.
  */
 #include "dp4a_ptx.h"
+#include "facts/type_functions.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/dot_products.h"
 #include "kernels/dp4a/dp4a_arguments.h"
@@ -19,7 +20,7 @@ using distile::dp4a::Tensor;
 enum Operand { Input, Weights, Bias, Requantized, Residual };
 
 int64_t bytes_of(const distile_array &array) {
-    return array.dtype == DISTILE_FLOAT32 ? 4 : 1;
+    return distile::element_bytes(array.dtype);
 }
 
 int64_t divide_up(int64_t a, int64_t b) {
@@ -97,7 +98,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));
-    a.output_least = output.dtype == DISTILE_INT8 ? -128 : 0;
+    a.output_least = distile::least_of(output.dtype);
     // A section may begin at any channel.
     const bool begins_aligned =
         a.section_channels >= a.out_channels || a.section_channels % distile::dp4a::thread_channels == 0;

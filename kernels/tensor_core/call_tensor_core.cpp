@@ -1,6 +1,7 @@
 /** \file
  * Adapts calls to the kernels for tensor cores. Linked into every PolyKernel that has such kernels.
  */
+#include "facts/type_functions.h"
 #include "kernels/dot_products.h"
 #include "kernels/tensor_core/attention_arguments.h"
 #include "kernels/tensor_core/code.h"
@@ -44,11 +45,11 @@ int64_t ceil_divide(int64_t a, int64_t b) {
 }
 
 bool is_byte(const distile_array &array) {
-    return array.dtype == DISTILE_UINT8 || array.dtype == DISTILE_INT8;
+    return distile::is_quantized(array.dtype);
 }
 
 Tensor tensor_of(const distile_array &array) {
-    const int64_t bytes = is_byte(array) ? 1 : array.dtype == DISTILE_FLOAT32 ? 4 : 2;
+    const int64_t bytes = distile::element_bytes(array.dtype);
     const auto stride = [&](Dimension dimension) { return array.dim[dimension].stride * bytes; };
     const auto units = [&](Dimension dimension) { return static_cast<int32_t>(stride(dimension) / unit_bytes); };
     // The array begins in its border.

@@ -138,6 +138,10 @@ std::optional<distile_dtype> type_of(ScalarType type) {
         return DISTILE_FLOAT16;
     case ScalarType::BFloat16:
         return DISTILE_BFLOAT16;
+    case ScalarType::Float8_e4m3fn:
+        return DISTILE_FLOAT8_E4M3FN;
+    case ScalarType::Float8_e5m2:
+        return DISTILE_FLOAT8_E5M2;
     default:
         return std::nullopt;
     }

@@ -17,7 +17,6 @@ using namespace distile;
 
 namespace {
 
-constexpr distile_dtype float_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 constexpr distile_dtype quantized_types[] = {DISTILE_UINT8, DISTILE_INT8};
 constexpr int32_t batch = 2, height = 5, width = 67, channels = 3;
 

@@ -21,7 +21,6 @@ using namespace distile;
 
 namespace {
 
-constexpr distile_dtype all_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
 
 Context make_context_of(int32_t threads) {
@@ -111,7 +110,7 @@ TEST_CASE("Normalization computes what the plain loops do, and touches nothing e
     int cases = 0;
     for (int32_t threads : {1, 3}) {
         const Context context = make_context_of(threads);
-        for (distile_dtype dtype : all_types) {
+        for (distile_dtype dtype : float_types) {
             for (int32_t channels : {1, 2, 3, 8, 17, 63, 64, 72, 130, 384}) {
                 for (const auto &[batch, height, width] : shapes) {
                     NormalizeCase{dtype, batch, height, width, channels, cases++}.run(context, random);
@@ -128,7 +127,7 @@ TEST_CASE("Many tokens are normalized by several threads", "[tokens]") {
     pool.use_in(options);
     const Context context = make_context(options);
     for (int number = 0; number < 22; number++) {
-        for (distile_dtype dtype : all_types) {
+        for (distile_dtype dtype : float_types) {
             NormalizeCase{dtype, 2, 1, 1500, 192, number}.run(context, random);
         }
     }
@@ -269,8 +268,8 @@ TEST_CASE("Every level rounds to 16 bits alike", "[tokens]") {
             for (size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{19}, values.size()}) {
                 CAPTURE(dtype, level.name, count);
                 std::vector<uint16_t> narrowed(count + 1, 0x1234);
-                (dtype == DISTILE_FLOAT16 ? level.narrow_float16 : level.narrow_bfloat16)(
-                    values.data(), narrowed.data(), static_cast<int64_t>(count));
+                level.conversions[float_type_place(dtype)].narrow(values.data(), narrowed.data(),
+                                                                  static_cast<int64_t>(count));
                 CHECK(std::equal(narrowed.begin(), narrowed.end() - 1, expected.begin()));
                 CHECK(narrowed.back() == 0x1234);
             }
@@ -283,7 +282,7 @@ TEST_CASE("Pixels are packed in order and come back, and nothing else is touched
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 1, 33}, {1, 1, 197}, {2, 3, 130}, {4, 1, 1100}};
     int cases = 0;
     const Context contexts[] = {make_context_of(1), make_context_of(3)};
-    for (distile_dtype dtype : all_types) {
+    for (distile_dtype dtype : float_types) {
         for (int32_t channels : {1, 3, 8, 17, 96}) {
             for (const auto &[batch, height, width] : shapes) {
                 for (const char *name : mask_names) {

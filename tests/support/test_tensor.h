@@ -4,6 +4,7 @@
 #ifndef DISTILE_TESTS_TEST_TENSOR_H
 #define DISTILE_TESTS_TEST_TENSOR_H
 
+#include "facts/types.h"
 #include "tests/support/reference.h"
 #include <cstdint>
 #include <distile/distile.h>
@@ -12,6 +13,13 @@
 #include <vector>
 
 namespace distile {
+
+/** The types in which layers compute. */
+inline constexpr distile_dtype float_types[] = {
+#define DISTILE_ROW(number, name, NAME, ...) DISTILE_##NAME,
+    DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 /** Memory between two pages that nobody may touch. It cannot touch both unless its size is that of whole pages. */
 enum class Flush { Front, Back };

@@ -100,6 +100,20 @@ TEST_CASE("A plan for tensor cores becomes one of another type", "[plan]") {
     CHECK(plan_hash(plan) == plan_hash(tf32));
 }
 
+TEST_CASE("The source for tensor cores names no type that they lack", "[plan]") {
+    Operator op;
+    op.params["dtype"] = "float32";
+    CHECK(tensor_core_element(op) == std::string("Tf32"));
+    op.params["dtype"] = "float8_e5m2";
+    std::string message;
+    try {
+        tensor_core_element(op);
+    } catch (const FileError &error) {
+        message = error.what();
+    }
+    CHECK(contains(message, "float8_e5m2"));
+}
+
 TEST_CASE("A plan for dot products names a target that has them, and no other code", "[plan]") {
     const TemporaryFolder folder;
     const auto file_of = [&](const char *name) {

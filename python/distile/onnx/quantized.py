@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from .._facts import QUANTIZED_TYPES
 from .graph import Graph
 from .patterns import activation_of
 from .unit import Unit, require
 
-TYPES = {TensorProto.UINT8: "uint8", TensorProto.INT8: "int8"}
+TYPES = {getattr(TensorProto, of_onnx): name for name, (_, of_onnx) in QUANTIZED_TYPES.items()}
 
 # The places of tensors among the inputs of quantized operators: each is followed by its scale and its zero point. And
 # those of the bias, and of the output's scale.

@@ -179,6 +179,5 @@ template<typename Element> __device__ void normalize_elements(const NormalizedPi
         normalize_elements<Element>(of);                                                                               \
     }
 
-DISTILE_NORMALIZE(float32, float)
-DISTILE_NORMALIZE(float16, __half)
-DISTILE_NORMALIZE(bfloat16, __nv_bfloat16)
+#define DISTILE_ROW(number, name, ...) DISTILE_NORMALIZE(name, ElementOf<number>::Type)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)
