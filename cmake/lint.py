@@ -1,5 +1,5 @@
-"""Checks our English with english.py, the layout of our sources with clang-format, and the sources that build/release
-compiles with clang-tidy.
+"""Checks our English with english.py, includes with includes.py, the layout of our sources with clang-format, and the
+sources that build/release compiles with clang-tidy.
 
 Usage: lint.py <processes at once> [deep]
 
@@ -15,6 +15,7 @@ import sys
 import time
 
 import english
+import includes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
@@ -54,6 +55,7 @@ def main():
     files = english.tracked_files()
     good = english.check(files)
     sources = [file for file in files if file.endswith((".c", ".cpp", ".h", ".hpp", ".cu", ".cuh"))]
+    good = includes.check(ROOT, sources) and good
     formatted, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
     good = good and formatted
     print(output, end="")

@@ -44,9 +44,13 @@ distile_array array_of(const distile_tensor &tensor) {
     return array;
 }
 
-/** The operand with this role, from the arguments or the packed weights, if there are any. */
+using PackedOperands = std::vector<distile_weights::Operand>;
+
+const PackedOperands nothing_packed;
+
+/** The operand with this role, from the arguments or the packed weights. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
-                         const distile_weights::PackedLayout *layout) {
+                         const PackedOperands &packed) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
         return array_of(input);
@@ -61,9 +65,9 @@ distile_array operand_of(distile_role role, const distile_run_args &args, const 
     default:
         break;
     }
-    const auto packed = std::find_if(layout->operands.begin(), layout->operands.end(),
-                                     [&](const distile_weights::Operand &operand) { return operand.role == role; });
-    return packed->array;
+    return std::find_if(packed.begin(), packed.end(),
+                        [&](const distile_weights::Operand &operand) { return operand.role == role; })
+        ->array;
 }
 
 /** The mask whose tiles a variant computes. Code of operators that read keys stores all rows that it computes, so their
@@ -110,12 +114,12 @@ TileList list_of(distile_kernel &kernel, const distile_variant &variant, const d
 
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
-    const distile_weights::PackedLayout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
+    const PackedOperands &packed = args.weights ? args.weights->find(variant.layout)->operands : nothing_packed;
     const distile_polykernel &polykernel = kernel.polykernel;
     // Tokens have no border, whatever the tensor says.
     const distile_tensor read = kernel.kind.tokens ? without_border(input) : input;
     for (int32_t i = 0; i < polykernel.num_operands; i++) {
-        operands[i] = operand_of(polykernel.operands[i].role, args, read, layout);
+        operands[i] = operand_of(polykernel.operands[i].role, args, read, packed);
     }
     const MaskBits bits = args.mask->bits();
     distile_kernel_call call{};

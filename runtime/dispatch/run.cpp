@@ -66,10 +66,7 @@ distile_status run_code(distile_kernel &kernel, const char *call, const distile_
     const Variant &variant = kernel.variants[choice.variant_index];
     distile_mask &mask = *args.mask;
     const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, {variant.tile_h, variant.tile_w});
-    const distile_status status = check_tiles(kernel, call, variant, tiles);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tiles(kernel, call, variant, tiles));
     const bool zero =
         zero_scores(kernel, args, args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels());
     if (tiles == 0) {
@@ -97,10 +94,7 @@ distile_status run_possible(distile_kernel &kernel, const char *call, const dist
         const Variant &variant = kernel.variants[index];
         const Granularity granularity = {variant.tile_h, variant.tile_w};
         const int64_t tiles = num_tiles(shape, granularity);
-        const distile_status status = check_tiles(kernel, call, variant, tiles);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+        require(check_tiles(kernel, call, variant, tiles));
         const bool listless = code_chooses && is_listless(variant, shape);
         const TileList list = listless ? TileList{} : list_of(kernel, variant, args, *args.input);
         if (variant.dense == 0) {
