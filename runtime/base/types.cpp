@@ -70,10 +70,14 @@ const char *type_names() {
 }
 
 TypeText::TypeText(int32_t dtype) {
-    const Type *type = find_type(dtype);
-    if (type || dtype == DISTILE_INT4) {
-        std::snprintf(text, sizeof(text), "%s", type ? type->name : "int4");
-    } else {
+    switch (dtype) {
+#define DISTILE_ROW(number, name, ...)                                                                                 \
+    case number:                                                                                                       \
+        std::snprintf(text, sizeof(text), "%s", #name);                                                                \
+        break;
+        DISTILE_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+    default:
         std::snprintf(text, sizeof(text), "%d", dtype);
     }
 }
