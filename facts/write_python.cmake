@@ -1,4 +1,4 @@
-# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D OUT=_facts.py.
+# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h -D OUT=_facts.py.
 file(READ "${TABLE}" text)
 string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
 set(next " \\\\\n +")
@@ -16,9 +16,29 @@ if (NOT count EQUAL expected OR count EQUAL 0)
 endif ()
 # Python's numbers have no suffix.
 string(REGEX REPLACE "([.0-9])f" "\\1" rows "${rows}")
-file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h.\"\"\"
+file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h and facts/types.h.\"\"\"
 
 # The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
 ACTIVATIONS = {
 ${rows}}
 ")
+
+# A list of types as a dictionary: numbers and ONNX's names, by names.
+file(READ "${TYPES}" text)
+foreach (list IN ITEMS FLOAT_TYPES QUANTIZED_TYPES)
+    string(REGEX REPLACE ".*#define DISTILE_${list}\\(ROW\\)([^#/]*).*" "\\1" rows "${text}")
+    set(row "ROW\\(([0-9]+), ([a-z0-9_]+), [A-Z0-9_]+, [0-9]+, ([A-Z0-9]+),")
+    string(REGEX MATCHALL "${row}" found "${rows}")
+    string(REGEX MATCHALL "ROW\\([0-9]" begun "${rows}")
+    list(LENGTH begun expected)
+    list(LENGTH found count)
+    if (NOT count EQUAL expected OR count EQUAL 0)
+        message(FATAL_ERROR "${TYPES} has ${expected} rows in ${list}, but ${count} as write_python.cmake reads them")
+    endif ()
+    file(APPEND "${OUT}" "\n${list} = {\n")
+    foreach (match IN LISTS found)
+        string(REGEX REPLACE "${row}" "    \"\\2\": (\\1, \"\\3\"),\n" match "${match}")
+        file(APPEND "${OUT}" "${match}")
+    endforeach ()
+    file(APPEND "${OUT}" "}\n")
+endforeach ()

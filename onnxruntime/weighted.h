@@ -23,7 +23,7 @@ public:
         bindings::OperatorKey key;
         std::string words; /**< For a warning. */
         distile_weights_order order;
-        Layout layout;
+        ImageLayout layout;
         distile_activation epilogue;
         int32_t out_channels;
     };
@@ -48,7 +48,7 @@ private:
     distile_weights *weights(const Lease &lease);
 
     distile_weights_order order_;
-    Layout layout_;
+    ImageLayout layout_;
     distile_activation epilogue_;
     int32_t out_channels_;
     ElementType output_type_;

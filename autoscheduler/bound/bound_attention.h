@@ -45,13 +45,13 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
     const double room = std::max(1.0, blocks * workload.threads);
 
     const double images = std::max(1.0, static_cast<double>(workload.batch));
-    const double own_rows = static_cast<double>(tiles) / images, columns = std::ceil(own_rows / rows);
+    const double image_rows = static_cast<double>(tiles) / images, columns = std::ceil(image_rows / rows);
     const double items = columns * images * problem.heads;
     const double steps = std::ceil(static_cast<double>(workload.keys) / keys);
     const double waves = std::ceil(items / room);
     double item_steps = waves * steps, shares = 0;
     // The last rows of an image fill a block in part, which then takes less time.
-    const double last = .5 + .5 * std::ceil((own_rows - (columns - 1) * rows) / 64) * 64 / rows;
+    const double last = .5 + .5 * std::ceil((image_rows - (columns - 1) * rows) / 64) * 64 / rows;
     const double filled = (columns - 1 + last) * images * problem.heads;
     if (balanced && filled * steps < (waves * steps - 3) * room) {
         item_steps = std::ceil(filled * steps / std::min(room, items * tensor_core::most_sharers));

@@ -33,7 +33,7 @@ struct ProfileField {
     int DeviceProfile::*value;
     int most;
     /** What a profile without it has, by the device's features; null: every profile must have it. */
-    int (*otherwise)(const std::string &features) = nullptr;
+    int (*default_value)(const std::string &features) = nullptr;
 };
 
 /** A kind of device, for which `distile info` counts the legal schedules of an operator. */

@@ -21,10 +21,10 @@ namespace distile {
 
 DISTILE_BOUND_KNOBS(CpuKnobs, tile_h, tile_w, pixels, channels, group, channel_splits, order, unroll);
 
-/** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `own_data`.
- * Where these do not fit the level before, `own_traffic(room)` says how many bytes a core reads and writes. */
+/** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `core_data`.
+ * Where these do not fit the level before, `core_traffic(room)` says how many bytes a core reads and writes. */
 template<typename Time, typename Traffic> void add_memory_times(const DeviceProfile &device, double cores, double data,
-                                                                double own_data, const Traffic &own_traffic,
+                                                                double core_data, const Traffic &core_traffic,
                                                                 const Time &time) {
     for (size_t i = 1; i < device.memory.size(); i++) {
         const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
@@ -33,8 +33,8 @@ template<typename Time, typename Traffic> void add_memory_times(const DeviceProf
         if (inner.shared) {
             // All cores together fill it; what they share is in it once.
             traffic = data <= room ? 0 : data / cores;
-        } else if (own_data > room) {
-            traffic = own_traffic(room);
+        } else if (core_data > room) {
+            traffic = core_traffic(room);
         }
         const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
         time(level.name.c_str(), traffic / (bandwidth * 1e3));
@@ -145,21 +145,21 @@ template<typename Sink> void add_cpu_terms(const Workload &workload, const CpuKn
     const double all_weights = reduction * out_channels * weight_bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_weights = std::min(rounds, splits) * split_weights;
-    const double own_data = own_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+    const double core_weights = std::min(rounds, splits) * split_weights;
+    const double core_data = core_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
     constexpr double sum_bytes = sizeof(float);
     const MemoryLevel &nearest = device.memory[0];
     time(nearest.name.c_str(),
          rounds * steps * (channels * weight_bytes + pixels * sum_bytes) / (nearest.gb_per_s * 1e3));
-    const auto own_traffic = [&](double room) {
+    const auto core_traffic = [&](double room) {
         const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
         const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
         // Consecutive tasks of a thread share a split of the weights that stays.
-        const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
+        const double read = split_weights + task_input <= room ? core_weights : rounds * weights;
         return read + rounds * (input + task_output);
     };
-    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
+    add_memory_times(device, cores, all_weights + all_input + all_output, core_data, core_traffic, time);
 
     add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors}, sink);
     sink.count("unrolled", unroll * taps * pixels * vectors);

@@ -74,16 +74,16 @@ void add_depthwise_terms(const Workload &workload, const DepthwiseKnobs &theta, 
     const double task_output = task_pixels * problem.out_channels * bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+    const double core_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
     const MemoryLevel &nearest = device.memory[0];
     sink.time(nearest.name.c_str(),
               rounds * steps * channels * (pixels * bytes + diagonals * weight_bytes) / (nearest.gb_per_s * 1e3));
-    const auto own_traffic = [&](double room) {
+    const auto core_traffic = [&](double room) {
         const double read = weights <= room ? weights : rounds * register_tiles * weights;
         return read + rounds * (task_input + task_output);
     };
-    add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
+    add_memory_times(device, cores, weights + all_input + all_output, core_data, core_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
 
     add_task_counts(workload,

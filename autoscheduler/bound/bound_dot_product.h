@@ -154,14 +154,14 @@ void add_dot_product_terms(const Workload &workload, const DotProductKnobs &thet
     const double all_weights = weight_bytes * sections.blocks() * vector_channels * phases;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
-    const auto own_traffic = [&](double room) {
+    const double core_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
+    const auto core_traffic = [&](double room) {
         // The weights are read once a task; what is staged, once for each block of channels that reads it unless it
         // stays.
         const double again = staged_bytes <= room ? 1 : std::max(std::ceil(groups / used_splits / num_staged), 1.0);
         return rounds * (split_weights + again * staged_bytes + task_output);
     };
-    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
+    add_memory_times(device, cores, all_weights + all_input + all_output, core_data, core_traffic, time);
     add_task_counts(workload,
                     {tasks, rounds, blocks, operations, loads, steps * blocks, pixels * channels / vector_channels},
                     sink);

@@ -96,13 +96,13 @@ void add_token_terms(const Workload &workload, const TokenKnobs &theta, int64_t 
     const double near_bytes = theta.softmax_keys != 0 ? near_keys * dim * bytes : head_keys;
     const double row_tiles_of_values =
         has_values && theta.value_keys == 0 ? std::ceil(used_rows / std::max(theta.value_rows, 1)) : 1;
-    const auto own_traffic = [&](double room) {
+    const auto core_traffic = [&](double room) {
         const double read = near_bytes <= room ? head_keys : head_keys * row_tiles_of_values;
         const bool are_near = theta.softmax_keys != 0 && near_bytes + block_scores <= room;
         const double of_scores = are_near ? 0 : block_scores * keys / std::max(near_keys, 1.0);
         return rounds * (read + 2 * of_scores + block_rows);
     };
-    add_memory_times(device, cores, all, head_keys + block_scores + block_rows, own_traffic,
+    add_memory_times(device, cores, all, head_keys + block_scores + block_rows, core_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
     add_task_counts(workload, {tasks, rounds, used_rows, operations, loads, iterations, sums}, sink);
     sink.count("unrolled", std::max(1.0, theta.unroll * sums));

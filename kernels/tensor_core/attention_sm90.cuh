@@ -275,7 +275,7 @@ private:
     /** Multiplies with the values of a block of keys beside the scores of the next. */
     __device__ __forceinline__ void add_overlapped(Products &products, Turn<Stages> &turn, const Turn<2> &query_turn,
                                                    const AttentionItem &item, const Range &range, Softmax &softmax,
-                                                   float scale, bool &publishes, OwnTokens &own_tokens) const {
+                                                   float scale, bool &publishes, ThreadTokens &thread_tokens) const {
         const LastKeys<Op> last_keys(items, item);
         float factors[2];
         wait(shared_address(&shared.queries_filled[query_turn.at]), query_turn.parity);
@@ -315,7 +315,7 @@ private:
         empty(shared.queries_emptied[query_turn.at]);
         wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
         products.issue_values(turn.at);
-        own_tokens.find(item);
+        thread_tokens.find(item);
         wait_for_products<0>();
         fence_registers(products.sums);
         empty(shared.values_emptied[turn.at]);
@@ -325,7 +325,7 @@ private:
     /** Multiplies with the keys of a block and then with its values. */
     __device__ __forceinline__ void add_in_turn(Products &products, Turn<Stages> &turn, const Turn<2> &query_turn,
                                                 const AttentionItem &item, const Range &range, Softmax &softmax,
-                                                float scale, bool &publishes, OwnTokens &own_tokens) const {
+                                                float scale, bool &publishes, ThreadTokens &thread_tokens) const {
         const LastKeys<Op> last_keys(items, item);
         float factors[2];
         wait(shared_address(&shared.queries_filled[query_turn.at]), query_turn.parity);
@@ -353,7 +353,7 @@ private:
             turn.next();
         }
         empty(shared.queries_emptied[query_turn.at]);
-        own_tokens.find(item);
+        thread_tokens.find(item);
     }
 
     __device__ void multiply() const {
@@ -374,21 +374,21 @@ private:
             const AttentionItem item = items.find(segment.item);
             const Range range = range_of(item, segment);
             Softmax softmax;
-            OwnTokens own_tokens;
+            ThreadTokens thread_tokens;
 #pragma unroll
             for (float &sum : products.sums) {
                 sum = 0;
             }
             const bool has_rows = item.first_row + group() * 64 < item.rows.count();
             if (range.begin == range.end) {
-                own_tokens.find(item);
+                thread_tokens.find(item);
             } else if (!has_rows) {
                 skip(range, turn, query_turn);
             } else {
                 if constexpr (Overlapped) {
-                    add_overlapped(products, turn, query_turn, item, range, softmax, scale, publishes, own_tokens);
+                    add_overlapped(products, turn, query_turn, item, range, softmax, scale, publishes, thread_tokens);
                 } else {
-                    add_in_turn(products, turn, query_turn, item, range, softmax, scale, publishes, own_tokens);
+                    add_in_turn(products, turn, query_turn, item, range, softmax, scale, publishes, thread_tokens);
                 }
                 query_turn.next();
             }
@@ -405,7 +405,7 @@ private:
             float factors[2];
             softmax.finish(factors);
             shrink<channels / 2>(products.sums, factors);
-            store_rows<Op>(a.output, item, own_tokens, products.sums);
+            store_rows<Op>(a.output, item, thread_tokens, products.sums);
         }
         signal(publishes);
         if constexpr (Balanced) {

@@ -30,7 +30,7 @@ MOVES = {
     "swapdims", "t", "tensor_split", "tile", "to", "transpose", "transpose_", "type", "type_as", "unbind", "unflatten",
     "unfold", "unsqueeze", "unsqueeze_", "view", "view_as",
 }  # fmt: skip
-WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}  # And those that end with one "_".
+WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}  # Methods that end with one "_" write, too.
 # Operators that take no more than the size of their tensor.
 FILLED = {"empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "ones_like",
           "rand_like", "randn_like", "zero_", "zeros_like"}  # fmt: skip

@@ -26,8 +26,8 @@ distile_status check_quantized(distile_context *context, const char *call, const
         return fail_null(context, call, name);
     }
     if (!is_quantized(raw(tensor->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; the types are uint8 and int8", call,
-                    name, raw(tensor->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %s; the types are uint8 and int8", call,
+                    name, TypeText(raw(tensor->dtype)).text);
     }
     return tensor->channels < 1
                ? fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name, tensor->channels)
@@ -139,7 +139,7 @@ struct Collected {
 
 distile_scale scale_of(const Collected &collected, distile_dtype dtype, bool symmetric) {
     const double least = std::min<double>(collected.least, 0), most = std::max<double>(collected.most, 0);
-    const int32_t first = dtype == DISTILE_INT8 ? -128 : 0;
+    const int32_t first = least_of(dtype);
     const double range = symmetric ? 2 * std::max(-least, most) : most - least;
     const int32_t middle = first + 128;
     if (!(range > 0)) {
@@ -161,8 +161,8 @@ distile_status check_calibration(distile_context *context, const char *call, con
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there are %d tensors", call, count);
     }
     if (!is_quantized(raw(dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %d; the types are uint8 and int8", call,
-                    raw(dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %s; the types are uint8 and int8", call,
+                    TypeText(raw(dtype)).text);
     }
     if (!(calibration->percentile > 50 && calibration->percentile <= 100) || calibration->symmetric < 0 ||
         calibration->symmetric > 1 || !is_reserved_zero(calibration->reserved)) {

@@ -1,3 +1,4 @@
+#include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/dispatch/run.h"
 #include "runtime/mask/mask_checks.h"
@@ -9,11 +10,12 @@ namespace distile {
 namespace {
 
 distile_status check_options(distile_context *context, const char *call, const distile_run_args &args) {
-    const int32_t inactive = raw(args.inactive), store = raw(args.store);
-    if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO || store < DISTILE_STORE_EXACT ||
-        store > DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d; each must be 0 or 1", call,
-                    inactive, store);
+    distile_status status = check_enumerator(context, call, "inactive", args.inactive);
+    if (status == DISTILE_OK) {
+        status = check_enumerator(context, call, "store", args.store);
+    }
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
@@ -85,7 +87,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
     for (const WeightLayout *wanted : kernel.layouts) {
-        const distile_weights::Layout *layout = weights->find(wanted->name);
+        const distile_weights::PackedLayout *layout = weights->find(wanted->name);
         if (!layout) {
             return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights lack the layout %s, which '%s' reads",
                         call, wanted->name, kernel.polykernel.name);

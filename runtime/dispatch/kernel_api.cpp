@@ -1,3 +1,4 @@
+#include "runtime/base/enumerators.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include "runtime/dispatch/run.h"
 #include "runtime/dispatch/time_table_file.h"
@@ -37,7 +38,7 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         return fail(context, DISTILE_ERROR_VERSION, "%s: this library cannot run '%s': %s", call, polykernel.name,
                     bad_types.c_str());
     }
-    if (raw(polykernel.math) < DISTILE_MATH_DEFAULT || raw(polykernel.math) > DISTILE_MATH_TF32) {
+    if (!is_enumerator(polykernel.math)) {
         return fail(context, DISTILE_ERROR_VERSION,
                     "%s: '%s' has the unknown math %d; build it and this library with the same version of distile",
                     call, polykernel.name, raw(polykernel.math));
@@ -61,9 +62,9 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
             (dtype != DISTILE_FLOAT32 || raw(polykernel.device) != DISTILE_CPU)) {
             return fail(context, DISTILE_ERROR_VERSION,
-                        "%s: the variant '%s' of '%s' reads its input as type %d; this library converts to float32 "
+                        "%s: the variant '%s' of '%s' reads its input as type %s; this library converts to float32 "
                         "only, on CPUs",
-                        call, variant.name, polykernel.name, dtype);
+                        call, variant.name, polykernel.name, TypeText(dtype).text);
         }
     }
     if (raw(polykernel.device) != context->device->kind()) {
@@ -89,7 +90,7 @@ bool allows_math(const distile_context &context, const distile_polykernel &polyk
  * is none. */
 const distile_polykernel &find_polykernel(distile_context *context, const distile_polykernel *polykernel) {
     std::string reasons;
-    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
+    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->fallback) {
         require(check_polykernel(context, *candidate));
         const std::string missing = context->device->missing_features(*candidate);
         const bool allowed = allows_math(*context, *candidate);

@@ -61,8 +61,8 @@ bool zero_scores(const distile_kernel &kernel, const distile_run_args &args, boo
 }
 
 /** Runs one of the PolyKernel's variants. */
-distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
-                       const distile_choice &choice) {
+distile_status run_code(distile_kernel &kernel, const char *call, const distile_run_args &args,
+                        const distile_choice &choice) {
     const Variant &variant = kernel.variants[choice.variant_index];
     distile_mask &mask = *args.mask;
     const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, {variant.tile_h, variant.tile_w});
@@ -181,7 +181,7 @@ distile_status run_variant(distile_kernel &kernel, const char *call, const disti
         return run_possible(kernel, call, args);
     }
     return kernel.is_external(choice.variant_index) ? run_candidate(kernel, call, args, choice)
-                                                    : run_own(kernel, call, args, choice);
+                                                    : run_code(kernel, call, args, choice);
 }
 
 }  // namespace distile

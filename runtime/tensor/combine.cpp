@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -53,18 +54,15 @@ distile_status check_other(distile_context *context, const distile_combine_args 
 }
 
 distile_status check_args(distile_context *context, const char *, const distile_combine_args &args) {
-    const int32_t combination = raw(args.combination);
-    if (combination < DISTILE_COPY || combination > DISTILE_MULTIPLY) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: combination is %d; it must be 0 to 2", call, combination);
-    }
+    require(check_enumerator(context, call, "combination", args.combination));
     require(check_any_tensor(context, call, args.input, "input"));
     require(check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false));
     require(check_same_extents(context, call, *args.input, *args.output));
     require(check_operand(context, *args.input, *args.output, "input"));
     require(check_other(context, args));
-    require(check_activation(context, call, args.other_activation, "other_activation"));
-    require(check_activation(context, call, args.activation, "activation"));
-    require(check_inactive(context, call, args.inactive));
+    require(check_enumerator(context, call, "other_activation", args.other_activation));
+    require(check_enumerator(context, call, "activation", args.activation));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -92,8 +93,8 @@ distile_status check_args(distile_context *context, const char *call, const dist
     require(check_groups(context, call, args.groups, args.input->channels));
     require(check_vectors(context, call, args));
     require(check_epsilon(context, call, args.epsilon));
-    require(check_activation(context, call, args.activation, "activation"));
-    require(check_inactive(context, call, args.inactive));
+    require(check_enumerator(context, call, "activation", args.activation));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }

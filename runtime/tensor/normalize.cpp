@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
@@ -32,11 +33,8 @@ distile_status check_args(distile_context *context, const char *, const distile_
     require(check_tensors(context, args));
     require(check_vector(context, call, args.gamma, "gamma", args.output->channels, *args.output));
     require(check_vector(context, call, args.beta, "beta", args.output->channels, *args.output));
-    require(check_inactive(context, call, args.inactive));
-    const int32_t norm = raw(args.norm);
-    if (norm < DISTILE_LAYER_NORM || norm > DISTILE_RMS_NORM) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: norm is %d; it must be 0 or 1", call, norm);
-    }
+    require(check_enumerator(context, call, "inactive", args.inactive));
+    require(check_enumerator(context, call, "norm", args.norm));
     require(check_epsilon(context, call, args.epsilon));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/tokens.h>
@@ -52,7 +53,7 @@ distile_status distile_unpack(distile_context *context, const distile_tensor *pa
         return fail_null(call, "context");
     }
     return guarded(context, call, [&] {
-        require(check_inactive(context, call, inactive));
+        require(check_enumerator(context, call, "inactive", inactive));
         require(check_packing(context, call, tensor, mask, packed));
         context->device->unpack(*packed, *mask, *tensor, inactive == DISTILE_ZERO);
         return DISTILE_OK;

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -21,13 +22,6 @@ distile_status check_tensors(distile_context *context, const char *call, const d
                : DISTILE_OK;
 }
 
-distile_status check_pooling(distile_context *context, const char *call, const distile_pooling &pooling) {
-    const int32_t number = raw(pooling);
-    return number >= DISTILE_MAX_POOLING && number <= DISTILE_AVERAGE_POOLING
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: pooling is %d; it must be 0 or 1", call, number);
-}
-
 /** The window along one axis. */
 struct Axis {
     int32_t kernel, stride, dilation, pad;
@@ -48,8 +42,7 @@ distile_status check_windows(distile_context *context, const char *call, const d
     const distile_window &window = args.window;
     require(check_window(context, call, &window));
     if (window.kind != DISTILE_WINDOW_CONV) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has the kind %d; pooling needs 0", call,
-                    raw(window.kind));
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window's kind is not DISTILE_WINDOW_CONV", call);
     }
     const Axis rows = {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top};
     const Axis columns = {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left};
@@ -68,8 +61,8 @@ distile_status check_windows(distile_context *context, const char *call, const d
 distile_status check_args(distile_context *context, const char *call, const distile_pool_args &args) {
     require(check_tensors(context, call, args.input, args.output));
     require(check_windows(context, call, args));
-    require(check_pooling(context, call, args.pooling));
-    require(check_inactive(context, call, args.inactive));
+    require(check_enumerator(context, call, "pooling", args.pooling));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (args.count_padding < 0 || args.count_padding > 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: count_padding is %d; it must be 0 or 1", call,
                     args.count_padding);
@@ -82,7 +75,7 @@ distile_status check_args(distile_context *context, const char *call, const dist
 
 distile_status check_args(distile_context *context, const char *call, const distile_global_pool_args &args) {
     require(check_tensors(context, call, args.input, args.output));
-    require(check_pooling(context, call, args.pooling));
+    require(check_enumerator(context, call, "pooling", args.pooling));
     if (args.output->height != 1 || args.output->width != 1) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: the output has images of %d x %d pixels; each must be 1 x 1",
                     call, args.output->height, args.output->width);

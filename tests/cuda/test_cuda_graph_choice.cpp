@@ -211,7 +211,7 @@ TEST_CASE("In a graph a GPU chooses for every mask what the host would, and comp
         tested++;
         distile_polykernel polykernel = *each.polykernel;
         polykernel.num_times = 0;
-        polykernel.otherwise = nullptr;
+        polykernel.fallback = nullptr;
         const bool is_linear = polykernel.kind == DISTILE_MASKED_LINEAR;
         // A mask that code for tensor cores could read without a list, and one that is too large.
         for (const int32_t width : {33, 90}) {

@@ -15,10 +15,10 @@ TEST_CASE("A context computes in TF32 only what it allows", "[.fake_driver]") {
     const TensorCoreOperator op(DISTILE_FLOAT32);
     const distile_linear geometry{64, 24, DISTILE_ACTIVATION_NONE, 1};
     distile_polykernel conv = op.polykernel, linear = op.polykernel;
-    conv.otherwise = &test_odd_cuda;
+    conv.fallback = &test_odd_cuda;
     linear.kind = DISTILE_MASKED_LINEAR;
     linear.op = &geometry;
-    linear.otherwise = &test_linear_24_40_gelu_cuda;
+    linear.fallback = &test_linear_24_40_gelu_cuda;
     const auto math_of = [](const Context &context, const distile_polykernel &polykernel) {
         distile_kernel_info info{};
         check(context, distile_kernel_get_info(make_kernel(context, polykernel).get(), &info));
@@ -41,7 +41,7 @@ TEST_CASE("A context computes in TF32 only what it allows", "[.fake_driver]") {
     }
     const Setup setup;
     distile_kernel *kernel = nullptr;
-    linear.otherwise = nullptr;
+    linear.fallback = nullptr;
     setup.refuse(distile_kernel_create(setup.context.get(), &linear, &kernel), DISTILE_ERROR_UNSUPPORTED_DEVICE,
                  {"TF32", "math", "tensor_core_operator"});
     // A GPU of another architecture takes the next PolyKernel.

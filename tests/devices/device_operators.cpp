@@ -142,7 +142,7 @@ public:
                  device.trials ? fmt::format("{}: {}", backend, device.name)
                                : fmt::format("[SKIP] {}: {}", backend, device.missing));
             for (const auto &[name, first] : linked_polykernels) {
-                for (const distile_polykernel *each = first; device.trials && each; each = each->otherwise) {
+                for (const distile_polykernel *each = first; device.trials && each; each = each->fallback) {
                     if (each->device == device_of(backend) && std::regex_search(name, wanted_)) {
                         report(device, name, *each);
                     }

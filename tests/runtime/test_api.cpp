@@ -547,7 +547,7 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_OTHER_DEVICE);
     CHECK(contains(distile_context_message(context.get()), "an NVIDIA GPU"));
     other = plain_kernel;
-    other.otherwise = nullptr;
+    other.fallback = nullptr;
     const std::string quantum = features_of(plain_kernel).front() + " quantum " + features_of(plain_kernel).back();
     other.features = quantum.c_str();
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);

@@ -60,7 +60,7 @@ struct Layer {
     std::string run(const char *variant, int32_t batch, int32_t height, int32_t width, Values values = Values::Integers,
                     distile_store store = DISTILE_STORE_EXACT, distile_inactive inactive = DISTILE_KEEP) {
         const distile_dtype dtype = reference.dtype;
-        const Layout layout{1, 2, 3};
+        const TensorLayout layout{1, 2, 3};
         TestTensor input(batch, height, width, reference.conv.in_channels, layout, Flush::Front, dtype);
         TestTensor output(batch, height, width, reference.conv.out_channels, layout, Flush::Back, dtype);
         TestTensor residual(batch, height, width, reference.conv.out_channels, {}, Flush::Back, dtype);
@@ -499,7 +499,7 @@ TEST_CASE("An exception of the caller's ends the call, and nothing else", "[run]
         }
     }
     // From generated code, too, through which no exception can pass.
-    Session session(options, 1, *session_kernel.otherwise);
+    Session session(options, 1, *session_kernel.fallback);
     for (int32_t i = 0; i < distile_kernel_num_variants(session.kernel.get()); i++) {
         const char *variant = distile_kernel_variant_name(session.kernel.get(), i);
         pool.throws = pool.is_standard = true;

@@ -98,7 +98,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
-    CHECK_FALSE(contains(c, ".otherwise"));
+    CHECK_FALSE(contains(c, ".fallback"));
     // The points are ordered by variant, threads and tiles.
     const char *const points[] = {"{0, 1, 5, 12.5", "{0, 1, 10, 24.5", "{0, 2, 10, 12.25", "{1, 1, 7, 3.5"};
     size_t last = 0;
@@ -143,8 +143,8 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     const std::string c = emit_polykernels({wide, narrow, any}, "s");
     for (const char *word : {"\nconst distile_polykernel s = {", "\nstatic const distile_polykernel polykernel_1 = {",
                              "\nstatic const distile_polykernel polykernel_2 = {",
-                             ".variants = variants_0,\n    .otherwise = &polykernel_1,\n};",
-                             ".variants = variants_1,\n    .otherwise = &polykernel_2,\n};",
+                             ".variants = variants_0,\n    .fallback = &polykernel_1,\n};",
+                             ".variants = variants_1,\n    .fallback = &polykernel_2,\n};",
                              ".variants = variants_2,\n};", ".run = run_s_1_sparse,", ".run = run_s_2_dense,"}) {
         CAPTURE(word);
         CHECK(contains(c, word));

@@ -205,6 +205,9 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
         set("/params/dtype", "float64", {"dtype", "float64", "float32", "bfloat16"}),
+        set("/params/dtype", "float8_e4m3fn", {"dtype", "float8_e4m3fn", "only stored", "bfloat16"}),
+        set("/params/dtype", "float8_e5m2", {"dtype", "float8_e5m2", "only stored"}),
+        set("/params/dtype", "int4", {"dtype", "int4"}),
         set("/params/dtype", 32, {"dtype", "32"}),
         set("/params/epilogue", "swish", {"epilogue", "swish", "silu", "gelu"}),
         set("/params/epilogue", json(), {"epilogue", "null"}),
@@ -533,7 +536,7 @@ TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]
 
 TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
     CHECK(platform_names() == std::vector<std::string>{"x86-64-linux", "arm-64-linux", "arm-64-android"});
-    CHECK(own_platform().name() == DISTILE_HALIDE_TARGET);
+    CHECK(host_platform().name() == DISTILE_HALIDE_TARGET);
     for (const Platform &platform : platforms()) {
         CAPTURE(platform.name());
         CHECK(&get_platform(platform.name()) == &platform);
@@ -554,7 +557,7 @@ TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
             const bool is_last = &level == &architecture.levels.back();
             CHECK((features == architecture.everywhere) == is_last);
             CHECK(cpu_backend().needs(features) ==
-                  (is_last ? std::string("any ") + architecture.people_say : "a CPU with " + features));
+                  (is_last ? std::string("any ") + architecture.display_name : "a CPU with " + features));
             // A CPU runs code for its architecture that needs no more, and none for others.
             for (const Architecture *other : architectures()) {
                 CHECK(cpu_backend().includes(features, other->everywhere) == (other == &architecture));

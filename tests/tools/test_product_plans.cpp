@@ -100,6 +100,20 @@ TEST_CASE("A plan for tensor cores becomes one of another type", "[plan]") {
     CHECK(plan_hash(plan) == plan_hash(tf32));
 }
 
+TEST_CASE("The source for tensor cores names no type that they lack", "[plan]") {
+    Operator op;
+    op.params["dtype"] = "float32";
+    CHECK(tensor_core_element(op) == std::string("Tf32"));
+    op.params["dtype"] = "float8_e5m2";
+    std::string message;
+    try {
+        tensor_core_element(op);
+    } catch (const FileError &error) {
+        message = error.what();
+    }
+    CHECK(contains(message, "float8_e5m2"));
+}
+
 TEST_CASE("A plan for dot products names a target that has them, and no other code", "[plan]") {
     const TemporaryFolder folder;
     const auto file_of = [&](const char *name) {
@@ -380,7 +394,7 @@ TEST_CASE("Plans for GPUs are chained by their capability and their math", "[pla
     check_chain({tf32_sm80, newer});
     check_chain({tf32_sm80, plan("other", halide, "x86-64-linux-cuda-cuda_capability_86")});
     const std::string c = emit_polykernels({tf32_sm90, any}, "s");
-    CHECK(contains(c, ".otherwise = &polykernel_1"));
+    CHECK(contains(c, ".fallback = &polykernel_1"));
     CHECK(c.find(".math") == c.rfind(".math"));
     refuse([&] { check_chain({any, newer}); }, {"'newer'", "no device would take it", "'any'"});
     refuse([&] { check_chain({any, tf32_sm90}); }, {"'tf32_sm90'", "no device would take it", "'any'"});

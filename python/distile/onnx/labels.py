@@ -277,7 +277,7 @@ def _axes_of_window(call: Call, plane: np.ndarray, kernel, transposed: bool = Fa
             extent = plane.shape[1 + axis + (2 - count)]
             total = max((-(-extent // strides[axis]) - 1) * strides[axis] + window - extent, 0)
             before = total // 2 if kind == "SAME_UPPER" else -(-total // 2)
-            # So that the outputs are as many for each size of images.
+            # Makes the number of outputs equal for each size of images.
             after = max(window - 1 - before, 0)
         elif kind == "VALID":
             before = after = 0

@@ -318,7 +318,7 @@ def test_blocks_at_the_end_of_an_odd_image():
 
 
 def test_a_reshape_that_does_not_fit_the_example():
-    """Of an open height, which is 8 when the model runs."""
+    """The height is open, and 8 when the model runs."""
     b = Builder()
     b.add("Reshape", [b.conv("c", "x", 4, 4), b.constant("rows", np.array([2, 4, 48]))], "tokens")
     b.add("MatMul", ["tokens", b.weights("w", 48, 8)], "y", "fc")

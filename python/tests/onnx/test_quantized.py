@@ -48,7 +48,7 @@ def convolve_transposed(x, w, bias, strides=(1, 1), pads=(0, 0, 0, 0), dilations
 CLAMPED = {"none": (-np.inf, np.inf), "relu": (0, np.inf), "relu6": (0, 6)}
 
 
-class Numbers:
+class LayerNumbers:
     """The numbers of a layer, and what it makes of its sums, as quantize.h defines it, in float32."""
 
     def __init__(self, random, x_type, y_type, outer, per_channel=True, factor=1.0):
@@ -115,7 +115,7 @@ def test_convolutions(op, inner, outer, kernel, attributes, x_type, y_type):
     """Without a PolyKernel; full-range weights, whose products of pairs exceed int16."""
     random, x, w, sums_of = convolution_case(op, inner, outer, kernel, attributes, x_type, 0)
     for activation, per_channel, real_bias in (("none", True, 0), ("relu", False, 0.25), ("relu6", True, 0)):
-        numbers = Numbers(random, x_type, y_type, outer, per_channel)
+        numbers = LayerNumbers(random, x_type, y_type, outer, per_channel)
         dense = numbers.results(sums_of(numbers.x_zero, numbers.bias), activation, real_bias)
         mask = random.random(dense.shape[:3]) < 0.4
         biases = np.full(outer, real_bias, np.float32) if real_bias else None
@@ -131,7 +131,7 @@ def test_convolutions(op, inner, outer, kernel, attributes, x_type, y_type):
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_linear(x_type, y_type, transposed):
     random = np.random.default_rng(1)
-    numbers = Numbers(random, x_type, y_type, 3, factor=4)
+    numbers = LayerNumbers(random, x_type, y_type, 3, factor=4)
     for shape in ((2, 7), (9,), (2, 3, 5)):
         x, w = draw_integers(random, x_type, *shape, 5), draw_integers(random, np.int8, 5, 3)
         dense = numbers.results((x.astype(np.int64) - int(numbers.x_zero)) @ w + numbers.bias)
@@ -164,7 +164,7 @@ def test_residual_and_kept(x_type, y_type):
     for polykernel in (False, True) if compiler_folder() else (False,):
         cases = ("relu", True, True), ("relu6", True, False), ("none", False, True)
         for activation, with_residual, with_kept in cases:
-            numbers = Numbers(random, x_type, y_type, 12, factor=4)
+            numbers = LayerNumbers(random, x_type, y_type, 12, factor=4)
             if polykernel:
                 build_convolution(x_type, y_type, activation, with_residual)
             shape = (2, 8, 7, 12)
@@ -201,7 +201,7 @@ def test_shipped_polykernel():
     """The PolyKernel of the library, which is for the zero points of any layer."""
     random = np.random.default_rng(3)
     x, w = draw_integers(random, np.uint8, 1, 5, 6, 256), draw_integers(random, np.int8, 256, 256, 3, 3)
-    numbers = Numbers(random, np.uint8, np.uint8, 256, factor=20)
+    numbers = LayerNumbers(random, np.uint8, np.uint8, 256, factor=20)
     sums = convolve(x.astype(np.int64) - int(numbers.x_zero), w.astype(np.int64), numbers.bias, pads=[1] * 4)
     mask = random.random((1, 5, 6)) < 0.4
     inputs = [x, w, mask, None, None, None, *numbers.inputs]
@@ -215,7 +215,7 @@ def test_shipped_polykernel():
 
 def node_inputs(**changed):
     random = np.random.default_rng(4)
-    numbers = Numbers(random, np.uint8, np.uint8, 4)
+    numbers = LayerNumbers(random, np.uint8, np.uint8, 4)
     inputs = dict(
         x=draw_integers(random, np.uint8, 1, 5, 5, 3), w=draw_integers(random, np.int8, 4, 3, 3, 3),
         mask=np.ones((1, 3, 3), bool), bias=None, residual=None, kept=None, x_scale=numbers.x_scale,

@@ -1,4 +1,5 @@
 #include "facts/activations.h"
+#include "facts/types.h"
 
 // The library's own kernels, in OpenCL C 1.2. A pointer comes as a buffer and the byte in it.
 #define POINTER(name) __global uchar *name##_buffer, ulong name##_byte
@@ -16,30 +17,24 @@
     (AT(uint, list)[pixels + place] * name##_n + (AT(uint, list)[place] >> 16) * name##_h +                            \
      (AT(uint, list)[place] & 0xffff) * name##_w)
 
-float from_float32(const __global uchar *from, long i) {
-    return ((const __global float *)from)[i];
-}
-
-float from_float16(const __global uchar *from, long i) {
-    return vload_half(i, (const __global half *)from);
-}
-
-float from_bfloat16(const __global uchar *from, long i) {
-    return as_float((uint)((const __global ushort *)from)[i] << 16);
-}
-
-void to_float32(float value, __global uchar *to, long i) {
-    ((__global float *)to)[i] = value;
-}
-
-void to_float16(float value, __global uchar *to, long i) {
-    vstore_half_rte(value, i, (__global half *)to);
-}
-
-void to_bfloat16(float value, __global uchar *to, long i) {
-    const uint bits = as_uint(value);
-    ((__global ushort *)to)[i] = (ushort)(isnan(value) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+// Elements of every type.
+#define WORD_8 uchar
+#define WORD_16 ushort
+#define WORD_32 uint
+#define CHOOSE(condition, bits, other) ((condition) ? (bits) : (other))
+#define FLOAT_OF(bits) as_float(bits)
+#define BITS_OF(value) as_uint(value)
+#define LESSER(a, b) min(a, b)
+#define CONVERT_TYPE(number, name, NAME, bits, ONNX, digits, widened, narrowed)                                        \
+    float from_##name(const __global uchar *from, long i) {                                                            \
+        const uint x = ((const __global WORD_##bits *)from)[i];                                                        \
+        return as_float(widened);                                                                                      \
+    }                                                                                                                  \
+    void to_##name(float value, __global uchar *to, long i) {                                                          \
+        const uint x = as_uint(value);                                                                                 \
+        ((__global WORD_##bits *)to)[i] = (WORD_##bits)(narrowed);                                                     \
+    }
+DISTILE_FLOAT_TYPES(CONVERT_TYPE)
 
 // The sum of the values of the group's items, in all of them.
 float sum_of_group(float value, __local float *sums) {
@@ -159,7 +154,18 @@ __kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels,
 #define TYPE bfloat16
 #include "runtime/opencl/kernels/layers.cl"
 #undef TYPE
+#define TYPE float8_e4m3fn
+#include "runtime/opencl/kernels/layers.cl"
+#undef TYPE
+#define TYPE float8_e5m2
+#include "runtime/opencl/kernels/layers.cl"
+#undef TYPE
 
+#define BYTES 1
+#define UNIT uchar
+#include "runtime/opencl/kernels/pixels.cl"
+#undef UNIT
+#undef BYTES
 #define BYTES 2
 #define UNIT ushort
 #include "runtime/opencl/kernels/pixels.cl"
