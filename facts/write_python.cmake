@@ -1,4 +1,5 @@
-# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h -D OUT=_facts.py.
+# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h
+# -D OUT=_facts.py.
 file(READ "${TABLE}" text)
 string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
 set(next " \\\\\n +")

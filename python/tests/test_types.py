@@ -1,4 +1,4 @@
-"""Types of 8 bits: layers store what PyTorch and, where it does the same, ONNX make of float32; operators have twins."""
+"""Float8: layers store what PyTorch and, where it does that too, ONNX make of float32; operators have twins."""
 
 import numpy as np
 import pytest
