@@ -13,7 +13,7 @@ else ()
     set(version unknown)
 endif ()
 file(CONFIGURE OUTPUT "${OUTPUT}" CONTENT [=[
-#include "source_version.h"
+#include "bench/harness/source_version.h"
 
 const char *distile::bench::source_version() {
     return "@version@";
