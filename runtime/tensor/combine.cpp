@@ -75,10 +75,10 @@ distile_status check_args(distile_context *context, const char *, const distile_
         status = check_other(context, args);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.other_activation, "other_activation");
+        status = check_activation(context, call, args.other_activation, args.other_slope, "other_activation");
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, "activation");
+        status = check_activation(context, call, args.activation, args.slope, "activation");
     }
     if (status == DISTILE_OK) {
         status = check_inactive(context, call, args.inactive);
@@ -99,8 +99,14 @@ extern "C" {
 distile_status distile_combine(distile_context *context, const distile_combine_args *args) {
     return call_with(context, call, args, check_args, [&] {
         const distile_tensor other = args->other ? spread(*args->other, *args->input) : *args->input;
-        context->device->combine({*args->input, other, *args->output, *args->mask, args->combination,
-                                  args->other_activation, args->activation, args->inactive == DISTILE_ZERO});
+        context->device->combine({*args->input,
+                                  other,
+                                  *args->output,
+                                  *args->mask,
+                                  args->combination,
+                                  {args->other_activation, slope_of(args->other_slope)},
+                                  {args->activation, slope_of(args->slope)},
+                                  args->inactive == DISTILE_ZERO});
     });
 }
 

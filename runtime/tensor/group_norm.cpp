@@ -123,7 +123,7 @@ distile_status check_args(distile_context *context, const char *call, const dist
         status = check_epsilon(context, call, args.epsilon);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, "activation");
+        status = check_activation(context, call, args.activation, args.slope, "activation");
     }
     if (status == DISTILE_OK) {
         status = check_inactive(context, call, args.inactive);
@@ -149,9 +149,18 @@ distile_status distile_group_statistics(distile_context *context, const distile_
 
 distile_status distile_group_norm(distile_context *context, const distile_group_norm_args *args) {
     return call_with(context, "distile_group_norm", args, check_args, [&] {
-        context->device->normalize_groups({*args->input, *args->output, *args->mask, args->groups, args->mean,
-                                           args->variance, args->shared_statistics != 0, args->gamma, args->beta,
-                                           args->epsilon, args->activation, args->inactive == DISTILE_ZERO});
+        context->device->normalize_groups({*args->input,
+                                           *args->output,
+                                           *args->mask,
+                                           args->groups,
+                                           args->mean,
+                                           args->variance,
+                                           args->shared_statistics != 0,
+                                           args->gamma,
+                                           args->beta,
+                                           args->epsilon,
+                                           {args->activation, slope_of(args->slope)},
+                                           args->inactive == DISTILE_ZERO});
     });
 }
 

@@ -207,10 +207,10 @@ distile_status check_inactive(distile_context *context, const char *call, const 
 }
 
 distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
-                                const char *name) {
+                                const float *slope, const char *name) {
     const int32_t number = raw(activation);
     return number >= 0 && number < DISTILE_NUM_ACTIVATIONS
-               ? DISTILE_OK
+               ? check_alignment(context, call, {{slope, sizeof(float), "a slope"}})
                : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is %d; it must be 0 to %d", call, name, number,
                       DISTILE_NUM_ACTIVATIONS - 1);
 }

@@ -25,9 +25,9 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
 /** Checks what a caller wants of inactive pixels. */
 distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive);
 
-/** Checks a function of the caller's; messages use its `name`. */
+/** Checks a function of the caller's and its slope, null or not; messages use its `name`. */
 distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
-                                const char *name);
+                                const float *slope, const char *name);
 
 /** Checks the scale and the zero point of a quantized tensor. Messages use its `name`. */
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,

@@ -510,6 +510,7 @@ float larger(float a, float b) {
 #define ERF(x) erf(x)
 #define TANH(x) tanh(x)
 #define KEEP_NAN(x, value) (value)
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case number:                                                                                                       \
         return value;
@@ -523,7 +524,7 @@ float at_most(float x, float high) {
 }
 
 // By its number. NaN stays NaN.
-float activate(float x, int activation) {
+float activate(float x, int activation, float slope) {
     switch (activation) { DISTILE_ACTIVATIONS(ROW) }
     return x;
 }
@@ -574,7 +575,7 @@ POOL(bfloat16)
 #define COMBINE(type)                                                                                                  \
     __kernel void distile_combine_##type(VIEW(from), VIEW(other), VIEW(to), POINTER(list), uint pixels,                \
                                          POINTER(count), uint channels, int how, int other_activation,                 \
-                                         int activation) {                                                             \
+                                         float other_slope, int activation, float slope) {                             \
         const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
         if (c >= channels) {                                                                                           \
             return;                                                                                                    \
@@ -583,10 +584,10 @@ POOL(bfloat16)
             float value = from_##type(AT(uchar, from), LISTED(from, place) + c);                                       \
             if (how != 0) {                                                                                            \
                 const float other =                                                                                    \
-                    activate(from_##type(AT(uchar, other), LISTED(other, place) + c), other_activation);               \
+                    activate(from_##type(AT(uchar, other), LISTED(other, place) + c), other_activation, other_slope);  \
                 value = how == 1 ? value + other : value * other;                                                      \
             }                                                                                                          \
-            to_##type(activate(value, activation), AT(uchar, to), LISTED(to, place) + c);                              \
+            to_##type(activate(value, activation, slope), AT(uchar, to), LISTED(to, place) + c);                       \
         }                                                                                                              \
     }
 COMBINE(float32)
@@ -700,7 +701,7 @@ __kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels,
     __kernel void distile_normalize_groups_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),    \
                                                   uint channels, POINTER(mean), POINTER(variance), uint stride,        \
                                                   uint size, POINTER(gamma), POINTER(beta), float epsilon,             \
-                                                  int activation) {                                                    \
+                                                  int activation, float slope) {                                       \
         const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
         if (c >= channels) {                                                                                           \
             return;                                                                                                    \
@@ -710,7 +711,7 @@ __kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels,
             const long at = (long)AT(uint, list)[pixels + place] * stride + c / size;                                  \
             const float value = from_##type(AT(uchar, from), LISTED(from, place) + c) - AT(float, mean)[at];           \
             const float factor = gamma / sqrt(AT(float, variance)[at] + epsilon);                                      \
-            to_##type(activate(value * factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);              \
+            to_##type(activate(value * factor + beta, activation, slope), AT(uchar, to), LISTED(to, place) + c);       \
         }                                                                                                              \
     }
 NORMALIZE_GROUPS(float32)
