@@ -259,7 +259,7 @@ distile::Context make_choosing_context(const GpuSlice &slice) {
     cuda.choose_on_device = 1;
     distile_context *context = nullptr;
     const distile_status status = distile_cuda_context_create(&options, &cuda, &context);
-    return distile::own_context(status, context);
+    return distile::take_context(status, context);
 }
 
 int run() {

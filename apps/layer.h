@@ -70,7 +70,7 @@ public:
     Times measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds);
 
     Kernel kernel;
-    const distile_polykernel *polykernel; /**< As built, for all kinds of CPU. */
+    const distile_polykernel *polykernel; /**< The PolyKernel as built, for all kinds of CPU. */
     int32_t height, width;
     distile_tensor input{}, output{};
     std::vector<float> filter; /**< Output channels, input channels, rows, columns. */

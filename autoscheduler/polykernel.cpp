@@ -98,7 +98,7 @@ const Backend &backend_of(const Target &target) {
     if (!backend.target_word && target.has_gpu_feature()) {
         std::string known;
         for (const Backend *other : backends()) {
-            known.append(known.empty() ? "" : " and ").append(other->people_say);
+            known.append(known.empty() ? "" : " and ").append(other->display_name);
         }
         throw FileError("there are schedules for " + known + ", not for the target " + target.to_string());
     }

@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 C_KINDS = (".c", ".cl", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 KINDS = (*C_KINDS, ".cmake", ".in", ".md", ".py", ".sh", ".txt", "Makefile", ".ci/run")
-LEFT_OUT = ("bench/results/", "cmake/THIRD_PARTY_NOTICES.in", "cmake/english.py", "data/", "onnxruntime/headers/",
+LEFT_OUT = ("bench/results/", "cmake/THIRD_PARTY_NOTICES.in", "cmake/english.py", "data/", "third_party/",
             "tests/documents/test_english.py", "tests/fixtures/", "tests/fuzz/corpus/")
 
 # Stands where a comment, a documentation string, a string, or in a document a paragraph or an item of a list begins.

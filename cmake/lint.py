@@ -1,5 +1,5 @@
-"""Checks our English with english.py, the layout of our sources with clang-format, and the sources that build/release
-compiles with clang-tidy.
+"""Checks our English with english.py, includes with includes.py, the layout of our sources with clang-format, and the
+sources that build/release compiles with clang-tidy.
 
 Usage: lint.py <processes at once> [deep]
 
@@ -9,11 +9,13 @@ applications: that takes less than half of the time.
 import concurrent.futures
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
 
 import english
+import includes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
@@ -42,11 +44,18 @@ def shallow(file):
     return SHALLOW if folder in IN_APPLICATIONS else ["--checks=-clang-analyzer-*"]
 
 
+def without_precompiled(command):
+    """A command without the headers that the compiler has read before: each file includes what it needs."""
+    words = re.sub(r" -Winvalid-pch| -include \S+/cmake_pch\.hxx", "", command["command"])
+    return {**command, "command": words}
+
+
 def main():
     processes, *mode = sys.argv[1:]
     files = english.tracked_files()
     good = english.check(files)
     sources = [file for file in files if file.endswith((".c", ".cpp", ".h", ".hpp", ".cu", ".cuh"))]
+    good = includes.check(ROOT, sources) and good
     formatted, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
     good = good and formatted
     print(output, end="")
@@ -54,7 +63,7 @@ def main():
     # Check a file only once, even if it is in several targets.
     ours = {str(ROOT / source) for source in sources}
     commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
-    commands = {command["file"]: command for command in commands if command["file"] in ours}
+    commands = {command["file"]: without_precompiled(command) for command in commands if command["file"] in ours}
     (ROOT / "build/lint").mkdir(exist_ok=True)
     (ROOT / "build/lint/compile_commands.json").write_text(json.dumps(list(commands.values())))
     start = time.monotonic()

@@ -1,4 +1,4 @@
-# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D OUT=_facts.py.
+# Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h -D OUT=_facts.py.
 file(READ "${TABLE}" text)
 string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
 set(next " \\\\\n +")
@@ -20,7 +20,7 @@ string(REGEX MATCH "#define DISTILE_DEFAULT_SLOPE ([.0-9]+)f" slope "${text}")
 if (NOT slope)
     message(FATAL_ERROR "${TABLE} has no DISTILE_DEFAULT_SLOPE")
 endif ()
-file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h.\"\"\"
+file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h and facts/types.h.\"\"\"
 
 # The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
 ACTIVATIONS = {
@@ -28,3 +28,23 @@ ${rows}}
 
 DEFAULT_SLOPE = 0${CMAKE_MATCH_1}
 ")
+
+# A list of types as a dictionary: numbers and ONNX's names, by names.
+file(READ "${TYPES}" text)
+foreach (list IN ITEMS FLOAT_TYPES QUANTIZED_TYPES)
+    string(REGEX REPLACE ".*#define DISTILE_${list}\\(ROW\\)([^#/]*).*" "\\1" rows "${text}")
+    set(row "ROW\\(([0-9]+), ([a-z0-9_]+), [A-Z0-9_]+, [0-9]+, ([A-Z0-9]+),")
+    string(REGEX MATCHALL "${row}" found "${rows}")
+    string(REGEX MATCHALL "ROW\\([0-9]" begun "${rows}")
+    list(LENGTH begun expected)
+    list(LENGTH found count)
+    if (NOT count EQUAL expected OR count EQUAL 0)
+        message(FATAL_ERROR "${TYPES} has ${expected} rows in ${list}, but ${count} as write_python.cmake reads them")
+    endif ()
+    file(APPEND "${OUT}" "\n${list} = {\n")
+    foreach (match IN LISTS found)
+        string(REGEX REPLACE "${row}" "    \"\\2\": (\\1, \"\\3\"),\n" match "${match}")
+        file(APPEND "${OUT}" "${match}")
+    endforeach ()
+    file(APPEND "${OUT}" "}\n")
+endforeach ()

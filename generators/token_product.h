@@ -3,14 +3,13 @@
  * schedules/token_operator.h describes; r counts listed rows and j active keys.
  *
  * On a CPU the code computes the listed rows of a block for one head of an image (distile_call_row_blocks in
- * polykernel.h). On a GPU it computes all (distile_call_token_lists), because only the device knows the lists.
+ * kernels/halide/code.h). On a GPU it computes all (distile_call_token_lists), because only the device knows the lists.
  */
 #ifndef DISTILE_TOKEN_PRODUCT_H
 #define DISTILE_TOKEN_PRODUCT_H
 
 #include "Halide.h"
 #include "generators/storage_type.h"
-#include "kernels/halide/code.h"
 #include <functional>
 #include <string>
 #include <utility>

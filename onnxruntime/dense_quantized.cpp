@@ -44,7 +44,7 @@ float at(const float *vector, int64_t channel) {
 }  // namespace
 
 DenseQuantized::DenseQuantized(const Setup &setup, distile_operator_kind kind, const distile_conv2d &conv,
-                               distile_weights_order order, Layout layout, const Quantization &quantization)
+                               distile_weights_order order, ImageLayout layout, const Quantization &quantization)
     : conv_(conv), transposed_(kind == DISTILE_MASKED_CONV_TRANSPOSE2D), layout_(layout), quantization_(quantization),
       filter_(unsigned_filter(setup.node.constant(input_filter).value(), conv, order)),
       node_(make_node(setup, conv, transposed_)) {

@@ -14,7 +14,7 @@ namespace distile::ort {
 class DenseQuantized : public Dense {
 public:
     DenseQuantized(const Setup &setup, distile_operator_kind kind, const distile_conv2d &conv,
-                   distile_weights_order order, Layout layout, const Quantization &quantization);
+                   distile_weights_order order, ImageLayout layout, const Quantization &quantization);
 
     distile_tensor run(const Call &call, const Lease &lease, const Tensor &x, const Tensor &filter,
                        const std::optional<Tensor> &bias) const override;
@@ -31,7 +31,7 @@ private:
 
     distile_conv2d conv_;
     bool transposed_;
-    Layout layout_;
+    ImageLayout layout_;
     const Quantization &quantization_;
     /** [out channels][in channels of a group][rows][columns], plus 128: ONNX Runtime's products of unsigned numbers are
      * exact on every CPU, those of uint8 and int8 may saturate without VNNI. */

@@ -7,11 +7,15 @@ namespace distile::ort {
 
 namespace {
 
-constexpr std::pair<ElementType, distile_dtype> types[] = {{float32, DISTILE_FLOAT32},
-                                                           {float16, DISTILE_FLOAT16},
-                                                           {bfloat16, DISTILE_BFLOAT16},
-                                                           {uint8, DISTILE_UINT8},
-                                                           {int8, DISTILE_INT8}};
+constexpr struct {
+    ElementType type;
+    distile_dtype dtype;
+    const char *name;
+} types[] = {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...) {ONNX_TENSOR_ELEMENT_DATA_TYPE_##ONNX, DISTILE_##NAME, #name},
+    DISTILE_FLOAT_TYPES(DISTILE_ROW) DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 /** The attributes of distile's operators, and those of the operators of ONNX that they stand for. */
 constexpr const char *attribute_names[] = {"activation",
@@ -96,24 +100,24 @@ size_t Tensor::bytes() const {
 
 distile_dtype dtype_of(ElementType type) {
     const auto *const found =
-        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.first == type; });
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.type == type; });
     if (found == std::end(types)) {
-        fail("a tensor has a type other than float, float16, bfloat16, uint8 and int8");
+        std::string names;
+        for (const auto &known : types) {
+            names += std::string(names.empty() ? "" : ", ") + known.name;
+        }
+        fail("a tensor has ONNX's type " + std::to_string(type) + ", which is none of " + names);
     }
-    return found->second;
+    return found->dtype;
 }
 
 ElementType element_type(distile_dtype type) {
     const auto *const found =
-        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.second == type; });
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.dtype == type; });
     if (found == std::end(types)) {
         fail("ONNX Runtime has no element type for this type of distile");
     }
-    return found->first;
-}
-
-bool is_quantized(distile_dtype type) {
-    return type == DISTILE_UINT8 || type == DISTILE_INT8;
+    return found->type;
 }
 
 Tensor tensor_of(const OrtApi *api, const OrtValue *value) {
@@ -143,26 +147,26 @@ std::string NodeView::name() const {
     return name;
 }
 
-int64_t NodeView::integer(const char *name, int64_t otherwise) const {
+int64_t NodeView::integer(const char *name, int64_t default_value) const {
     int64_t value = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_int64(info_, name, &value));
     note(name, found, "an integer");
-    return found ? value : otherwise;
+    return found ? value : default_value;
 }
 
-float NodeView::number(const char *name, float otherwise) const {
+float NodeView::number(const char *name, float default_value) const {
     float value = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_float(info_, name, &value));
     note(name, found, "a float");
-    return found ? value : otherwise;
+    return found ? value : default_value;
 }
 
-std::string NodeView::text(const char *name, const char *otherwise) const {
+std::string NodeView::text(const char *name, const char *default_value) const {
     size_t size = 0;
     const bool found = succeeded(api_, api_->KernelInfoGetAttribute_string(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a string");
     if (!found) {
-        return otherwise;
+        return default_value;
     }
     std::string value(size, '\0');
     check(api_, api_->KernelInfoGetAttribute_string(info_, name, value.data(), &size));
@@ -170,19 +174,19 @@ std::string NodeView::text(const char *name, const char *otherwise) const {
     return value;
 }
 
-Shape NodeView::integers(const char *name, Shape otherwise) const {
+Shape NodeView::integers(const char *name, Shape default_value) const {
     size_t size = 0;
     const bool found =
         succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a list of integers");
     if (!found) {
-        return otherwise;
+        return default_value;
     }
     Shape values(size);
     check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
-    if (size != otherwise.size()) {
+    if (size != default_value.size()) {
         fail("the attribute " + std::string(name) + " of node '" + this->name() + "' has " + std::to_string(size) +
-             " numbers instead of " + std::to_string(otherwise.size()));
+             " numbers instead of " + std::to_string(default_value.size()));
     }
     return values;
 }

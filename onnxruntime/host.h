@@ -6,6 +6,7 @@
 #define DISTILE_ONNXRUNTIME_HOST_H
 
 #include "bindings/errors.h"
+#include "facts/type_functions.h"
 #include <distile/distile.h>
 #include <onnxruntime_c_api.h>
 #include <optional>
@@ -21,8 +22,6 @@ constexpr uint32_t api_version = 17;
 using ElementType = ONNXTensorElementDataType;
 constexpr ElementType any_type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
 constexpr ElementType float32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr ElementType float16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr ElementType bfloat16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
 constexpr ElementType uint8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 constexpr ElementType int8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ElementType int32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
@@ -54,7 +53,6 @@ struct Tensor {
 /** The type of distile that holds the elements of a tensor; fails for others. And the reverse. */
 distile_dtype dtype_of(ElementType type);
 ElementType element_type(distile_dtype type);
-bool is_quantized(distile_dtype type);
 
 /** The tensor of a value. */
 Tensor tensor_of(const OrtApi *api, const OrtValue *value);
@@ -72,11 +70,11 @@ public:
     }
     std::string name() const;
     // Attributes, or the given value without one. They fail for one of another type.
-    int64_t integer(const char *name, int64_t otherwise) const;
-    float number(const char *name, float otherwise) const;
-    std::string text(const char *name, const char *otherwise) const;
-    /** A list of as many integers as `otherwise` has. */
-    Shape integers(const char *name, Shape otherwise) const;
+    int64_t integer(const char *name, int64_t default_value) const;
+    float number(const char *name, float default_value) const;
+    std::string text(const char *name, const char *default_value) const;
+    /** A list of as many integers as `default_value` has. */
+    Shape integers(const char *name, Shape default_value) const;
     bool has_attribute(const char *name) const;
     /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has
      * no list of them, so these are the names that operators of distile and ONNX give to others. */

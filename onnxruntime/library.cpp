@@ -1,6 +1,7 @@
 /** \file
  * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
  */
+#include "facts/types.h"
 #include "onnxruntime/weighted.h"
 #include <cstdlib>
 #include <cstring>
@@ -78,10 +79,15 @@ std::vector<Types> types_of(const OperatorType &type) {
         // has its type, so a node without one has an output of float32.
         return {{uint8, float32}, {uint8, uint8}, {uint8, int8}, {int8, float32}, {int8, uint8}, {int8, int8}};
     }
-    // Masks have no type of activations.
-    return type.inputs[0].type == any_type
-               ? std::vector<Types>{{float32, float32}, {float16, float16}, {bfloat16, bfloat16}}
-               : std::vector<Types>{{float32, float32}};
+    if (type.inputs[0].type != any_type) {
+        return {{float32, float32}};  // Masks have no type of activations.
+    }
+    return {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...)                                                               \
+    {ONNX_TENSOR_ELEMENT_DATA_TYPE_##ONNX, ONNX_TENSOR_ELEMENT_DATA_TYPE_##ONNX},
+        DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+    };
 }
 
 Registered registered(const OperatorType &type, distile_device device, const Types &types, int32_t threads) {

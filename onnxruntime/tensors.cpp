@@ -16,9 +16,9 @@ distile_tensor contiguous(void *data, distile_dtype type, int64_t batch, int64_t
 }
 
 /** A tensor that is used in place, or for NCHW its transposed extents with `data`. */
-distile_tensor view_of(const Tensor &tensor, Layout layout, void *data) {
+distile_tensor view_of(const Tensor &tensor, ImageLayout layout, void *data) {
     const Shape &shape = tensor.shape;
-    if (layout == Layout::tokens) {
+    if (layout == ImageLayout::tokens) {
         if (shape.size() < 2) {
             fail("a tensor of tokens has less than 2 dimensions");
         }
@@ -29,8 +29,8 @@ distile_tensor view_of(const Tensor &tensor, Layout layout, void *data) {
     if (shape.size() != 4) {
         fail("an image has " + std::to_string(shape.size()) + " dimensions instead of 4");
     }
-    return layout == Layout::nhwc ? contiguous(data, tensor.dtype(), shape[0], shape[1], shape[2], shape[3])
-                                  : contiguous(data, tensor.dtype(), shape[0], shape[2], shape[3], shape[1]);
+    return layout == ImageLayout::nhwc ? contiguous(data, tensor.dtype(), shape[0], shape[1], shape[2], shape[3])
+                                       : contiguous(data, tensor.dtype(), shape[0], shape[2], shape[3], shape[1]);
 }
 
 distile_nchw nchw_of(const Tensor &tensor) {
@@ -48,11 +48,11 @@ void *transposed(const Lease &lease, const Tensor &tensor, size_t scratch) {
     return lease.scratch(scratch, static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype()));
 }
 
-Shape output_shape(const Tensor &like, Layout layout, int64_t height, int64_t width, int64_t channels) {
+Shape output_shape(const Tensor &like, ImageLayout layout, int64_t height, int64_t width, int64_t channels) {
     Shape shape = like.shape;
-    if (layout == Layout::tokens) {
+    if (layout == ImageLayout::tokens) {
         shape.back() = channels;
-    } else if (layout == Layout::nhwc) {
+    } else if (layout == ImageLayout::nhwc) {
         shape = {shape[0], height, width, channels};
     } else {
         shape = {shape[0], channels, height, width};
@@ -78,20 +78,20 @@ int32_t number(int64_t value, const char *name) {
     return static_cast<int32_t>(value);
 }
 
-Layout image_layout(const NodeView &node) {
+ImageLayout image_layout(const NodeView &node) {
     const std::string layout = node.text("layout", "NCHW");
     if (layout != "NCHW" && layout != "NHWC") {
         fail("the layout is '" + layout + "', but there are only NCHW and NHWC");
     }
-    return layout == "NCHW" ? Layout::nchw : Layout::nhwc;
+    return layout == "NCHW" ? ImageLayout::nchw : ImageLayout::nhwc;
 }
 
-Layout layout_of(const Tensor &tensor, Layout images) {
-    return tensor.shape.size() < 4 ? Layout::tokens : images;
+ImageLayout layout_of(const Tensor &tensor, ImageLayout images) {
+    return tensor.shape.size() < 4 ? ImageLayout::tokens : images;
 }
 
-distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch) {
-    if (layout != Layout::nchw) {
+distile_tensor read(const Lease &lease, const Tensor &tensor, ImageLayout layout, size_t scratch) {
+    if (layout != ImageLayout::nchw) {
         return view_of(tensor, layout, tensor.data);
     }
     const distile_tensor view = view_of(tensor, layout, transposed(lease, tensor, scratch));
@@ -100,10 +100,10 @@ distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, siz
     return view;
 }
 
-bindings::MaskBytes mask_bytes(const Tensor &mask, Layout layout, int64_t batch) {
+bindings::MaskBytes mask_bytes(const Tensor &mask, ImageLayout layout, int64_t batch) {
     Shape shape = mask.shape;
     const auto *bytes = static_cast<const uint8_t *>(mask.data);
-    if (layout == Layout::tokens) {
+    if (layout == ImageLayout::tokens) {
         const int64_t images = shape.size() < 2 ? 1 : shape[0];
         return for_each(batch, {bytes, images, 1, images == 0 ? 0 : mask.elements() / images});
     }
@@ -116,19 +116,19 @@ bindings::MaskBytes mask_bytes(const Tensor &mask, Layout layout, int64_t batch)
     return for_each(batch, {bytes, shape[0], shape[1], shape[2]});
 }
 
-distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int64_t batch, int32_t role) {
+distile_mask *mask_of(const Lease &lease, const Tensor &mask, ImageLayout layout, int64_t batch, int32_t role) {
     return lease->mask(mask_bytes(mask, layout, batch), role);
 }
 
-Output::Output(const Call &call, const Lease &lease, const Tensor &like, Layout layout, int32_t height, int32_t width,
-               int32_t channels, const std::optional<Tensor> &kept)
+Output::Output(const Call &call, const Lease &lease, const Tensor &like, ImageLayout layout, int32_t height,
+               int32_t width, int32_t channels, const std::optional<Tensor> &kept)
     : lease_(lease), layout_(layout), kept_(kept),
       tensor_(call.output(output_shape(like, layout, height, width, channels), like.type)) {
     if (kept && (kept->shape != tensor_.shape || kept->type != tensor_.type)) {
         fail("the tensor whose inactive pixels are kept has another shape or type than the output");
     }
-    view_ =
-        view_of(tensor_, layout, layout == Layout::nchw ? transposed(lease, tensor_, output_scratch) : tensor_.data);
+    view_ = view_of(tensor_, layout,
+                    layout == ImageLayout::nchw ? transposed(lease, tensor_, output_scratch) : tensor_.data);
     if (kept && is_quantized(view_.dtype)) {
         // Layers take no quantized tensors. So all pixels are copied, and the operator overwrites the active ones.
         if (lease->device() != DISTILE_CPU) {
@@ -149,7 +149,7 @@ void Output::finish(distile_mask *mask) const {
         copy.mask = inactive;
         check(distile_combine(lease_->context(), &copy), lease_->context());
     }
-    if (layout_ == Layout::nchw) {
+    if (layout_ == ImageLayout::nchw) {
         const distile_nchw to = nchw_of(tensor_);
         check(distile_to_nchw(lease_->context(), &view_, &to), lease_->context());
     }

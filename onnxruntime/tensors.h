@@ -9,30 +9,30 @@
 
 namespace distile::ort {
 
-enum class Layout {
+enum class ImageLayout {
     nchw,  /**< [N, C, H, W] */
     nhwc,  /**< [N, H, W, C] */
     tokens /**< [N, T, C], or [T, C]; with more dimensions, all but the first and the last are those of tokens. */
 };
 
 /** The attribute `layout`: "NCHW" (if absent) or "NHWC". */
-Layout image_layout(const NodeView &node);
+ImageLayout image_layout(const NodeView &node);
 
 /** The layout of a tensor, which holds images of a layout, or tokens if it has less than 4 dimensions. */
-Layout layout_of(const Tensor &tensor, Layout images);
+ImageLayout layout_of(const Tensor &tensor, ImageLayout images);
 
 /** Scratch memory for transposed operands; see read(). */
 constexpr size_t output_scratch = 0, kept_scratch = 1, x_scratch = 2, other_scratch = 3;
 
 /** The operand of distile with a number of scratch memory, which holds a transposed image. Fails for NCHW on a GPU. */
-distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch);
+distile_tensor read(const Lease &lease, const Tensor &tensor, ImageLayout layout, size_t scratch);
 
 /** The bytes of the mask of an output with a batch of images: [N, H, W], [N, 1, H, W], [N, H, W, 1], or for tokens [N,
  * T] or [T]. That of one image serves all. */
-bindings::MaskBytes mask_bytes(const Tensor &mask, Layout layout, int64_t batch);
+bindings::MaskBytes mask_bytes(const Tensor &mask, ImageLayout layout, int64_t batch);
 
-/** Such a mask. */
-distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int64_t batch, int32_t role = 0);
+/** The mask of an output, from its bytes. */
+distile_mask *mask_of(const Lease &lease, const Tensor &mask, ImageLayout layout, int64_t batch, int32_t role = 0);
 
 /** A value that distile has as int32_t. */
 int32_t number(int64_t value, const char *name);
@@ -41,7 +41,7 @@ int32_t number(int64_t value, const char *name);
 class Output {
 public:
     /** `like`: an input whose shape it has, except for these extents. */
-    Output(const Call &call, const Lease &lease, const Tensor &like, Layout layout, int32_t height, int32_t width,
+    Output(const Call &call, const Lease &lease, const Tensor &like, ImageLayout layout, int32_t height, int32_t width,
            int32_t channels, const std::optional<Tensor> &kept);
     const distile_tensor &view() const {
         return view_;
@@ -54,7 +54,7 @@ public:
 
 private:
     const Lease &lease_;
-    Layout layout_;
+    ImageLayout layout_;
     std::optional<Tensor> kept_;
     Tensor tensor_;
     distile_tensor view_{};

@@ -24,7 +24,7 @@ public:
         bindings::OperatorKey key;
         std::string words; /**< For a warning. */
         distile_weights_order order;
-        Layout layout;
+        ImageLayout layout;
         int32_t out_channels;
     };
     /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel, from the numbers of a quantized
@@ -48,7 +48,7 @@ private:
     distile_weights *weights(const Lease &lease);
 
     distile_weights_order order_;
-    Layout layout_;
+    ImageLayout layout_;
     bindings::Activation activation_;
     int32_t out_channels_;
     ElementType output_type_;

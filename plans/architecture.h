@@ -25,9 +25,9 @@ struct CpuLevel {
 };
 
 struct Architecture {
-    const char *name;       /**< As targets begin. */
-    const char *people_say; /**< In messages, for instance "x86-64 CPU". */
-    const char *everywhere; /**< The features that all of its CPUs have and that code for them needs. */
+    const char *name;         /**< The word with which targets begin. */
+    const char *display_name; /**< In messages, for instance "x86-64 CPU". */
+    const char *everywhere;   /**< The features that all of its CPUs have and that code for them needs. */
     /** What each of Halide's features, and of our own code's, lets the compiler use, as the runtime checks it. */
     std::vector<std::pair<const char *, const char *>> halide_features;
     std::vector<CpuLevel> levels; /**< The most demanding first; the last is every CPU. */

@@ -14,7 +14,7 @@ namespace distile {
 /** Whether an operator is attention or one of its products. */
 bool reads_keys(const Operator &op);
 
-/** As the functions of tensor_core.h, which call these for such operators. */
+/** These do for operators that read keys what the functions of tensor_core.h do, which call them. */
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                           const std::vector<std::string> &functions);
 std::string attention_source(const Plan &plan);

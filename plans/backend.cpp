@@ -55,8 +55,8 @@ std::vector<std::string> backend_names() {
     return names;
 }
 
-const Layout *find_layout(const Backend &backend, const std::string &name) {
-    for (const Layout &layout : backend.layouts) {
+const BackendLayout *find_layout(const Backend &backend, const std::string &name) {
+    for (const BackendLayout &layout : backend.layouts) {
         if (name == layout.name) {
             return &layout;
         }
@@ -64,8 +64,8 @@ const Layout *find_layout(const Backend &backend, const std::string &name) {
     return nullptr;
 }
 
-const Layout *layout_for(const Backend &backend, Language language, const DataType &type) {
-    for (const Layout &layout : backend.layouts) {
+const BackendLayout *layout_for(const Backend &backend, Language language, const DataType &type) {
+    for (const BackendLayout &layout : backend.layouts) {
         if (layout.language == language && (layout.bytes_of_type == 0 || layout.bytes_of_type == type.bytes)) {
             return &layout;
         }

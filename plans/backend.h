@@ -5,7 +5,6 @@
 #ifndef DISTILE_PLANS_BACKEND_H
 #define DISTILE_PLANS_BACKEND_H
 
-#include "kernels/halide/code.h"
 #include "plans/data_type.h"
 #include "plans/platform.h"
 #include "runtime/kinds/group_blocks.h"
@@ -22,7 +21,7 @@ enum class Language {
 };
 
 /** A layout of the weights. */
-struct Layout {
+struct BackendLayout {
     const char *name;
     int channel_block; /**< Output channels in a block. */
     Language language; /**< The language of the code that reads it. */
@@ -30,10 +29,10 @@ struct Layout {
 };
 
 struct Backend {
-    const char *name;            /**< In plans and device profiles. */
-    const char *device;          /**< In C, a distile_device. */
-    const char *people_say;      /**< In messages, for instance "NVIDIA GPUs". */
-    std::vector<Layout> layouts; /**< The first is what plans have unless they name another. */
+    const char *name;                   /**< In plans and device profiles. */
+    const char *device;                 /**< In C, a distile_device. */
+    const char *display_name;           /**< In messages, for instance "NVIDIA GPUs". */
+    std::vector<BackendLayout> layouts; /**< The first is what plans have unless they name another. */
     const char *target_word; /**< Marks the Halide targets of this backend; null: it has those that no word marks. */
     /** The features that code for a Halide target needs, as descriptors name them. Throws FileError for a feature that
      * the runtime cannot check. */
@@ -77,10 +76,10 @@ const Backend &backend_of_words(const std::vector<std::string> &words);
 /** The names of all, for messages and options. */
 std::vector<std::string> backend_names();
 /** A backend's layout; null if there is none of this name. */
-const Layout *find_layout(const Backend &backend, const std::string &name);
+const BackendLayout *find_layout(const Backend &backend, const std::string &name);
 
 /** The layout that code in a language reads for operators of a type; null if the backend has no such code. */
-const Layout *layout_for(const Backend &backend, Language language, const DataType &type);
+const BackendLayout *layout_for(const Backend &backend, Language language, const DataType &type);
 
 /** The parts of a Halide target behind the platform. Throws FileError for a target that does not begin with one, or
  * that ends with '-'. */

@@ -1,14 +1,20 @@
 #include "plans/data_type.h"
+#include "facts/types.h"
 
 namespace distile {
 
 namespace {
 
-const DataType types[] = {{"float32", "DISTILE_FLOAT32", DISTILE_FLOAT32, 4, 0x1p-24},
-                          {"float16", "DISTILE_FLOAT16", DISTILE_FLOAT16, 2, 0x1p-11},
-                          {"bfloat16", "DISTILE_BFLOAT16", DISTILE_BFLOAT16, 2, 0x1p-8},
-                          {"uint8", "DISTILE_UINT8", DISTILE_UINT8, 1, 0},
-                          {"int8", "DISTILE_INT8", DISTILE_INT8, 1, 0}};
+const DataType types[] = {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, digits, widened, narrowed)                                         \
+    {#name, "DISTILE_" #NAME, DISTILE_##NAME, (bits) / 8, 1.0 / (1 << (digits))},
+    DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most)                                                       \
+    {#name, "DISTILE_" #NAME, DISTILE_##NAME, (bits) / 8, 0},
+        DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 }  // namespace
 
@@ -24,7 +30,9 @@ const DataType *find_type(const std::string &name) {
 std::string known_types() {
     std::string names;
     for (const DataType &type : types) {
-        names.append(names.empty() ? "\"" : ", \"").append(type.name).append("\"");
+        if (!type.is_only_stored()) {
+            names.append(names.empty() ? "\"" : ", \"").append(type.name).append("\"");
+        }
     }
     return names;
 }

@@ -1,9 +1,10 @@
 /** \file
- * The types in which tensors are stored. A further one is one row in data_type.cpp.
+ * The types of facts/types.h as operator files and generated C name them.
  */
 #ifndef DISTILE_DATA_TYPE_H
 #define DISTILE_DATA_TYPE_H
 
+#include "facts/type_functions.h"
 #include <distile/distile.h>
 #include <string>
 
@@ -17,13 +18,17 @@ struct DataType {
     double rounding; /**< The largest relative error of a value that is stored; 0 for quantized types. */
 
     bool is_quantized() const {
-        return bytes == 1;
+        return distile::is_quantized(dtype);
+    }
+    /** Whether tensors and layers have it, but no operator. */
+    bool is_only_stored() const {
+        return bytes == 1 && !is_quantized();
     }
 };
 
 /** Null if there is none of this name. */
 const DataType *find_type(const std::string &name);
-/** The names of all, quoted, for messages. */
+/** The names of those that operators have, quoted, for messages. */
 std::string known_types();
 
 }  // namespace distile

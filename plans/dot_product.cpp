@@ -14,10 +14,10 @@ namespace {
 /** Each instruction set, the best first of each type. */
 constexpr struct {
     DotProducts instructions;
-    distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
-    const char *feature; /**< What code needs: a feature of CPUs, "" for none, or a compute capability of GPUs. */
-    bool own_word;       /**< Halide's targets do not have the feature: only these plans name it. */
-    bool vectors;        /**< Computes in vector registers, not in tiles. */
+    distile_dtype dtype;    /**< The operator's; DISTILE_INT8 stands for both quantized types. */
+    const char *feature;    /**< What code needs: a feature of CPUs, "" for none, or a compute capability of GPUs. */
+    bool unknown_to_halide; /**< Halide's targets do not have the feature: only these plans name it. */
+    bool vectors;           /**< Computes in vector registers, not in tiles. */
     const char *function, *object;
 } known[] = {
     {DotProducts::AmxBf16, DISTILE_BFLOAT16, "amx_bf16", true, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
@@ -118,7 +118,7 @@ std::optional<DotProducts> dot_products_of(const DataType &type, const std::stri
 
 bool has_words_of_dot_products(const std::string &features) {
     return std::any_of(std::begin(known), std::end(known),
-                       [&](const auto &row) { return row.own_word && has_word(features, row.feature); });
+                       [&](const auto &row) { return row.unknown_to_halide && has_word(features, row.feature); });
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
@@ -126,7 +126,7 @@ std::string with_dot_products(const Operator &op, const std::string &target, con
         return find_platform(target)->target(gpu_target);
     }
     for (const auto &row : known) {
-        if (row.own_word && multiplies(row.instructions, op) && has_word(features, row.feature)) {
+        if (row.unknown_to_halide && multiplies(row.instructions, op) && has_word(features, row.feature)) {
             return target + "-" + row.feature;
         }
     }
@@ -143,7 +143,7 @@ std::vector<std::string> targets_of_dot_products(const Operator &op, const Platf
         const bool everywhere = *row.feature == '\0';
         if (multiplies(row.instructions, op) && (everywhere || found != architecture.halide_features.end()) &&
             cpu_backend().target_of(everywhere ? architecture.everywhere : found->second, platform) == level) {
-            targets.push_back(row.own_word ? level + "-" + row.feature : level);
+            targets.push_back(row.unknown_to_halide ? level + "-" + row.feature : level);
         }
     }
     return targets;
@@ -153,7 +153,7 @@ std::string word_of_dot_products(const std::string &target) {
     std::string found;
     for (const std::string &word : target_words(target)) {
         const bool own = std::any_of(std::begin(known), std::end(known),
-                                     [&](const auto &row) { return row.own_word && word == row.feature; });
+                                     [&](const auto &row) { return row.unknown_to_halide && word == row.feature; });
         found = own ? word : found;
     }
     return found;

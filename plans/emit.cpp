@@ -155,7 +155,7 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
         c << "    .num_times = " << points.size() << ",\n    .times = times_" << index << ",\n";
     }
     if (index + 1 < plans.size()) {
-        c << "    .otherwise = &polykernel_" << index + 1 << ",\n";
+        c << "    .fallback = &polykernel_" << index + 1 << ",\n";
     }
     c << "};\n\n";
 }
@@ -168,8 +168,8 @@ void check_chain(const std::vector<Plan> &plans) {
         const std::string where = "the plan " + quoted_name(plan);
         const Backend &backend = get_backend(plan.backend), &first = get_backend(plans.front().backend);
         if (&backend != &first) {
-            refuse(where, std::string("a plan for ") + backend.people_say + " cannot stand behind one for " +
-                              first.people_say + ", " + quoted_name(plans.front()));
+            refuse(where, std::string("a plan for ") + backend.display_name + " cannot stand behind one for " +
+                              first.display_name + ", " + quoted_name(plans.front()));
         }
         if (!(plan.op == plans.front().op)) {
             refuse(where, "it is for another operator than " + quoted_name(plans.front()));

@@ -119,8 +119,12 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
     const std::string what = "the parameter \"" + key + "\" is " + value.dump();
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (key == "dtype") {
-        if (!value.is_string() || !find_type(text)) {
+        const DataType *type = value.is_string() ? find_type(text) : nullptr;
+        if (!type) {
             refuse(where, what + "; this version has " + known_types());
+        }
+        if (type->is_only_stored()) {
+            refuse(where, what + ", in which tensors are only stored: operators have " + known_types());
         }
     } else if (key == "output_dtype") {
         const DataType *type = value.is_string() ? find_type(text) : nullptr;

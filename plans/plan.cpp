@@ -57,7 +57,7 @@ void check_layout(const std::string &backend, const std::string &layout, const s
         return;
     }
     std::string known;
-    for (const Layout &other : get_backend(backend).layouts) {
+    for (const BackendLayout &other : get_backend(backend).layouts) {
         known.append(known.empty() ? "" : ", ").append(quote(other.name));
     }
     refuse(where, "the backend " + quote(backend) + " has no layout " + quote(layout) + "; it has " + known);
@@ -123,7 +123,7 @@ void check_code(const Plan &plan, const PlanVariant &variant, const std::string 
     if (!on_tensor_cores && plan.math == Math::TF32) {
         refuse(where, "\"math\" is \"tf32\", but code from Halide multiplies in float32: it needs a plan of its own");
     }
-    const Layout *needed = layout_for(backend, variant.language, plan.op.dtype());
+    const BackendLayout *needed = layout_for(backend, variant.language, plan.op.dtype());
     if (!needed || plan.layout_of(variant) != needed->name) {
         refuse(where, "its code does not read weights in the layout " + quote(plan.layout_of(variant)) +
                           (needed ? ", but in " + quote(needed->name) : ""));
@@ -276,7 +276,7 @@ void change_type(Plan &plan, const Operator &op) {
     plan.op = op;
     plan.math = op.dtype().dtype == DISTILE_FLOAT32 && plan.has(Language::TensorCore) ? Math::TF32 : Math::Float32;
     for (PlanVariant &variant : plan.variants) {
-        const Layout *layout = layout_for(get_backend(plan.backend), variant.language, op.dtype());
+        const BackendLayout *layout = layout_for(get_backend(plan.backend), variant.language, op.dtype());
         if (!layout) {
             throw FileError("the plan '" + plan.name + "', variant " + quote(variant.name) +
                             ": there is no such code in " + op.dtype().name);

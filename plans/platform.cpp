@@ -58,15 +58,15 @@ const Platform *find_platform(const std::string &target) {
     return nullptr;
 }
 
-const Platform &own_platform() {
+const Platform &host_platform() {
     // What nothing is known of runs no plan anyway.
     const Platform *own = find_platform(DISTILE_HALIDE_TARGET);
     return own ? *own : platforms().front();
 }
 
 const Platform &platform_with(const Architecture &architecture) {
-    if (&own_platform().architecture == &architecture) {
-        return own_platform();
+    if (&host_platform().architecture == &architecture) {
+        return host_platform();
     }
     return *std::find_if(platforms().begin(), platforms().end(),
                          [&](const Platform &platform) { return &platform.architecture == &architecture; });

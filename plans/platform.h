@@ -13,7 +13,7 @@ namespace distile {
 
 /** An operating system. */
 struct System {
-    const char *name;                    /**< As targets name it behind the architecture. */
+    const char *name;                    /**< The name behind the architecture in targets. */
     std::vector<const char *> libraries; /**< Options for the libraries that a shared object of code links. */
 };
 
@@ -21,7 +21,7 @@ struct Platform {
     const Architecture &architecture;
     const System &system;
 
-    /** As Halide targets begin: "x86-64-linux". */
+    /** The beginning of Halide targets: "x86-64-linux". */
     std::string name() const;
     /** The target with such words behind the name; "": none. */
     std::string target(const std::string &words) const;
@@ -35,7 +35,7 @@ const Platform &get_platform(const std::string &name);
 /** The platform with which a Halide target begins; null if there is none. */
 const Platform *find_platform(const std::string &target);
 /** The platform for which this program was compiled. */
-const Platform &own_platform();
+const Platform &host_platform();
 /** This program's if its architecture is the one asked for, else the architecture's usual one. */
 const Platform &platform_with(const Architecture &architecture);
 

@@ -1,6 +1,7 @@
 #include "plans/tensor_core.h"
 #include "kernels/tensor_core/arguments.h"
 #include "plans/attention_code.h"
+#include "plans/json_file.h"
 #include "plans/operator_schema.h"
 #include "schedules/attention_space.h"
 #include <algorithm>
@@ -10,8 +11,11 @@ namespace distile {
 
 namespace {
 
+/** Its name in the templates. */
 const char *element_of(const DataType &type) {
     switch (type.dtype) {
+    case DISTILE_FLOAT32:
+        return "Tf32";
     case DISTILE_FLOAT16:
         return "Float16";
     case DISTILE_BFLOAT16:
@@ -21,7 +25,7 @@ const char *element_of(const DataType &type) {
     case DISTILE_INT8:
         return "int8_t";
     default:
-        return "Tf32";
+        throw FileError(std::string("the kernels for tensor cores do not multiply ") + type.name);
     }
 }
 
@@ -44,7 +48,7 @@ const char *result_type(const Operator &op) {
 }
 
 /** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
-std::vector<Kernel> own_kernels(const Plan &plan) {
+std::vector<Kernel> variant_kernels(const Plan &plan) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < plan.variants.size(); i++) {
         const PlanVariant &variant = plan.variants[i];
@@ -202,7 +206,7 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
     }
     const std::string own = "codes_" + std::to_string(index), shared = "choices_" + std::to_string(index);
     c << "extern const char " << name << "_code[], " << name << "_code_end[];\n";
-    emit_codes(c, plan, own_kernels(plan), own, name);
+    emit_codes(c, plan, variant_kernels(plan), own, name);
     for (size_t i = 0; i < plan.variants.size(); i++) {
         if (plan.variants[i].language == Language::TensorCore) {
             c << "static int " << functions[i] << "(const distile_kernel_call *call) {\n"
@@ -250,7 +254,7 @@ std::string tensor_core_source(const Plan &plan) {
        << "    static constexpr Activation activation = Activation::" << plan.op.params.at("epilogue") << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
        << "};\n";
-    for (const Kernel &kernel : own_kernels(plan)) {
+    for (const Kernel &kernel : variant_kernels(plan)) {
         cu << "\n";
         write_variant(cu, plan, kernel.variants.front());
         write_kernel(cu, plan, kernel, "run_named");

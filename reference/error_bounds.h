@@ -28,6 +28,8 @@ constexpr ErrorBound error_bounds[] = {
     {DISTILE_FLOAT32, 0, 0, 1e-5},
     {DISTILE_FLOAT16, 0x1p-11, 0x1p-25, 1e-5},
     {DISTILE_BFLOAT16, 0x1p-8, 0x1p-134, 1e-5},
+    {DISTILE_FLOAT8_E4M3FN, 0x1p-4, 0x1p-10, 1e-5},
+    {DISTILE_FLOAT8_E5M2, 0x1p-3, 0x1p-17, 1e-5},
     {DISTILE_FLOAT32, 0, 0, 2e-3, DISTILE_MATH_TF32},
 };
 
@@ -47,7 +49,15 @@ inline double error_bound(distile_dtype dtype, double result, double scale, dist
  * to the operator's type, by half of its last bit. Below float16's least normal number they are off by half of its
  * least one, which another half of a last bit of the larger probabilities outweighs. */
 inline double probability_error(distile_dtype dtype) {
-    return dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
+    switch (dtype) {
+    case DISTILE_BFLOAT16:
+        return 0x1p-8;
+    case DISTILE_FLOAT16:
+    case DISTILE_FLOAT32:
+        return 0x1p-10;
+    default:
+        return 0;  // Tensor cores multiply no other type: any error is one too many.
+    }
 }
 
 }  // namespace distile

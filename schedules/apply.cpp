@@ -13,10 +13,6 @@ namespace distile {
 
 namespace {
 
-std::string extents(int height, int width) {
-    return std::to_string(height) + " x " + std::to_string(width);
-}
-
 /** The constraints of spaces take the groups as GroupBlocks has them. */
 void check_groups(const MaskedOperator &op, GroupReaders readers) {
     if (!op.depthwise && op.groups_in_blocks != group_blocks(op, readers).form()) {
@@ -40,31 +36,6 @@ void add_opencl_passes(Halide::Pipeline pipeline, const Halide::Target &target, 
 }
 
 }  // namespace
-
-std::string declare_knobs(const Space &space, const Problem &problem, const Theta &theta) {
-    const std::string illegal = space.why_illegal(theta, problem);
-    if (!illegal.empty()) {
-        throw Halide::CompileError("PolyKernel: the schedule is not legal for this operator and target: " + illegal +
-                                   ".\n");
-    }
-    std::string source;
-    for (const auto &[knob, value] : theta) {
-        source += "const int " + knob + " = " + std::to_string(value) + ";\n";
-    }
-    return source;
-}
-
-std::string declare_knobs(const MaskedOperator &op, const Space &space, const Problem &problem, const Theta &theta) {
-    std::string source = declare_knobs(space, problem, theta);
-    // The caller lists tiles of the theta's size; a pipeline for another size would compute too few or too many pixels.
-    if (theta.at("tile_h") != op.tile_h || theta.at("tile_w") != op.tile_w) {
-        throw Halide::CompileError("PolyKernel: the schedule is for tiles of " +
-                                   extents(theta.at("tile_h"), theta.at("tile_w")) +
-                                   " pixels, but the pipeline was built for tiles of " + extents(op.tile_h, op.tile_w) +
-                                   ". Pass the schedule's tile_h and tile_w to the generator.\n");
-    }
-    return source;
-}
 
 Problem problem_on(const MaskedOperator &op, const Halide::Target &target) {
     return target.has_feature(Halide::Target::OpenCL) ? opencl_problem(op)
@@ -114,29 +85,6 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
         Halide::Pipeline(pipeline).add_custom_lowering_pass(new ShuffleLoads(target.natural_vector_size<float>()));
     }
     return apply_cpu_depthwise_schedule(op, theta, target);
-}
-
-void check_gpu_stages(const MaskedOperator &op) {
-    if (op.stages.size() != 1) {
-        throw Halide::CompileError("PolyKernel: on a GPU a masked operator has one stage, not " +
-                                   std::to_string(op.stages.size()) + ".\n");
-    }
-}
-
-void vectorize_gpu_output(MaskedOperator &op, int lanes, std::ostream &source) {
-    Halide::Func output = op.output;
-    Halide::Stage update = output.update(op.stages[0].update);
-    Halide::Var co = output.args()[0], vector("vector"), lane("lane");
-    using Halide::TailStrategy;
-    // It stores nothing, but must not appear to store from the host.
-    DISTILE_APPLY(output.gpu_single_thread());
-    DISTILE_APPLY(update.allow_race_conditions().split(co, vector, lane, lanes, TailStrategy::GuardWithIf));
-    const int channels = op.groups_in_blocks == GroupForm::Padded ? op.out_channels / op.groups : op.out_channels;
-    if (channels % lanes == 0) {
-        DISTILE_APPLY(update.vectorize(lane));
-    } else {
-        DISTILE_APPLY(update.unroll(lane));
-    }
 }
 
 }  // namespace distile

@@ -1,20 +1,12 @@
 /** \file
- * Applies schedules and records their source.
+ * The choice of an operator's schedule on a target.
  */
 #ifndef DISTILE_SCHEDULES_APPLY_H
 #define DISTILE_SCHEDULES_APPLY_H
 
 #include "schedules/masked_operator.h"
 #include "schedules/token_operator.h"
-#include <sstream>
 #include <string>
-
-/** Applies a statement and appends its text to the stream `source`, so the source is exactly what was applied. */
-#define DISTILE_APPLY(statement)                                                                                       \
-    do {                                                                                                               \
-        statement;                                                                                                     \
-        source << #statement << ";\n";                                                                                 \
-    } while (false)
 
 namespace distile {
 
@@ -29,20 +21,6 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
                            const Halide::Target &target);
 std::string apply_schedule(const Halide::Pipeline &pipeline, TokenOperator &op, const Theta &theta,
                            const Halide::Target &target);
-
-// Shared by the schedules.
-
-/** The start of every schedule's source: its knobs as constants. Throws Halide::CompileError unless the theta is legal.
- */
-std::string declare_knobs(const Space &space, const Problem &problem, const Theta &theta);
-/** The start of a masked operator's source; the operator must have the theta's granularity. */
-std::string declare_knobs(const MaskedOperator &op, const Space &space, const Problem &problem, const Theta &theta);
-
-/** Throws Halide::CompileError unless the operator has exactly one stage, as on a GPU. */
-void check_gpu_stages(const MaskedOperator &op);
-
-/** Splits the output's channels into `vector` and `lane` for a GPU. */
-void vectorize_gpu_output(MaskedOperator &op, int lanes, std::ostream &source);
 
 }  // namespace distile
 

@@ -1,4 +1,5 @@
 #include "schedules/attention_space.h"
+#include "schedules/multiprocessor.h"
 #include <algorithm>
 
 namespace distile {
@@ -7,13 +8,6 @@ namespace {
 
 constexpr int most_head_dim = 128;
 constexpr int64_t registers = 1 << 16;  // The registers of a multiprocessor.
-
-/** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
-int64_t all_shared_bytes(TensorCores cores) {
-    // Some chips from 8.0 on have no more than 8.6 has.
-    return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
-}
-constexpr int64_t reserved_bytes = 1 << 10;
 
 /** The channels of a head that there is room for. */
 int stored_channels(const OperatorFacts &op) {
@@ -41,19 +35,6 @@ template<TensorCores cores> std::string describe(const Theta &theta) {
     text += value_of(theta, "ordered") != 0 ? "; warp groups in turn" : "";
     text += value_of(theta, "balanced") != 0 ? "; balanced" : "";
     return text + "; " + count_of(theta, "blocks", "block") + " a multiprocessor";
-}
-
-/** There are templates for these values of a knob only. */
-Constraint one_of(const Knob &knob) {
-    std::string values;
-    for (const int value : knob.values) {
-        values.append(values.empty() ? "" : ", ").append(std::to_string(value));
-    }
-    return {"a value of " + knob.name + " among " + values,
-            [knob](const Theta &theta, const Problem &) {
-                return std::count(knob.values.begin(), knob.values.end(), theta.at(knob.name)) != 0;
-            },
-            {knob.name}};
 }
 
 Space make_space(TensorCores cores) {

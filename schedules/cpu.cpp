@@ -1,5 +1,5 @@
 #include "schedules/cpu.h"
-#include "schedules/apply.h"
+#include "schedules/schedule_source.h"
 #include <algorithm>
 #include <sstream>
 
@@ -12,12 +12,37 @@ Problem cpu_problem(const MaskedOperator &op, const Target &target) {
     return cpu_problem(op, target.natural_vector_size<float>(), wide_file ? 32 : 16);
 }
 
+namespace {
+
+/** Schedules the sums of a register tile. */
+void schedule_sums(const MaskedStage &stage, const Func &output, const RVar &register_tile, const Theta &theta,
+                   int lanes, std::ostream &source) {
+    const int pixels = theta.at("pixels"), channels = theta.at("channels"), unroll = theta.at("unroll");
+    Func accumulator = stage.accumulator;
+    Var c = accumulator.args()[0], p = accumulator.args()[1];
+    RVar ci = stage.in_channel, kx = stage.kernel_x, ky = stage.kernel_y;
+    DISTILE_APPLY(accumulator.compute_at(output, register_tile).bound_extent(c, channels).bound_extent(p, pixels));
+    DISTILE_APPLY(accumulator.vectorize(c, lanes).unroll(c).unroll(p));
+    if (theta.at("order") == KyKxCi) {
+        DISTILE_APPLY(accumulator.update().reorder(c, p, ci, kx, ky));
+    } else if (theta.at("order") == CiKyKx) {
+        DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ky, ci).unroll(kx).unroll(ky));
+    } else {
+        DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ci, ky).unroll(kx));
+    }
+    DISTILE_APPLY(accumulator.update().vectorize(c, lanes).unroll(c).unroll(p));
+    if (unroll > 1) {
+        DISTILE_APPLY(accumulator.update().unroll(ci, unroll));
+    }
+}
+
+}  // namespace
+
 std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Target &target) {
     const Problem problem = cpu_problem(op, target);
     std::ostringstream source;
     source << declare_knobs(op, cpu_space(), problem, theta);
     const int pixels = theta.at("pixels"), channels = theta.at("channels");
-    const int unroll = theta.at("unroll");
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
 
@@ -84,23 +109,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
             DISTILE_APPLY(update.parallel(co_split));
         }
 
-        Func accumulator = stage.accumulator;
-        Var c = accumulator.args()[0], p = accumulator.args()[1];
-        RVar ci = stage.in_channel, kx = stage.kernel_x, ky = stage.kernel_y;
-        DISTILE_APPLY(accumulator.compute_at(output, register_tile).bound_extent(c, channels).bound_extent(p, pixels));
-        DISTILE_APPLY(accumulator.vectorize(c, lanes).unroll(c).unroll(p));
-        if (theta.at("order") == KyKxCi) {
-            DISTILE_APPLY(accumulator.update().reorder(c, p, ci, kx, ky));
-        } else if (theta.at("order") == CiKyKx) {
-            DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ky, ci).unroll(kx).unroll(ky));
-        } else {
-            DISTILE_APPLY(accumulator.update().reorder(c, p, kx, ci, ky).unroll(kx));
-        }
-        DISTILE_APPLY(accumulator.update().vectorize(c, lanes).unroll(c).unroll(p));
-        if (unroll > 1) {
-            DISTILE_APPLY(accumulator.update().unroll(ci, unroll));
-        }
-
+        schedule_sums(stage, output, register_tile, theta, lanes, source);
         if (staged) {
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];

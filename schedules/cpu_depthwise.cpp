@@ -1,6 +1,6 @@
 #include "schedules/cpu_depthwise.h"
-#include "schedules/apply.h"
 #include "schedules/cpu.h"
+#include "schedules/schedule_source.h"
 #include <sstream>
 
 namespace distile {

@@ -1,4 +1,5 @@
 #include "schedules/cpu_space.h"
+#include "schedules/tile_knobs.h"
 #include <algorithm>
 #include <cstdint>
 
@@ -29,8 +30,8 @@ std::string describe(const Theta &theta) {
 const Space &cpu_space() {
     static const Space space{
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            tile_height(),
+            tile_width(),
             {"pixels", "virtual pixels in a register tile", {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
                                                              13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30}},
             {"channels", "output channels in a register tile", {8, 16, 24, 32, 40, 48, 64, 112}},
@@ -83,17 +84,8 @@ const Space &cpu_space() {
                  return theta.at("unroll") * kernel <= 64;
              },
              {"order", "unroll"}},
-            {"a tile_h and a tile_w that are multiples of a transposed convolution's stride, or of an upsampling's "
-             "scale",
-             [](const Theta &theta, const Problem &problem) {
-                 return theta.at("tile_h") % problem.scale_h == 0 && theta.at("tile_w") % problem.scale_w == 0;
-             },
-             {"tile_h", "tile_w"}},
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
+            tile_of_whole_phases(),
+            tile_of_at_most_4096_pixels(),
         },
         describe,
         {

@@ -1,6 +1,6 @@
 #include "schedules/cpu_tokens.h"
-#include "schedules/apply.h"
 #include "schedules/cpu.h"
+#include "schedules/schedule_source.h"
 #include "schedules/token_space.h"
 #include <algorithm>
 #include <sstream>

@@ -1,8 +1,9 @@
 #include "schedules/cuda_direct.h"
-#include "schedules/apply.h"
 #include "schedules/cuda_space.h"
 #include "schedules/depthwise_space.h"
+#include "schedules/gpu_output.h"
 #include "schedules/gpu_passes.h"
+#include "schedules/schedule_source.h"
 #include <sstream>
 
 namespace distile {

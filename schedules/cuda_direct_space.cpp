@@ -1,5 +1,6 @@
 #include "schedules/cuda_direct_space.h"
 #include "schedules/depthwise_space.h"
+#include "schedules/tile_knobs.h"
 #include <cstdint>
 
 namespace distile {
@@ -28,8 +29,8 @@ bool runs_direct(const OperatorFacts &op) {
 const Space &cuda_direct_space() {
     static const Space space{
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            tile_height(),
+            tile_width(),
             {"block_pixels", "virtual pixels per block", {1, 2, 4, 8, 16, 32, 64, 128}},
             {"block_channels", "output channels per block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
             {"thread_pixels", "virtual pixels per thread", {1, 2, 3, 4, 6, 8}},
@@ -37,11 +38,7 @@ const Space &cuda_direct_space() {
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
+            tile_of_at_most_4096_pixels(),
             {"thread_channels that are whole vectors of 4",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("thread_channels") % problem.vector_lanes == 0;

@@ -1,6 +1,7 @@
 #include "schedules/cuda_schedule.h"
-#include "schedules/apply.h"
+#include "schedules/gpu_output.h"
 #include "schedules/gpu_passes.h"
+#include "schedules/schedule_source.h"
 #include <algorithm>
 #include <sstream>
 #include <utility>

@@ -1,4 +1,5 @@
 #include "schedules/cuda_space.h"
+#include "schedules/tile_knobs.h"
 #include <algorithm>
 
 namespace distile {
@@ -123,40 +124,31 @@ int prefetch_registers(const Theta &theta, const Problem &problem) {
                      problem.bytes_per_weight);
 }
 
-const Space &cuda_space() {
-    static const Space space{
-        {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "virtual pixels per block", {16, 32, 64, 128, 256}},
-            {"block_channels", "output channels per block", {32, 64, 128, 256}},
-            {"thread_pixels", "virtual pixels per thread", {2, 4, 8, 16}},
-            {"thread_channels", "output channels per thread", {4, 8, 16}},
-            {"chunk", "input channels staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
-            {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
-            {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
-            {"transposed",
-             "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are",
-             {0, 1}},
-            {"padding", "elements between the rows of the staged inputs, to avoid bank conflicts", {0, 4}},
-            {"prefetch", "1 to load the next stage while computing with the current one", {0, 1}},
-            {"halo",
-             "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position again",
-             {0, 1}},
-        },
-        {
-            {"a tile_h and a tile_w that are multiples of a transposed convolution's stride, or of an upsampling's "
-             "scale",
-             [](const Theta &theta, const Problem &problem) {
-                 return theta.at("tile_h") % problem.scale_h == 0 && theta.at("tile_w") % problem.scale_w == 0;
-             },
-             {"tile_h", "tile_w"}},
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
-            {"thread_channels that are whole vectors of 4, and thread_pixels that are 1, 2 or whole vectors of 4",
+namespace {
+
+std::vector<Knob> make_knobs() {
+    return {
+        tile_height(),
+        tile_width(),
+        {"block_pixels", "virtual pixels per block", {16, 32, 64, 128, 256}},
+        {"block_channels", "output channels per block", {32, 64, 128, 256}},
+        {"thread_pixels", "virtual pixels per thread", {2, 4, 8, 16}},
+        {"thread_channels", "output channels per thread", {4, 8, 16}},
+        {"chunk", "input channels staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
+        {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
+        {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
+        {"transposed", "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are", {0, 1}},
+        {"padding", "elements between the rows of the staged inputs, to avoid bank conflicts", {0, 4}},
+        {"prefetch", "1 to load the next stage while computing with the current one", {0, 1}},
+        {"halo",
+         "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position again",
+         {0, 1}},
+    };
+}
+
+/** What blocks and their threads compute. */
+std::vector<Constraint> block_constraints() {
+    return {{"thread_channels that are whole vectors of 4, and thread_pixels that are 1, 2 or whole vectors of 4",
              [](const Theta &theta, const Problem &) {
                  const int pixels = theta.at("thread_pixels");
                  return theta.at("thread_channels") % 4 == 0 && (pixels <= 2 || pixels % 4 == 0);
@@ -192,8 +184,12 @@ const Space &cuda_space() {
              [](const Theta &theta, const Problem &problem) {
                  return block_threads(theta) <= problem.most_threads && block_threads(theta) % 32 == 0;
              },
-             {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
-            {"a chunk that divides the input channels of a split",
+             {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}}};
+}
+
+/** What blocks stage, and the memory and registers that it takes. */
+std::vector<Constraint> staging_constraints() {
+    return {{"a chunk that divides the input channels of a split",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % (theta.at("chunk") * theta.at("splits")) == 0;
              },
@@ -242,10 +238,21 @@ const Space &cuda_space() {
                  return shared_bytes(theta, problem) <= problem.most_shared_bytes;
              },
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
-              "weights_staged", "transposed", "padding", "halo"}},
-        },
-        describe,
-        {}};
+              "weights_staged", "transposed", "padding", "halo"}}};
+}
+
+Space make_space() {
+    Space space{make_knobs(), {tile_of_whole_phases(), tile_of_at_most_4096_pixels()}, describe, {}};
+    for (const std::vector<Constraint> &more : {block_constraints(), staging_constraints()}) {
+        space.constraints.insert(space.constraints.end(), more.begin(), more.end());
+    }
+    return space;
+}
+
+}  // namespace
+
+const Space &cuda_space() {
+    static const Space space = make_space();
     return space;
 }
 

@@ -1,5 +1,6 @@
 #include "schedules/depthwise_space.h"
 #include "schedules/cpu_space.h"
+#include "schedules/tile_knobs.h"
 #include <algorithm>
 
 namespace distile {
@@ -26,8 +27,8 @@ int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op) {
 const Space &cpu_depthwise_space() {
     static const Space space{
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            tile_height(),
+            tile_width(),
             {"pixels", "virtual pixels in a register tile", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}},
             {"channels", "channels in a register tile", {8, 16, 24, 32, 48, 64, 96, 128}},
             {"tasks", "tasks into which a thread's share of the pixels is split", {1, 2, 4, 8}},
@@ -65,11 +66,7 @@ const Space &cpu_depthwise_space() {
                         64;
              },
              {"unroll"}},
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
+            tile_of_at_most_4096_pixels(),
         },
         describe,
         {}};

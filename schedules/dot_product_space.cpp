@@ -1,4 +1,5 @@
 #include "schedules/dot_product_space.h"
+#include "schedules/tile_knobs.h"
 #include <cstdint>
 #include <map>
 
@@ -72,11 +73,7 @@ Space make_space(DotProducts instructions) {
                     {"at most 512 staged blocks",
                      [](const Theta &theta, const Problem &) { return theta.at("staged") <= 512; },
                      {"staged"}},
-                    {"tiles of at most 4096 pixels",
-                     [](const Theta &theta, const Problem &) {
-                         return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-                     },
-                     {"tile_h", "tile_w"}},
+                    tile_of_at_most_4096_pixels(),
                 },
                 describe,
                 {}};

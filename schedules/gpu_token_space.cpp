@@ -1,4 +1,5 @@
 #include "schedules/gpu_token_space.h"
+#include "schedules/tile_knobs.h"
 #include <algorithm>
 
 namespace distile {
@@ -59,9 +60,7 @@ const Space &gpu_token_space() {
             {"thread_rows", "rows per thread", {1, 2, 4, 8}},
         },
         {
-            {"tiles of one token",
-             [](const Theta &theta, const Problem &) { return theta.at("tile_h") * theta.at("tile_w") == 1; },
-             {"tile_h", "tile_w"}},
+            tile_of_one_token(),
             {"block_rows that thread_rows divide, at most 8 of them",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_rows") % theta.at("thread_rows") == 0 && theta.at("thread_rows") <= key_threads;

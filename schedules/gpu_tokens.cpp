@@ -1,8 +1,8 @@
 #include "schedules/gpu_tokens.h"
-#include "schedules/apply.h"
 #include "schedules/gpu_passes.h"
 #include "schedules/gpu_token_space.h"
 #include "schedules/list_limits.h"
+#include "schedules/schedule_source.h"
 #include <sstream>
 #include <utility>
 

@@ -199,152 +199,207 @@ void refuse_scheduled(const Function &function) {
     }
 }
 
-}  // namespace
-
-MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
-    std::vector<Func> outputs = pipeline.outputs();
+/** The output of a pipeline that may be a masked operator. */
+Function only_output(const Pipeline &pipeline) {
+    const std::vector<Func> outputs = pipeline.outputs();
     if (outputs.size() != 1) {
         refuse("it has " + std::to_string(outputs.size()) + " outputs, not one");
     }
-    MaskedOperator op;
-    op.output = outputs[0];
-    Function output = op.output.function();
+    const Function &output = outputs[0].function();
     if (output.outputs() != 1) {
         refuse("the output is a Tuple");
     }
     if (output.updates().empty()) {
         refuse("the output '" + output.name() + "' has no update stage that scatters over the virtual pixels");
     }
-    op.bytes_per_element = op.bytes_per_input = output.output_types()[0].bytes();
-    op.out_channels = constant_extent(output.output_buffers()[0].extent_constraint(0),
-                                      "the channel extent of the output '" + output.name() + "'");
-    const bool groups_apart = output.dimensions() == 5;
-    if (groups_apart) {
-        op.out_channels *= constant_extent(output.output_buffers()[0].extent_constraint(4),
-                                           "the number of groups of the output '" + output.name() + "'");
+    return output;
+}
+
+/** Recognises a stage: an update of the output and the Funcs that it reads. Adds what it learns to the operator. */
+class StageRecognition {
+public:
+    StageRecognition(MaskedOperator &op, const Environment &environment, bool groups_apart)
+        : op_(op), environment_(environment), groups_apart_(groups_apart), inner_(environment), positions_(environment),
+          loads_(environment) {
     }
 
-    const Environment environment = find_transitive_calls(output);
-    for (size_t i = 0; i < output.updates().size(); i++) {
-        const Definition &update = output.update(static_cast<int>(i));
-        const std::string where = "update " + std::to_string(i) + " of the output '" + output.name() + "'";
+    MaskedStage recognise(int index) {
+        const Function &output = op_.output.function();
+        const Definition &update = output.update(index);
+        const std::string where = "update " + std::to_string(index) + " of the output '" + output.name() + "'";
+        stage_.update = index;
+        find_pixels(update, where);
+        const Function accumulator = find_accumulator(update, where);
+        find_taps(accumulator);
+        inner_ = reads_of(accumulator.update(0), environment_);
+        inner_.funcs.erase(accumulator.name());
+        take_weights(inner_, stage_, environment_);
+        if (inner_.funcs.size() > 1) {
+            refuse(name_ + " reads more than one staging Func");
+        }
+        positions_ = loads_ = inner_;
+        if (!inner_.funcs.empty()) {
+            find_staging(environment_.at(*inner_.funcs.begin()));
+        }
+        find_input();
+        find_weights();
+        op_.groups_in_blocks = groups_apart_ ? GroupForm::Padded : diagonals_ ? GroupForm::Diagonals : GroupForm::Whole;
+        return stage_;
+    }
+
+private:
+    void find_pixels(const Definition &update, const std::string &where) {
         const std::vector<ReductionVariable> &domain = update.schedule().rvars();
         if (domain.empty() || domain.size() > 2) {
             refuse(where + " runs over " + std::to_string(domain.size()) +
                    " RVars, not over one virtual pixel, or one and a phase");
         }
-        recognise_granularity(op, domain, update);
-        // The dimensions of the accumulator and the staging Func after the pixel.
-        const int phase_dimensions = static_cast<int>(domain.size()) - 1;
-        FindReads reads = reads_of(update, environment);
+        recognise_granularity(op_, domain, update);
+        phase_dimensions_ = static_cast<int>(domain.size()) - 1;
+        stage_.pixels = domain[0];
+        if (phase_dimensions_ > 0) {
+            stage_.phase = RVar(domain[1].var);
+        }
+    }
+
+    Function find_accumulator(const Definition &update, const std::string &where) {
+        const FindReads reads = reads_of(update, environment_);
         if (reads.funcs.size() != 1) {
             refuse(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");
         }
-        Function accumulator = environment.at(*reads.funcs.begin());
-        const std::string name = "the accumulator '" + accumulator.name() + "'";
+        Function accumulator = environment_.at(*reads.funcs.begin());
+        name_ = "the accumulator '" + accumulator.name() + "'";
         if (accumulator.updates().size() != 1) {
-            refuse(name + " has " + std::to_string(accumulator.updates().size()) + " updates, but needs one update");
+            refuse(name_ + " has " + std::to_string(accumulator.updates().size()) + " updates, but needs one update");
         }
         refuse_scheduled(accumulator);
-        const Definition &sum = accumulator.update(0);
-        const std::vector<ReductionVariable> &taps = sum.schedule().rvars();
-        if (taps.size() != 2 && taps.size() != 3) {
-            refuse(name + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
-        }
-        const bool diagonals = taps.size() == 2 && accumulator.dimensions() == 3;
-        if (accumulator.dimensions() != 2 + phase_dimensions + (groups_apart || diagonals ? 1 : 0)) {
-            refuse(name + " is not of the form f(channel, pixel), with a phase, a group or a diagonal at the end where "
-                          "there are any");
-        }
-        op.depthwise = taps.size() == 2 && !diagonals;
-        const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
-        MaskedStage stage;
-        stage.update = static_cast<int>(i);
-        stage.pixels = domain[0];
-        if (phase_dimensions > 0) {
-            stage.phase = RVar(domain[1].var);
-        }
-        stage.accumulator = Func(accumulator);
-        stage.kernel_x = RVar(columns.var);
-        stage.kernel_y = RVar(rows.var);
-        op.in_channels = 1;
-        if (taps.size() == 3) {
-            stage.in_channel = RVar(taps[0].var);
-            op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
-        }
-        op.kernel_w = constant_extent(columns.extent, "the kernel's width");
-        op.kernel_h = constant_extent(rows.extent, "the kernel's height");
+        stage_.accumulator = Func(accumulator);
+        return accumulator;
+    }
 
-        FindReads inner = reads_of(sum, environment);
-        inner.funcs.erase(accumulator.name());
-        take_weights(inner, stage, environment);
-        if (inner.funcs.size() > 1) {
-            refuse(name + " reads more than one staging Func");
+    void find_taps(const Function &accumulator) {
+        const std::vector<ReductionVariable> &taps = accumulator.update(0).schedule().rvars();
+        if (taps.size() != 2 && taps.size() != 3) {
+            refuse(name_ + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
         }
-        // The names of the kernel position where it is added to an input position.
-        std::string column = columns.var, row = rows.var;
-        FindReads positions = inner, loads = inner;
-        if (!inner.funcs.empty()) {
-            Function staging = environment.at(*inner.funcs.begin());
-            if (staging.dimensions() != 4 + phase_dimensions || !staging.updates().empty()) {
-                refuse("the staging Func '" + staging.name() +
-                       "' is not of the form f(input channel, kernel column, kernel row, pixel), with a phase at the "
-                       "end where there are phases");
-            }
-            refuse_scheduled(staging);
-            stage.staging = Func(staging);
-            column = staging.args()[1];
-            row = staging.args()[2];
-            positions = loads = reads_of(staging.definition(), environment);
-            if (positions.funcs.size() > 1) {
-                refuse("the staging Func '" + staging.name() + "' reads more than one Func");
-            }
-            if (!positions.funcs.empty()) {
-                Function window = environment.at(*positions.funcs.begin());
-                loads = reads_of(window.definition(), environment);
-                if (window.dimensions() != 4 || !window.updates().empty() || loads.funcs.size() != 1) {
-                    refuse("the Func '" + window.name() +
-                           "' is not of the form f(input channel, column, row, tile) that looks up its tile");
-                }
-                refuse_scheduled(window);
-                stage.window = Func(window);
-                stage.lookup = Func(environment.at(*loads.funcs.begin()));
+        diagonals_ = taps.size() == 2 && accumulator.dimensions() == 3;
+        if (accumulator.dimensions() != 2 + phase_dimensions_ + (groups_apart_ || diagonals_ ? 1 : 0)) {
+            refuse(name_ + " is not of the form f(channel, pixel), with a phase, a group or a diagonal at the end "
+                           "where there are any");
+        }
+        op_.depthwise = taps.size() == 2 && !diagonals_;
+        const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
+        stage_.kernel_x = RVar(columns.var);
+        stage_.kernel_y = RVar(rows.var);
+        op_.in_channels = 1;
+        if (taps.size() == 3) {
+            stage_.in_channel = RVar(taps[0].var);
+            op_.in_channels = constant_extent(taps[0].extent, "the number of input channels");
+        }
+        op_.kernel_w = constant_extent(columns.extent, "the kernel's width");
+        op_.kernel_h = constant_extent(rows.extent, "the kernel's height");
+        column_ = columns.var;
+        row_ = rows.var;
+    }
+
+    void find_staging(const Function &staging) {
+        if (staging.dimensions() != 4 + phase_dimensions_ || !staging.updates().empty()) {
+            refuse("the staging Func '" + staging.name() +
+                   "' is not of the form f(input channel, kernel column, kernel row, pixel), with a phase at the "
+                   "end where there are phases");
+        }
+        refuse_scheduled(staging);
+        stage_.staging = Func(staging);
+        column_ = staging.args()[1];
+        row_ = staging.args()[2];
+        positions_ = loads_ = reads_of(staging.definition(), environment_);
+        if (positions_.funcs.size() > 1) {
+            refuse("the staging Func '" + staging.name() + "' reads more than one Func");
+        }
+        if (!positions_.funcs.empty()) {
+            find_window(environment_.at(*positions_.funcs.begin()));
+        }
+    }
+
+    void find_window(const Function &window) {
+        loads_ = reads_of(window.definition(), environment_);
+        if (window.dimensions() != 4 || !window.updates().empty() || loads_.funcs.size() != 1) {
+            refuse("the Func '" + window.name() +
+                   "' is not of the form f(input channel, column, row, tile) that looks up its tile");
+        }
+        refuse_scheduled(window);
+        stage_.window = Func(window);
+        stage_.lookup = Func(environment_.at(*loads_.funcs.begin()));
+    }
+
+    /** The groups, the strides and the dilations. */
+    void find_input() {
+        for (const auto &[buffer_name, buffer] : inner_.buffers) {
+            if (diagonals_ && buffer.dimensions() == 5) {
+                op_.in_channels = constant_extent(buffer.extent_constraint(1), "the number of diagonals");
             }
         }
-        for (const auto &[buffer_name, buffer] : inner.buffers) {
-            if (diagonals && buffer.dimensions() == 5) {
-                op.in_channels = constant_extent(buffer.extent_constraint(1), "the number of diagonals");
-            }
-        }
-        for (const auto &[buffer_name, buffer] : loads.buffers) {
+        for (const auto &[buffer_name, buffer] : loads_.buffers) {
             if (buffer.dimensions() == 4) {
                 const std::optional<int64_t> channels = constant(buffer.extent_constraint(0));
-                op.groups = channels       ? static_cast<int>(*channels) / op.in_channels
-                            : op.depthwise ? op.out_channels
-                                           : 1;
-                const std::vector<Expr> &load = loads.places.at(buffer_name);
-                recognise_steps(op, load, stage.window.defined() ? positions.places.at(stage.window.name()) : load,
-                                column, row, environment);
+                op_.groups = channels        ? static_cast<int>(*channels) / op_.in_channels
+                             : op_.depthwise ? op_.out_channels
+                                             : 1;
+                const std::vector<Expr> &load = loads_.places.at(buffer_name);
+                recognise_steps(op_, load, stage_.window.defined() ? positions_.places.at(stage_.window.name()) : load,
+                                column_, row_, environment_);
             }
         }
+    }
+
+    void find_weights() {
         bool has_weights = false;
-        for (const auto &[buffer_name, buffer] : inner.buffers) {
+        for (const auto &[buffer_name, buffer] : inner_.buffers) {
             if (buffer.dimensions() == 5) {
                 has_weights = true;
-                const auto wrapper = inner.wrappers.find(buffer_name);
-                if (!stage.weights.defined() && wrapper != inner.wrappers.end()) {
-                    stage.weights = Func(wrapper->second);
+                const auto wrapper = inner_.wrappers.find(buffer_name);
+                if (!stage_.weights.defined() && wrapper != inner_.wrappers.end()) {
+                    stage_.weights = Func(wrapper->second);
                 }
-                op.bytes_per_weight = buffer.type().bytes();
-                op.channel_block = constant_extent(buffer.extent_constraint(0),
-                                                   "the channel block of the weights '" + buffer_name + "'");
+                op_.bytes_per_weight = buffer.type().bytes();
+                op_.channel_block = constant_extent(buffer.extent_constraint(0),
+                                                    "the channel block of the weights '" + buffer_name + "'");
             }
         }
         if (!has_weights) {
-            refuse(name + " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
+            refuse(name_ + " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
         }
-        op.groups_in_blocks = groups_apart ? GroupForm::Padded : diagonals ? GroupForm::Diagonals : GroupForm::Whole;
-        op.stages.push_back(stage);
+    }
+
+    MaskedOperator &op_;
+    const Environment &environment_;
+    bool groups_apart_, diagonals_ = false;
+    int phase_dimensions_ = 0;  ///< Dimensions of the accumulator and the staging Func behind the pixel.
+    MaskedStage stage_;
+    std::string name_;             ///< The accumulator's, for messages.
+    std::string column_, row_;     ///< The names of the kernel position where it is added to an input position.
+    FindReads inner_;              ///< What the accumulator reads.
+    FindReads positions_, loads_;  ///< Where the position of the input is computed, and where the input is loaded.
+};
+
+}  // namespace
+
+MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
+    const Function output = only_output(pipeline);
+    MaskedOperator op;
+    op.output = pipeline.outputs()[0];
+    op.bytes_per_element = op.bytes_per_input = output.output_types()[0].bytes();
+    const Parameter &buffer = output.output_buffers()[0];
+    op.out_channels =
+        constant_extent(buffer.extent_constraint(0), "the channel extent of the output '" + output.name() + "'");
+    const bool groups_apart = output.dimensions() == 5;
+    if (groups_apart) {
+        op.out_channels *=
+            constant_extent(buffer.extent_constraint(4), "the number of groups of the output '" + output.name() + "'");
+    }
+    const Environment environment = find_transitive_calls(output);
+    for (size_t i = 0; i < output.updates().size(); i++) {
+        op.stages.push_back(StageRecognition(op, environment, groups_apart).recognise(static_cast<int>(i)));
     }
     refuse_scheduled(output);
     return op;

@@ -41,6 +41,18 @@ std::string Space::known_knobs() const {
     return names;
 }
 
+Constraint one_of(const Knob &knob) {
+    std::string values;
+    for (const int value : knob.values) {
+        values.append(values.empty() ? "" : ", ").append(std::to_string(value));
+    }
+    return {"a value of " + knob.name + " among " + values,
+            [knob](const Theta &theta, const Problem &) {
+                return std::count(knob.values.begin(), knob.values.end(), theta.at(knob.name)) != 0;
+            },
+            {knob.name}};
+}
+
 int value_of(const Theta &theta, const char *knob) {
     const auto found = theta.find(knob);
     return found == theta.end() ? 0 : found->second;

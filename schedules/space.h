@@ -111,6 +111,9 @@ struct Space {
     std::string known_knobs() const;
 };
 
+/** For code that exists for the listed values of a knob only. */
+Constraint one_of(const Knob &knob);
+
 // For descriptions.
 
 /** The value of a knob; 0 if the theta lacks it. */

@@ -1,5 +1,7 @@
 #include "schedules/tensor_core_space.h"
 #include "schedules/attention_space.h"
+#include "schedules/multiprocessor.h"
+#include "schedules/tile_knobs.h"
 #include <algorithm>
 
 namespace distile {
@@ -9,13 +11,6 @@ namespace {
 bool is_quantized(const OperatorFacts &op) {
     return op.bytes_per_element == 1;
 }
-
-/** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
-int64_t all_shared_bytes(TensorCores cores) {
-    // Some chips from 8.0 on have no more than 8.6 has.
-    return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
-}
-constexpr int64_t reserved_bytes = 1 << 10;
 
 /** Shared memory that leaves no room for a second block on a multiprocessor of 9.0. Blocks of a cluster take it: else
  * two would share a multiprocessor while others are idle. */
@@ -36,27 +31,14 @@ int64_t reduction_steps(const Problem &problem) {
     return (elements * problem.bytes_per_element + 127) / 128;
 }
 
-/** There are templates for these values of a knob only. */
-Constraint one_of(const Knob &knob) {
-    std::string values;
-    for (const int value : knob.values) {
-        values.append(values.empty() ? "" : ", ").append(std::to_string(value));
-    }
-    return {"a value of " + knob.name + " among " + values,
-            [knob](const Theta &theta, const Problem &) {
-                return std::count(knob.values.begin(), knob.values.end(), theta.at(knob.name)) != 0;
-            },
-            {knob.name}};
-}
-
 template<bool quantized> Space make_space(TensorCores cores) {
     const bool sm90 = cores == TensorCores::Sm90;
     using Values = std::vector<int>;
     const int64_t most_bytes = all_shared_bytes(cores) - reserved_bytes;
     Space space{
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            tile_height(),
+            tile_width(),
             {"block_pixels", "output pixels per block", sm90 ? Values{64, 128, 256} : Values{32, 64, 128}},
             {"block_channels", "output channels per block",
              sm90 ? Values{32, 64, 96, 128, 192, 256} : Values{32, 64, 128}},
@@ -65,11 +47,7 @@ template<bool quantized> Space make_space(TensorCores cores) {
             {"balanced", "1: blocks share the reductions of the last items", sm90 ? Values{0, 1} : Values{0}},
         },
         {
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
+            tile_of_at_most_4096_pixels(),
             {"block_channels that leave no block beyond the channels",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("block_channels") <= round_up(group_panels(problem).outputs, 32);

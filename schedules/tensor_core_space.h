@@ -39,7 +39,7 @@ const Space &tensor_core_space(TensorCores cores, bool quantized = false);
 /** The space of an operator: attention and its products have their own (attention_space.h). */
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op);
 
-/** Also of a theta that is not legal. Knobs that it lacks count as 0. */
+/** The block of a theta, which need not be legal. Knobs that it lacks count as 0. */
 TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta, bool quantized = false);
 
 }  // namespace distile

@@ -1,4 +1,5 @@
 #include "schedules/token_space.h"
+#include "schedules/tile_knobs.h"
 
 namespace distile {
 
@@ -51,9 +52,7 @@ Space make_space(bool scores, bool values) {
     Space space{{{"tile_h", "height of a tile, a token", {1}},
                  {"tile_w", "width of a tile, a token", {1}},
                  {"rows", "most rows in a block, which one task computes for one head", {16, 32, 48, 64, 96, 128}}},
-                {{"tiles of one token",
-                  [](const Theta &theta, const Problem &) { return theta.at("tile_h") * theta.at("tile_w") == 1; },
-                  {"tile_h", "tile_w"}}},
+                {tile_of_one_token()},
                 describe,
                 {}};
     if (scores && values) {

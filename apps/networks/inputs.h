@@ -4,6 +4,7 @@
 #ifndef DISTILE_NETWORKS_INPUTS_H
 #define DISTILE_NETWORKS_INPUTS_H
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -28,7 +28,7 @@ double Bound::sum() const {
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form) {
     const BoundTerms &model = bound_backend(workload.device.backend).model(workload.problem);
     BoundKnobs knobs;
-    const std::vector<const char *> &names = model.knobs();
+    const std::vector<std::string> &names = model.knobs();
     for (size_t i = 0; i < names.size(); i++) {
         const auto found = theta.find(names[i]);
         knobs.values[i] = found == theta.end() ? 0 : found->second;
@@ -45,7 +45,7 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
 BoundOfPoints::BoundOfPoints(const Workload &workload, const Space &space, BoundForm form)
     : workload_(workload), model_(bound_backend(workload.device.backend).model(workload.problem)), space_(space),
       form_(form) {
-    for (const char *name : model_.knobs()) {
+    for (const std::string &name : model_.knobs()) {
         const auto found =
             std::find_if(space.knobs.begin(), space.knobs.end(), [&](const Knob &knob) { return knob.name == name; });
         positions_.push_back(found == space.knobs.end() ? -1 : static_cast<int>(found - space.knobs.begin()));

@@ -75,7 +75,7 @@ public:
         double us, sum;
     };
 
-    /** Both must outlive it. */
+    /** The workload and the space must outlive it. */
     BoundOfPoints(const Workload &workload, const Space &space, BoundForm form = BoundForm::Corrected);
     BoundKnobs read(const PackedTheta &point) const;
     Times operator()(const BoundKnobs &knobs, int64_t tiles) const;

@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_ATTENTION_H
 
 #include "autoscheduler/bound/bound_sinks.h"
+#include "autoscheduler/bound/knobs.h"
 #include "kernels/tensor_core/arguments.h"
 #include "schedules/attention_space.h"
 #include <algorithm>
@@ -13,11 +14,7 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &attention_knobs() {
-    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "stages",   "blocks",
-                                                    "overlapped", "ordered",    "balanced", "warp_rows"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(AttentionKnobs, block_rows, block_keys, stages, blocks, overlapped, ordered, balanced, warp_rows);
 
 /** Fitted by hand to some times of 24 heads of 64 channels and 4096 tokens on an H200. Their log is not kept: of this
  * operator bench/results/h200-attention.json has the fastest variants alone, in bfloat16, float16 and, by code for 8.0,
@@ -39,22 +36,22 @@ struct AttentionCosts {
 template<typename Sink>
 void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
     using Costs = AttentionCosts;
-    const std::array<int, 16> &values = knobs.values;
-    const double rows = values[0], keys = values[1], blocks = values[3];
-    const bool overlapped = values[4] != 0, balanced = values[6] != 0, narrow = values[7] <= 16;
+    const AttentionKnobs theta = AttentionKnobs::of(knobs.values);
+    const double rows = theta.block_rows, keys = theta.block_keys, blocks = theta.blocks;
+    const bool overlapped = theta.overlapped != 0, balanced = theta.balanced != 0, narrow = theta.warp_rows <= 16;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
     const double room = std::max(1.0, blocks * workload.threads);
 
     const double images = std::max(1.0, static_cast<double>(workload.batch));
-    const double own_rows = static_cast<double>(tiles) / images, columns = std::ceil(own_rows / rows);
+    const double image_rows = static_cast<double>(tiles) / images, columns = std::ceil(image_rows / rows);
     const double items = columns * images * problem.heads;
     const double steps = std::ceil(static_cast<double>(workload.keys) / keys);
     const double waves = std::ceil(items / room);
     double item_steps = waves * steps, shares = 0;
     // The last rows of an image fill a block in part, which then takes less time.
-    const double last = .5 + .5 * std::ceil((own_rows - (columns - 1) * rows) / 64) * 64 / rows;
+    const double last = .5 + .5 * std::ceil((image_rows - (columns - 1) * rows) / 64) * 64 / rows;
     const double filled = (columns - 1 + last) * images * problem.heads;
     if (balanced && filled * steps < (waves * steps - 3) * room) {
         item_steps = std::ceil(filled * steps / std::min(room, items * tensor_core::most_sharers));

@@ -17,7 +17,7 @@ namespace distile {
 /** How a kind of schedule is judged. */
 struct BoundTerms {
     /** The knobs that the bound knows, in the order in which it takes their values. */
-    const std::vector<const char *> &(*knobs)();
+    const std::vector<std::string> &(*knobs)();
     /** The needs of a GPU's block; null where the values of the knobs suffice. */
     BlockNeeds (*block)(const Workload &workload, const Theta &theta);
     std::vector<const char *> beside_block; /**< Knobs that do not change them. */
@@ -33,7 +33,7 @@ struct ProfileField {
     int DeviceProfile::*value;
     int most;
     /** What a profile without it has, by the device's features; null: every profile must have it. */
-    int (*otherwise)(const std::string &features) = nullptr;
+    int (*default_value)(const std::string &features) = nullptr;
 };
 
 /** A kind of device, for which `distile info` counts the legal schedules of an operator. */

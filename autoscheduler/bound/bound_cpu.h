@@ -10,25 +10,21 @@
 #define DISTILE_BOUND_CPU_H
 
 #include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/cpu_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace distile {
 
-inline const std::vector<const char *> &cpu_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w",         "pixels", "channels",
-                                                    "group",  "channel_splits", "order",  "unroll"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(CpuKnobs, tile_h, tile_w, pixels, channels, group, channel_splits, order, unroll);
 
-/** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `own_data`.
- * Where these do not fit the level before, `own_traffic(room)` says how many bytes a core reads and writes. */
+/** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `core_data`.
+ * Where these do not fit the level before, `core_traffic(room)` says how many bytes a core reads and writes. */
 template<typename Time, typename Traffic> void add_memory_times(const DeviceProfile &device, double cores, double data,
-                                                                double own_data, const Traffic &own_traffic,
+                                                                double core_data, const Traffic &core_traffic,
                                                                 const Time &time) {
     for (size_t i = 1; i < device.memory.size(); i++) {
         const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
@@ -37,8 +33,8 @@ template<typename Time, typename Traffic> void add_memory_times(const DeviceProf
         if (inner.shared) {
             // All cores together fill it; what they share is in it once.
             traffic = data <= room ? 0 : data / cores;
-        } else if (own_data > room) {
-            traffic = own_traffic(room);
+        } else if (core_data > room) {
+            traffic = core_traffic(room);
         }
         const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
         time(level.name.c_str(), traffic / (bandwidth * 1e3));
@@ -78,13 +74,11 @@ template<typename Sink> void add_task_counts(const Workload &workload, const Tas
     sink.count("sums", counts.sums);
 }
 
-template<typename Sink>
-void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [pixels, channels, group, least_splits, order, unroll] =
-        std::tie(values[2], values[3], values[4], values[5], values[6], values[7]);
+template<typename Sink> void add_cpu_terms(const Workload &workload, const CpuKnobs &theta, int64_t tiles, Sink &sink) {
+    const int pixels = theta.pixels, channels = theta.channels, order = theta.order, unroll = theta.unroll;
     const Problem &problem = workload.problem;
     // In virtual pixels.
-    const int tile_h = values[0] / problem.scale_h, tile_w = values[1] / problem.scale_w;
+    const int tile_h = theta.tile_h / problem.scale_h, tile_w = theta.tile_w / problem.scale_w;
     const double phases = static_cast<double>(problem.scale_h) * problem.scale_w;
     const auto time = [&](const char *name, double us_of_phase) { sink.time(name, phases * us_of_phase); };
     const DeviceProfile &device = workload.device;
@@ -98,14 +92,14 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double shares = few ? workload.threads : shares_of_many * workload.threads;
     const double out_channels = static_cast<double>(group_blocks(problem).count()) * problem.channel_block;
     const double channel_blocks = num_channel_tiles(problem, channels);
-    const double most_blocks = std::max(std::floor(channel_blocks / least_splits), 1.0);
+    const double most_blocks = std::max(std::floor(channel_blocks / theta.channel_splits), 1.0);
     const double shares_of_tile = std::ceil(shares / all_register_tiles);
     const double split_blocks =
         few ? most_blocks : std::clamp(std::floor(channel_blocks / shares_of_tile), 1.0, most_blocks);
     const double splits = std::ceil(channel_blocks / split_blocks);
     const double workers = std::max(std::floor(shares / splits), 1.0);
     const double share = std::ceil(all_register_tiles / workers);
-    const double register_tiles = std::ceil(share / std::ceil(share / group));
+    const double register_tiles = std::ceil(share / std::ceil(share / theta.group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);
@@ -151,21 +145,21 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double all_weights = reduction * out_channels * weight_bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_weights = std::min(rounds, splits) * split_weights;
-    const double own_data = own_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+    const double core_weights = std::min(rounds, splits) * split_weights;
+    const double core_data = core_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
     constexpr double sum_bytes = sizeof(float);
     const MemoryLevel &nearest = device.memory[0];
     time(nearest.name.c_str(),
          rounds * steps * (channels * weight_bytes + pixels * sum_bytes) / (nearest.gb_per_s * 1e3));
-    const auto own_traffic = [&](double room) {
+    const auto core_traffic = [&](double room) {
         const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
         const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
         // Consecutive tasks of a thread share a split of the weights that stays.
-        const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
+        const double read = split_weights + task_input <= room ? core_weights : rounds * weights;
         return read + rounds * (input + task_output);
     };
-    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
+    add_memory_times(device, cores, all_weights + all_input + all_output, core_data, core_traffic, time);
 
     add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors}, sink);
     sink.count("unrolled", unroll * taps * pixels * vectors);

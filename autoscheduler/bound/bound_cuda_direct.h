@@ -7,6 +7,7 @@
 #define DISTILE_BOUND_CUDA_DIRECT_H
 
 #include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/knobs.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,16 +15,14 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &cuda_direct_knobs() {
-    static const std::vector<const char *> knobs = {
-        "tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "unroll"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(CudaDirectKnobs, tile_h, tile_w, block_pixels, block_channels, thread_pixels, thread_channels,
+                    unroll);
 
 template<typename Sink>
-void add_cuda_direct_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const int tile_h = values[0], tile_w = values[1], block_pixels = values[2], block_channels = values[3];
-    const int thread_pixels = values[4], thread_channels = values[5], unroll = values[6];
+void add_cuda_direct_terms(const Workload &workload, const CudaDirectKnobs &theta, int64_t tiles, Sink &sink) {
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w;
+    const int block_pixels = theta.block_pixels, block_channels = theta.block_channels;
+    const int thread_pixels = theta.thread_pixels, thread_channels = theta.thread_channels, unroll = theta.unroll;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double bytes = problem.bytes_per_element, weight_bytes = problem.bytes_per_weight;

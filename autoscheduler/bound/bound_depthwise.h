@@ -10,25 +10,22 @@
 #define DISTILE_BOUND_DEPTHWISE_H
 
 #include "autoscheduler/bound/bound_cpu.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/cpu_space.h"
 #include "schedules/depthwise_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace distile {
 
-inline const std::vector<const char *> &depthwise_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels", "tasks", "unroll"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(DepthwiseKnobs, tile_h, tile_w, pixels, channels, tasks, unroll);
 
 template<typename Sink>
-void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [tile_h, tile_w, pixels, channels, tasks_per_thread, unroll] =
-        std::tie(values[0], values[1], values[2], values[3], values[4], values[5]);
+void add_depthwise_terms(const Workload &workload, const DepthwiseKnobs &theta, int64_t tiles, Sink &sink) {
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w, pixels = theta.pixels, channels = theta.channels,
+              unroll = theta.unroll;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz;
@@ -37,8 +34,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     // The tasks, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
-    const double register_tiles =
-        std::ceil(all_register_tiles / (static_cast<double>(workload.threads) * tasks_per_thread));
+    const double register_tiles = std::ceil(all_register_tiles / (static_cast<double>(workload.threads) * theta.tasks));
     const double tasks = std::ceil(all_register_tiles / register_tiles);
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);
@@ -78,16 +74,16 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double task_output = task_pixels * problem.out_channels * bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+    const double core_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
     const MemoryLevel &nearest = device.memory[0];
     sink.time(nearest.name.c_str(),
               rounds * steps * channels * (pixels * bytes + diagonals * weight_bytes) / (nearest.gb_per_s * 1e3));
-    const auto own_traffic = [&](double room) {
+    const auto core_traffic = [&](double room) {
         const double read = weights <= room ? weights : rounds * register_tiles * weights;
         return read + rounds * (task_input + task_output);
     };
-    add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
+    add_memory_times(device, cores, weights + all_input + all_output, core_data, core_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
 
     add_task_counts(workload,

@@ -9,16 +9,13 @@
 #define DISTILE_BOUND_DOT_PRODUCT_H
 
 #include "autoscheduler/bound/bound_cpu.h"
+#include "autoscheduler/bound/knobs.h"
 #include "kernels/cpu/partition.h"
 #include "schedules/dot_product_space.h"
 
 namespace distile {
 
-inline const std::vector<const char *> &dot_product_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h",   "tile_w", "pixels",
-                                                    "channels", "staged", "channel_splits"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(DotProductKnobs, tile_h, tile_w, pixels, channels, staged, channel_splits);
 
 inline bool multiplies_tiles(DotProducts instructions) {
     return instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
@@ -53,11 +50,35 @@ inline double tap_vectors(DotProducts instructions, int channels) {
     return vectors;
 }
 
+/** How the code cuts a call of `groups` blocks of output channels, with `steps` of the reduction, into tasks. */
+inline dot_product::Partition<void> dot_product_tasks(const Workload &workload, const DotProductKnobs &theta,
+                                                      int64_t tiles, double steps, double groups) {
+    constexpr int vector_channels = 16;
+    const bool depthwise = is_depthwise_product(workload.problem);
+    const DotProducts instructions = *workload.problem.dot_products;
+    dot_product::WorkShape work{};
+    work.tiles = static_cast<int32_t>(tiles);
+    work.tile_pixels = theta.tile_h * theta.tile_w;
+    work.block_pixels = theta.pixels;
+    work.staged_blocks = theta.staged;
+    work.blocks = static_cast<int32_t>(groups);
+    work.block_vectors = theta.channels / vector_channels;
+    work.steps = static_cast<int32_t>(std::ceil(steps));
+    work.shares_staging = (channel_sections(workload.problem).count() == 1 && !depthwise) || groups == 1;
+    work.threads = workload.threads;
+    work.least_splits = theta.channel_splits;
+    return dot_product::Partition<void>::best(work, instructions == DotProducts::AmxSplitFp16
+                                                        ? dot_product::in_split_tiles
+                                                    : multiplies_tiles(instructions) ? dot_product::in_tiles
+                                                    : depthwise                      ? dot_product::in_columns
+                                                                                     : dot_product::in_registers);
+}
+
 template<typename Sink>
-void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [pixels, channels, staged, splits] = std::tie(values[2], values[3], values[4], values[5]);
+void add_dot_product_terms(const Workload &workload, const DotProductKnobs &theta, int64_t tiles, Sink &sink) {
+    const int pixels = theta.pixels, channels = theta.channels;
     const Problem &problem = workload.problem;
-    const int tile_h = values[0], tile_w = values[1];
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w;
     const double phases = static_cast<double>(problem.scale_h) * problem.scale_w;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz, bytes = problem.bytes_per_element;
@@ -85,21 +106,7 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double section_blocks = std::ceil(sections.padded_outputs() / static_cast<double>(channels)),
                  groups = sections.count() * section_blocks,
                  group_channels = sections.padded_outputs() / section_blocks;
-    dot_product::WorkShape work{};
-    work.tiles = static_cast<int32_t>(tiles);
-    work.tile_pixels = tile_h * tile_w;
-    work.block_pixels = pixels;
-    work.staged_blocks = staged;
-    work.blocks = static_cast<int32_t>(groups);
-    work.block_vectors = channels / static_cast<int32_t>(vector_channels);
-    work.steps = static_cast<int32_t>(std::ceil(steps));
-    work.shares_staging = (sections.count() == 1 && !depthwise) || groups == 1;
-    work.threads = workload.threads;
-    work.least_splits = splits;
-    const auto cut = dot_product::Partition<void>::best(work, is_split    ? dot_product::in_split_tiles
-                                                              : in_tiles  ? dot_product::in_tiles
-                                                              : depthwise ? dot_product::in_columns
-                                                                          : dot_product::in_registers);
+    const auto cut = dot_product_tasks(workload, theta, tiles, steps, groups);
     const double parts = cut.parts, used_splits = cut.splits, tasks = parts * used_splits;
     const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
     const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
@@ -147,14 +154,14 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double all_weights = weight_bytes * sections.blocks() * vector_channels * phases;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
-    const auto own_traffic = [&](double room) {
+    const double core_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
+    const auto core_traffic = [&](double room) {
         // The weights are read once a task; what is staged, once for each block of channels that reads it unless it
         // stays.
         const double again = staged_bytes <= room ? 1 : std::max(std::ceil(groups / used_splits / num_staged), 1.0);
         return rounds * (split_weights + again * staged_bytes + task_output);
     };
-    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
+    add_memory_times(device, cores, all_weights + all_input + all_output, core_data, core_traffic, time);
     add_task_counts(workload,
                     {tasks, rounds, blocks, operations, loads, steps * blocks, pixels * channels / vector_channels},
                     sink);

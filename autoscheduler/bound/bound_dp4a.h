@@ -7,6 +7,7 @@
 #define DISTILE_BOUND_DP4A_H
 
 #include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/dot_product_space.h"
 #include <algorithm>
 #include <array>
@@ -15,14 +16,11 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &dp4a_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(Dp4aKnobs, tile_h, tile_w, pixels, channels);
 
 template<typename Sink>
-void add_dp4a_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const int tile_h = values[0], tile_w = values[1], pixels = values[2], channels = values[3];
+void add_dp4a_terms(const Workload &workload, const Dp4aKnobs &theta, int64_t tiles, Sink &sink) {
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w, pixels = theta.pixels, channels = theta.channels;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool depthwise = is_depthwise_product(problem);

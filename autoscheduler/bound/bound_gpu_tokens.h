@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_GPU_TOKENS_H
 
 #include "autoscheduler/bound/bound.h"
+#include "autoscheduler/bound/knobs.h"
 #include "schedules/gpu_token_space.h"
 #include <algorithm>
 #include <array>
@@ -14,15 +15,13 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &gpu_token_knobs() {
-    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "thread_rows"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(GpuTokenKnobs, block_rows, block_keys, thread_rows);
 
 template<typename Sink>
-void add_gpu_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const Theta theta = {{"block_rows", values[0]}, {"block_keys", values[1]}, {"thread_rows", values[2]}};
-    const double block_rows = values[0], block_keys = values[1], rows = values[2];
+void add_gpu_token_terms(const Workload &workload, const GpuTokenKnobs &knobs, int64_t tiles, Sink &sink) {
+    const Theta theta = {
+        {"block_rows", knobs.block_rows}, {"block_keys", knobs.block_keys}, {"thread_rows", knobs.thread_rows}};
+    const double block_rows = knobs.block_rows, block_keys = knobs.block_keys, rows = knobs.thread_rows;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool scores = problem.product != TokenProduct::Values, has_values = problem.product != TokenProduct::Scores;

@@ -35,11 +35,11 @@ std::string level_of(const std::string &target);
  * `tensor_cores` those for tensor cores, which multiply float32 in TF32, stand before the others if there are such
  * kernels for the operator. */
 std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores,
-                                       const Platform &platform = own_platform());
+                                       const Platform &platform = host_platform());
 
 /** These plans, made by the bound. Throws FileError where no schedule is legal. */
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores = false,
-                              const Platform &platform = own_platform());
+                              const Platform &platform = host_platform());
 
 /** Up to `count` schedules that are worth measuring first: those that the bound ranks best at each density in turn,
  * first those that differ from all before in two knobs or more. Throws FileError where no schedule is legal. */
@@ -51,7 +51,7 @@ const Backend &portable_backend();
 /** A plan of a fine and a dense variant, scheduled by the bound for the vectors that every CPU of a platform has.
  * It has no times, because they would differ from CPU to CPU, and no coarser variant, because none is taken without
  * times. Throws FileError where no schedule is legal. */
-Plan portable_plan(const Operator &op, const Platform &platform = own_platform());
+Plan portable_plan(const Operator &op, const Platform &platform = host_platform());
 
 /** Whether every CPU of its architecture runs a plan. */
 bool is_portable(const Plan &plan);

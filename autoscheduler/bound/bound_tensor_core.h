@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_TENSOR_CORE_H
 
 #include "autoscheduler/bound/bound_sinks.h"
+#include "autoscheduler/bound/knobs.h"
 #include "kernels/tensor_core/arguments.h"
 #include "schedules/tensor_core_space.h"
 #include <algorithm>
@@ -13,11 +14,7 @@
 
 namespace distile {
 
-inline const std::vector<const char *> &tensor_core_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "block_pixels", "block_channels",
-                                                    "stages", "splits", "balanced"};
-    return knobs;
-}
+DISTILE_BOUND_KNOBS(TensorCoreKnobs, tile_h, tile_w, block_pixels, block_channels, stages, splits, balanced);
 
 /** What blocks cost beside multiplying. All of these constants but sm80_costs are fitted together to times of an NVIDIA
  * H200 that are in data/plans: those for 132 threads of the masked variants of convolutions and linear layers,
@@ -42,23 +39,26 @@ constexpr double in_clusters = .94;
 
 template<typename Sink>
 void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    const std::array<int, 16> &values = knobs.values;
-    const int tile_h = values[0], tile_w = values[1], stages = values[4], splits = values[5];
-    const bool balanced = values[6] != 0;
-    const double block_pixels = values[2], block_channels = values[3];
+    const TensorCoreKnobs theta = TensorCoreKnobs::of(knobs.values);
+    const int tile_h = theta.tile_h, tile_w = theta.tile_w, stages = theta.stages, splits = theta.splits;
+    const bool balanced = theta.balanced != 0;
+    const double block_pixels = theta.block_pixels, block_channels = theta.block_channels;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const TensorCoreCosts &costs = *problem.tensor_cores == TensorCores::Sm90 ? sm90_costs : sm80_costs;
-    const TensorCoreBlock block = tensor_core_block(
-        *problem.tensor_cores,
-        {{"block_pixels", values[2]}, {"block_channels", values[3]}, {"stages", stages}, {"splits", splits}},
-        problem.bytes_per_element == 1);
+    const TensorCoreBlock block = tensor_core_block(*problem.tensor_cores,
+                                                    {{"block_pixels", theta.block_pixels},
+                                                     {"block_channels", theta.block_channels},
+                                                     {"stages", stages},
+                                                     {"splits", splits}},
+                                                    problem.bytes_per_element == 1);
     const auto resident = static_cast<double>(block.per_multiprocessor);
     const double multiprocessors = workload.threads;
 
     // Items are blocks of the result. As many as there are clusters are computed at once, in waves.
     const double pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    const double items = std::ceil(pixels / block_pixels) * static_cast<double>(channel_blocks(problem, values[3]));
+    const double items =
+        std::ceil(pixels / block_pixels) * static_cast<double>(channel_blocks(problem, theta.block_channels));
     const double elements = static_cast<double>(problem.kernel_h) * problem.kernel_w * group_panels(problem).inputs;
     const double steps = std::ceil(std::ceil(elements * problem.bytes_per_element / 128) / splits);
     const double usable = splits > 2 ? in_clusters : 1;

@@ -112,7 +112,7 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
 Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const CodeChoice &choice) {
     Plan plan = make_plan(name, op, backend, choice.target);
     plan.math = choice.math;
-    if (const Layout *layout = layout_for(backend, language_of(op, choice), op.dtype())) {
+    if (const BackendLayout *layout = layout_for(backend, language_of(op, choice), op.dtype())) {
         plan.layout = layout->name;
     }
     return plan;

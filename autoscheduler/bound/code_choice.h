@@ -12,7 +12,7 @@
 namespace distile {
 
 struct CodeChoice {
-    std::string target;        /**< As plans hold it. */
+    std::string target;        /**< The Halide target, as plans hold it. */
     Math math = Math::Float32; /**< How float32 operators multiply. */
 };
 

@@ -160,8 +160,9 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
     }
     set_derived(device);
     for (const ProfileField &field : backend.fields) {
-        if (!field.otherwise || json.contains(field.name)) {
-            device.*field.value = static_cast<int>(members.integer(field.name, field.otherwise ? 0 : 1, field.most));
+        if (!field.default_value || json.contains(field.name)) {
+            device.*field.value =
+                static_cast<int>(members.integer(field.name, field.default_value ? 0 : 1, field.most));
         }
     }
     std::string levels;
@@ -191,8 +192,8 @@ DeviceProfile generic_device_profile(const std::string &name) {
 
 void set_derived(DeviceProfile &device) {
     for (const ProfileField &field : bound_backend(device.backend).fields) {
-        if (field.otherwise) {
-            device.*field.value = field.otherwise(device.features);
+        if (field.default_value) {
+            device.*field.value = field.default_value(device.features);
         }
     }
 }
@@ -204,7 +205,7 @@ const char *generic_device_of(const std::string &target) {
 std::string halide_target(const DeviceProfile &device) {
     const Backend &backend = get_backend(device.backend);
     // The features of a CPU say its architecture.
-    return halide_target(device, backend.target_word ? own_platform()
+    return halide_target(device, backend.target_word ? host_platform()
                                                      : platform_with(architecture_of_features(device.features)));
 }
 
@@ -237,7 +238,7 @@ json to_json(const DeviceProfile &device) {
                    {"launch_us", rounded(device.launch_us)}};
     for (const ProfileField &field : bound_backend(device.backend).fields) {
         // What follows from the features is not repeated.
-        if (!field.otherwise || device.*field.value != field.otherwise(device.features)) {
+        if (!field.default_value || device.*field.value != field.default_value(device.features)) {
             result[field.name] = device.*field.value;
         }
     }

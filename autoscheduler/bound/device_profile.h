@@ -25,7 +25,7 @@ struct MemoryLevel {
 
 struct DeviceProfile {
     std::string name;     /**< The device's own name for itself. */
-    std::string backend;  /**< As plans name it. */
+    std::string backend;  /**< The backend's name, as in plans. */
     std::string features; /**< Vector extensions of a CPU as the runtime names them, or "sm_90". */
     int cores = 0;        /**< Cores used, or multiprocessors. */
     int vector_lanes = 0, vector_registers = 0; /**< float32 lanes of a vector, and vector registers, on a CPU. */

@@ -99,6 +99,103 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
     return workload.batch * rows * columns;
 }
 
+/** The points of a space, judged for the tiles of every bucket. */
+class JudgedPoints {
+public:
+    JudgedPoints(const Workload &workload, const Space &space, const std::vector<Bucket> &buckets, BoundForm form)
+        : points(legal_points(space, workload.problem)), granularities(space), space_(space),
+          bound_of_(workload, space, form), tiles_(buckets.size()) {
+        for (size_t b = 0; b < buckets.size(); b++) {
+            for (int tile_h : granularities.heights) {
+                for (int tile_w : granularities.widths) {
+                    tiles_[b].push_back(std::max<int64_t>(1, buckets[b].tiles(tile_h, tile_w)));
+                }
+            }
+        }
+    }
+
+    /** Calls visit(bucket, granularity, times) for a point in each bucket. */
+    template<typename Visit> void judge(size_t point, const Visit &visit) const {
+        const BoundKnobs knobs = bound_of_.read(points[point]);
+        const size_t granularity = granularities.of(points[point]);
+        for (size_t b = 0; b < tiles_.size(); b++) {
+            visit(b, granularity, bound_of_(knobs, tiles_[b][granularity]));
+        }
+    }
+    /** The kept points in the order of the sum over buckets of their times in relation to the least. */
+    std::vector<Candidate> sorted(const std::set<uint32_t> &kept, const std::vector<double> &least) const {
+        std::vector<std::tuple<float, float, uint32_t>> order;
+        std::vector<Candidate> candidates, result;
+        for (const uint32_t point : kept) {
+            Candidate candidate{unpack(space_, points[point]), {}};
+            double ratio = 0, sum = 0;
+            judge(point, [&](size_t b, size_t, const BoundOfPoints::Times &times) {
+                candidate.us.push_back(times.us);
+                ratio += times.us / least[b];
+                sum += times.sum / least[b];
+            });
+            order.emplace_back(static_cast<float>(ratio), static_cast<float>(sum), candidates.size());
+            candidates.push_back(std::move(candidate));
+        }
+        std::sort(order.begin(), order.end());
+        for (const auto &[ratio, sum, index] : order) {
+            result.push_back(std::move(candidates[index]));
+        }
+        return result;
+    }
+
+    const std::vector<PackedTheta> points;
+    const Granularities granularities;
+
+private:
+    const Space &space_;
+    BoundOfPoints bound_of_;
+    std::vector<std::vector<int64_t>> tiles_;  ///< By bucket and granularity.
+};
+
+/** The best points of each bucket. Threads take the points in small parts, and each keeps a best of its own. */
+std::vector<BestOfBucket> find_best(const JudgedPoints &judged, const BestOfBucket &empty, size_t num_buckets,
+                                    const RankOptions &options) {
+    const int num_threads =
+        options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    constexpr size_t part = 4096;
+    const size_t count = judged.points.size();
+    std::atomic<size_t> next{0};
+    std::vector<std::vector<BestOfBucket>> best(num_threads, std::vector<BestOfBucket>(num_buckets, empty));
+    const auto work = [&](int thread) {
+        for (size_t first = next.fetch_add(part); first < count; first = next.fetch_add(part)) {
+            for (size_t i = first; i < std::min(first + part, count); i++) {
+                judged.judge(i, [&](size_t b, size_t granularity, const BoundOfPoints::Times &times) {
+                    const Ranked ranked{static_cast<float>(times.us), static_cast<float>(times.sum),
+                                        static_cast<uint32_t>(i)};
+                    best[thread][b].all.offer(ranked);
+                    best[thread][b].by_granularity[granularity].offer(ranked);
+                });
+            }
+            if (thread == 0 && options.progress) {
+                options.progress("ranking", static_cast<double>(first) / static_cast<double>(count));
+            }
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 1; i < num_threads; i++) {
+        threads.emplace_back(work, i);
+    }
+    work(0);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (size_t b = 0; b < num_buckets; b++) {
+        for (int i = 1; i < num_threads; i++) {
+            best[0][b].all.offer(best[i][b].all);
+            for (size_t g = 0; g < judged.granularities.count(); g++) {
+                best[0][b].by_granularity[g].offer(best[i][b].by_granularity[g]);
+            }
+        }
+    }
+    return std::move(best[0]);
+}
+
 }  // namespace
 
 Bucket density_bucket(const Workload &workload, double density) {
@@ -127,70 +224,19 @@ Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const
     if (options.progress) {
         options.progress("listing the legal points", 0);
     }
-    const std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    const Granularities granularities(space);
-    std::vector<std::vector<int64_t>> tiles(buckets.size());
-    for (size_t b = 0; b < buckets.size(); b++) {
-        for (int tile_h : granularities.heights) {
-            for (int tile_w : granularities.widths) {
-                tiles[b].push_back(std::max<int64_t>(1, buckets[b].tiles(tile_h, tile_w)));
-            }
-        }
-    }
-
-    const auto num_points = static_cast<double>(points.size());
+    const JudgedPoints judged(workload, space, buckets, options.form);
+    const auto num_points = static_cast<double>(judged.points.size());
     const auto num_buckets = static_cast<double>(buckets.size());
     const double wanted = std::max(options.keep * num_points, num_buckets * static_cast<double>(options.per_bucket));
     const double share = std::min(wanted, options.at_most * num_points) / num_buckets;
     const auto of_all = static_cast<size_t>(std::max(1.0, std::ceil(share / 2)));
-    const auto of_each = static_cast<size_t>(share / 2 / static_cast<double>(granularities.count()));
-
-    // Threads take the points in small parts, and each keeps a best of its own.
-    const BoundOfPoints bound_of(workload, space, options.form);
-    const int num_threads =
-        options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    constexpr size_t part = 4096;
-    std::atomic<size_t> next{0};
-    std::vector<std::vector<BestOfBucket>> best(
-        num_threads, std::vector<BestOfBucket>(
-                         buckets.size(), {Best(of_all), std::vector<Best>(granularities.count(), Best(of_each))}));
-    const auto work = [&](int thread) {
-        for (size_t first = next.fetch_add(part); first < points.size(); first = next.fetch_add(part)) {
-            for (size_t i = first; i < std::min(first + part, points.size()); i++) {
-                const BoundKnobs knobs = bound_of.read(points[i]);
-                const size_t granularity = granularities.of(points[i]);
-                for (size_t b = 0; b < buckets.size(); b++) {
-                    const BoundOfPoints::Times times = bound_of(knobs, tiles[b][granularity]);
-                    const Ranked ranked{static_cast<float>(times.us), static_cast<float>(times.sum),
-                                        static_cast<uint32_t>(i)};
-                    best[thread][b].all.offer(ranked);
-                    best[thread][b].by_granularity[granularity].offer(ranked);
-                }
-            }
-            if (thread == 0 && options.progress) {
-                options.progress("ranking", static_cast<double>(first) / num_points);
-            }
-        }
-    };
-    std::vector<std::thread> threads;
-    for (int i = 1; i < num_threads; i++) {
-        threads.emplace_back(work, i);
-    }
-    work(0);
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    const size_t granularities = judged.granularities.count();
+    const auto of_each = static_cast<size_t>(share / 2 / static_cast<double>(granularities));
 
     std::set<uint32_t> kept;
-    std::vector<double> least(buckets.size());
-    for (size_t b = 0; b < buckets.size(); b++) {
-        BestOfBucket &bucket = best[0][b];
-        for (int i = 1; i < num_threads; i++) {
-            bucket.all.offer(best[i][b].all);
-            for (size_t g = 0; g < granularities.count(); g++) {
-                bucket.by_granularity[g].offer(best[i][b].by_granularity[g]);
-            }
-        }
+    std::vector<double> least;
+    const BestOfBucket empty{Best(of_all), std::vector<Best>(granularities, Best(of_each))};
+    for (const BestOfBucket &bucket : find_best(judged, empty, buckets.size(), options)) {
         for (const Ranked &ranked : bucket.all.points()) {
             kept.insert(ranked.point);
         }
@@ -199,32 +245,12 @@ Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const
                 kept.insert(ranked.point);
             }
         }
-        least[b] = bucket.all.points().begin()->us;
+        least.push_back(bucket.all.points().begin()->us);
     }
-
     Ranking ranking;
-    ranking.legal_points = static_cast<int64_t>(points.size());
+    ranking.legal_points = static_cast<int64_t>(judged.points.size());
     ranking.buckets = buckets;
-    std::vector<std::tuple<float, float, uint32_t>> order;
-    std::vector<Candidate> candidates;
-    for (const uint32_t point : kept) {
-        const BoundKnobs knobs = bound_of.read(points[point]);
-        const size_t granularity = granularities.of(points[point]);
-        Candidate candidate{unpack(space, points[point]), {}};
-        double ratio = 0, sum = 0;
-        for (size_t b = 0; b < buckets.size(); b++) {
-            const BoundOfPoints::Times times = bound_of(knobs, tiles[b][granularity]);
-            candidate.us.push_back(times.us);
-            ratio += times.us / least[b];
-            sum += times.sum / least[b];
-        }
-        order.emplace_back(static_cast<float>(ratio), static_cast<float>(sum), candidates.size());
-        candidates.push_back(std::move(candidate));
-    }
-    std::sort(order.begin(), order.end());
-    for (const auto &[ratio, sum, index] : order) {
-        ranking.kept.push_back(std::move(candidates[index]));
-    }
+    ranking.kept = judged.sorted(kept, least);
     return ranking;
 }
 

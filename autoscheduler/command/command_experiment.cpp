@@ -319,7 +319,7 @@ json transfer(const ReplayOptions &options) {
         ReplayMeasurer measurer(replay.log.measured);
         Search search(pool, dense, replay.session.masks, *sparse_model, *dense_model, measurer, session_options.search);
         std::vector<Measurement> measured = {*replay.best.dense};
-        // Nothing of this operator's own.
+        // Nothing was measured of this operator itself.
         sparse_model->fit({});
         measurer.measure(search.propose(measured),
                          [&](const Measurement &measurement) { measured.push_back(measurement); });
@@ -441,7 +441,7 @@ void add_experiment_command(CLI::App &app) {
     random_command->add_flag("-q,--quiet", random->quiet, "Print nothing but errors");
     random_command->callback([random] { measure_random(*random); });
 
-    // Both print, and write what they found.
+    // Both experiments print, and write what they found.
     struct Output {
         std::string path;
         bool json = false;

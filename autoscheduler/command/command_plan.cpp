@@ -20,7 +20,7 @@ constexpr size_t masked_trials = 24, dense_trials = 8;
 constexpr int members = 4;
 
 struct PlanOptions {
-    std::string op, folder = ".", device, platform = own_platform().name(), log;
+    std::string op, folder = ".", device, platform = host_platform().name(), log;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
     Math math = Math::Float32;
     int threads = 0;
@@ -48,7 +48,7 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
         return nullptr;
     }
     if (!is_of_backend && &backend != &cpu_backend()) {
-        how = std::string("by the bound: --device names no profile for ") + backend.people_say;
+        how = std::string("by the bound: --device names no profile for ") + backend.display_name;
         return nullptr;
     }
     if (language_of(op, planned.code) == Language::TensorCore &&

@@ -10,7 +10,7 @@ namespace distile {
 namespace {
 
 struct Options {
-    std::string op, platform = own_platform().name(), out;
+    std::string op, platform = host_platform().name(), out;
 };
 
 }  // namespace

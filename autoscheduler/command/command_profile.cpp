@@ -99,7 +99,7 @@ void keep_other_times(Plan &plan, const std::string &path) {
     try {
         former = read_plan(path, Times::Keep);
     } catch (const FileError &) {
-        return;  // They are of other code.
+        return;  // The plan's times are of other code.
     }
     if (former.profiled_device != plan.profiled_device) {
         return;
@@ -121,7 +121,7 @@ void profile_plan(const Options &options) {
     for (const auto &[other, numbers] : options.workers) {
         if (other != &backend && !numbers.empty()) {
             throw FileError(fmt::format("the plan '{}' is for {}: give --{}s in place of --{}s", plan.name,
-                                        backend.people_say, backend.worker, other->worker));
+                                        backend.display_name, backend.worker, other->worker));
         }
     }
     const MeasureBackend &measured = measure_backend(plan.backend);
@@ -185,7 +185,7 @@ void add_profile_command(CLI::App &app) {
         command
             ->add_option(fmt::format("--{}s", backend->worker), options->workers[backend],
                          fmt::format("Numbers of {}s to measure plans for {} with (default: {})", backend->worker,
-                                     backend->people_say, measured.default_workers))
+                                     backend->display_name, measured.default_workers))
             ->delimiter(',')
             ->check(CLI::Range(measured.least_workers, 4096));
     }

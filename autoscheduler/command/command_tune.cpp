@@ -20,8 +20,8 @@ namespace {
 /** The levels of CPUs that --also takes, the most demanding first. */
 std::vector<std::string> lesser_levels() {
     std::vector<std::string> levels;
-    for (const CpuLevel &level : own_platform().architecture.levels) {
-        levels.push_back(level_of(own_platform().target(level.words)));
+    for (const CpuLevel &level : host_platform().architecture.levels) {
+        levels.push_back(level_of(host_platform().target(level.words)));
     }
     levels.erase(levels.begin());
     return levels;

@@ -110,7 +110,7 @@ std::string describe_sections(const OperatorFacts &facts, DotProducts instructio
                : describe_padded_groups(sections.outputs(), sections.padded_outputs());
 }
 
-/** That blocks of output channels read the input channels of several groups; "" if they do not. */
+/** Says that blocks of output channels read the input channels of several groups; "" if they do not. */
 std::string describe_joined_groups(int outputs, int inputs, int group_inputs) {
     return inputs == group_inputs
                ? ""

@@ -21,9 +21,9 @@ namespace {
 /** This machine's CPU as a generic profile describes it. */
 DeviceProfile generic_cpu() {
     DeviceProfile device;
-    for (const CpuLevel &level : own_platform().architecture.levels) {
+    for (const CpuLevel &level : host_platform().architecture.levels) {
         device = generic_device_profile(level.profile);
-        if (missing_cpu_feature(cpu_backend().features_of(own_platform().target(level.words)).c_str()).empty()) {
+        if (missing_cpu_feature(cpu_backend().features_of(host_platform().target(level.words)).c_str()).empty()) {
             break;
         }
     }

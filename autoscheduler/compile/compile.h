@@ -22,7 +22,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 struct BuildOptions {
     std::string op;                 /**< Operator file. */
     std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
-    std::string backend = cpu_backend().name, platform = own_platform().name();
+    std::string backend = cpu_backend().name, platform = host_platform().name();
     bool tensor_cores = false; /**< Whether the bound makes plans for tensor cores too. */
     /** Replaces the type of the operator and of its plans, for instance "float16". Plans of that type stay as they are.
      * "": replaces nothing. */

@@ -32,8 +32,8 @@ extern "C" void note_interrupt(int) {
     interrupted = 1;
 }
 
-/** With `own_group`, what the command starts can be ended together with it. */
-pid_t start(const Command &command, bool own_group) {
+/** With `new_group`, what the command starts can be ended together with it. */
+pid_t start(const Command &command, bool new_group) {
     std::vector<char *> arguments;
     for (const std::string &word : command.words) {
         arguments.push_back(const_cast<char *>(word.c_str()));
@@ -46,7 +46,7 @@ pid_t start(const Command &command, bool own_group) {
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, own_group ? POSIX_SPAWN_SETPGROUP : 0);
+    posix_spawnattr_setflags(&attributes, new_group ? POSIX_SPAWN_SETPGROUP : 0);
     pid_t pid = -1;
     const int error = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);

@@ -45,12 +45,12 @@ std::vector<std::string> program_of(const char *variable, const char *usual) {
 
 }  // namespace
 
-std::string own_path() {
+std::string program_path() {
     return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
 std::string folder_of_tools() {
-    return std::filesystem::path(own_path()).parent_path().string();
+    return std::filesystem::path(program_path()).parent_path().string();
 }
 
 std::string tool(const std::string &name) {
@@ -66,7 +66,7 @@ std::string tool(const std::string &name) {
 std::string linked_object(const std::string &name, const std::string &target) {
     const char *folder = std::getenv("DISTILE_OBJECTS");
     if (!folder || !*folder) {
-        if (find_platform(target) != &own_platform()) {
+        if (find_platform(target) != &host_platform()) {
             throw FileError("the target " + target +
                             " is of another platform than this program's: name a folder with '" + name +
                             "' for it in the environment variable DISTILE_OBJECTS, and a compiler in CC");

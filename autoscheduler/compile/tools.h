@@ -12,7 +12,7 @@
 namespace distile {
 
 /** This program, wherever it is. */
-std::string own_path();
+std::string program_path();
 
 /** The folder of this program and of the files beside it. Includes of generated code are paths from there. */
 std::string folder_of_tools();

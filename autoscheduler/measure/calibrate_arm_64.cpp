@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-/** As in kernels, the sum is what is added to: a core may need it later than the factors. */
+/** A multiply-add waits for the sum, as in kernels: a core may need the sum later than the factors. */
 float32x4_t multiply_add(float32x4_t sum, float32x4_t factor, float32x4_t other_factor) {
     return vfmaq_f32(sum, factor, other_factor);
 }

@@ -46,7 +46,7 @@ double measure_ghz() {
 }
 
 /** The CPUs that this process may use. */
-std::vector<int> own_cpus() {
+std::vector<int> allowed_cpus() {
     cpu_set_t allowed;
     std::vector<int> cpus;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
@@ -135,7 +135,7 @@ std::vector<TaskTime> time_tasks(const VectorCode &code, ThreadPool &pool) {
 }  // namespace
 
 DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
-    const int cores = of_cores > 0 ? of_cores : static_cast<int>(own_cpus().size());
+    const int cores = of_cores > 0 ? of_cores : static_cast<int>(allowed_cpus().size());
     const VectorCode *code = nullptr;
     for (const VectorCode &candidate : vector_codes()) {
         if (!code && missing_cpu_feature(candidate.feature).empty()) {
@@ -146,7 +146,7 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
         throw FileError(
             "this CPU has none of the vectors by which cores are calibrated (AVX-512, AVX2 with FMA, NEON): the "
             "built-in profile " +
-            std::string(own_platform().architecture.levels.back().profile) + " stands for it");
+            std::string(host_platform().architecture.levels.back().profile) + " stands for it");
     }
     DeviceProfile device;
     device.name = cpu_name();
@@ -164,7 +164,7 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
     device.fma_latency = best_seconds(50, [&] { keep(code->one_chain(steps)); }) * cycles / steps;
 
     ThreadPool pool(cores);
-    const std::vector<CpuCache> found = cpu_caches("/sys/devices/system/cpu", own_cpus(), cores);
+    const std::vector<CpuCache> found = cpu_caches("/sys/devices/system/cpu", allowed_cpus(), cores);
     const int64_t last = found.back().bytes;
     for (size_t i = 0; i <= found.size(); i++) {
         MemoryLevel level;

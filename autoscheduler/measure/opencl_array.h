@@ -100,7 +100,7 @@ inline Context make_opencl_context(distile_choice *choice = nullptr) {
     }
     distile_context *context = nullptr;
     const distile_status status = distile_opencl_context_create(&options, nullptr, &context);
-    return own_context(status, context);
+    return take_context(status, context);
 }
 
 /** An array in a buffer of its own, with addresses in a context, which must outlive it. */

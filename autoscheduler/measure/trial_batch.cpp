@@ -105,7 +105,7 @@ public:
         const std::string plan = temporary_.path() + "/" + object + ".json";
         write_file(plan, to_json(trial_plan(setup_, trial)).dump());
         Command command{
-            {"env", "TMPDIR=" + temporary_.path(), own_path(), "compile", plan, "-o", folder + "/" + object, "-q"},
+            {"env", "TMPDIR=" + temporary_.path(), program_path(), "compile", plan, "-o", folder + "/" + object, "-q"},
             plan + ".log"};
         if (can_limit_memory) {
             // The shell sets the limit for the compiler and all that it starts.
@@ -245,7 +245,8 @@ private:
         const TemporaryFolder temporary;
         const std::string result_path = temporary.path() + "/result.json";
         Command command;
-        command.words = {own_path(), "worker", folder_, std::to_string(index), std::to_string(reference), result_path};
+        command.words = {program_path(), "worker", folder_, std::to_string(index), std::to_string(reference),
+                         result_path};
         command.log = temporary.path() + "/worker.log";
         CommandResult result;
         run_each({command}, 1, {batch_.setup.measure_limit_s, hooks_.stop}, [&](size_t, const CommandResult &ended) {

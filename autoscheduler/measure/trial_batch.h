@@ -32,7 +32,7 @@ struct BatchSetup {
     double timing_seconds = 0.5;      /**< To spend on the repeats of a trial. */
     double compile_limit_s = 60;      /**< For compiling one. */
     double measure_limit_s = 60;      /**< For measuring one: after it, it hangs. */
-    int64_t memory_bytes = 4LL << 30; /**< That a compiler or a worker may use. */
+    int64_t memory_bytes = 4LL << 30; /**< The memory that a compiler or a worker may use. */
 };
 
 /** A trial in a folder. */

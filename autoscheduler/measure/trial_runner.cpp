@@ -147,7 +147,7 @@ void TrialData::quantize() {
     }
     round_to(op.dtype(), input);
     round_to(op.output_dtype(), residual);
-    // So that results differ and few saturate. All products and sums are exact in float32.
+    // With this scale results differ and few saturate. All products and sums are exact in float32.
     constexpr float filter_scale = 0x1p-12f;
     std::transform(filter.begin(), filter.end(), filter.begin(),
                    [](float number) { return std::nearbyint(number * 127); });
@@ -196,7 +196,7 @@ distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
     single.variants += variant;
     single.num_variants = 1;
     single.num_times = 0;
-    single.otherwise = nullptr;
+    single.fallback = nullptr;
     return single;
 }
 

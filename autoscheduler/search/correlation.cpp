@@ -40,7 +40,7 @@ std::vector<Place> order(const Workload &workload, const Ranking &ranking, const
     return places;
 }
 
-/** As a search ranks: dense schedules for the whole image, and sparse ones for all densities below together. */
+/** Ranks as a search does: dense schedules for the whole image, and sparse ones for all densities below together. */
 std::vector<Bucket> buckets_of(const Workload &workload, const CorrelationOptions &options, bool dense) {
     std::vector<Bucket> buckets;
     for (const double density : options.densities) {

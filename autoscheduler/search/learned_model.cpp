@@ -14,7 +14,7 @@ constexpr int boosting_rounds = 150;
 /** With fewer rows than this, trees would only learn the noise. */
 constexpr size_t least_rows = 16;
 /** The weight of a row of the operator itself, relative to one of another operator. */
-constexpr float own_weight = 4;
+constexpr float operator_weight = 4;
 
 /** Calls a function of XGBoost by its name in c_api.h. */
 #define XGB(name, ...) call_xgboost<decltype(&::name)>(#name, __VA_ARGS__)
@@ -112,7 +112,7 @@ void LearnedModel::warm(const Workload &workload, const std::vector<Measurement>
 
 void LearnedModel::fit(const std::vector<Measurement> &measured) {
     Rows rows = warm_;
-    append(rows, workload_, measured, own_weight);
+    append(rows, workload_, measured, operator_weight);
     trees_.reset();
     offset_ = 0;
     if (rows.labels.empty()) {

@@ -52,7 +52,7 @@ std::vector<const Measurement *> sparse_measurements(const std::vector<Measureme
 struct Solution {
     const Measurement *dense = nullptr;
     std::vector<const Measurement *> members;
-    std::vector<double> costs; /**< As ChosenSet has them. */
+    std::vector<double> costs; /**< The costs of the chosen set, as in ChosenSet. */
     double oracle = 0;         /**< The cost of the set of everything measured. */
 };
 

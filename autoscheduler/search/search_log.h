@@ -26,7 +26,7 @@ struct LogHeader {
     int threads = 1;
     std::string knobs; /**< The knobs of the space, separated by blanks: its version. */
     uint64_t seed = 0;
-    std::vector<std::string> masks; /**< As the command line named them; a report's default. */
+    std::vector<std::string> masks; /**< The masks as the command line named them; a report's default. */
 };
 
 /** What the times of a log's schedules depend on. */

@@ -114,7 +114,7 @@ void Runner::measure(const DispatchRow &row, Json &result) {
         variant.run = [](const distile_kernel_call *) { return 0; };
     }
     polykernel.variants = variants.data();
-    polykernel.otherwise = nullptr;
+    polykernel.fallback = nullptr;
     const Kernel kernel = make_kernel(context_, polykernel);
 
     Problem problem(own.op, 1);

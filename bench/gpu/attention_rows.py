@@ -71,7 +71,7 @@ class Ours:
             try:
                 dense(stream, output)
                 return 0
-            except Exception as error:  # None may pass through C.
+            except Exception as error:  # No exception may pass through C.
                 self.failure = ": " + str(error)
                 return 1
         self.dense = DENSE(run)

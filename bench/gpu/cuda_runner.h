@@ -73,7 +73,7 @@ private:
     /** The mask of a row that compares our own code. Also adds to the result what the row is of. */
     template<typename OwnCodeRow>
     ByteMask draw_for(const OwnCodeRow &row, const GpuWorkbench &bench, Json &result) const;
-    /** Also adds to the result what the row is of. */
+    /** Prepares a row and adds to the result what the row is of. */
     template<typename MaskedRow> Prepared begin(const MaskedRow &row, Json &result);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const TypeRow &row, Json &result);

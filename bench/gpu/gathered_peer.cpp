@@ -1,6 +1,7 @@
 #include "bench/gpu/gathered_peer.h"
 #include "autoscheduler/measure/gpu.h"
 #include "bench/harness/peer_missing.h"
+#include "facts/type_functions.h"
 #include "move_rows_ptx.h"
 #include <array>
 
@@ -57,7 +58,7 @@ public:
 
 private:
     static uint32_t row_bytes(const LinearShape &shape, int32_t channels) {
-        return static_cast<uint32_t>(channels) * (shape.dtype == DISTILE_FLOAT32 ? 4 : 2);
+        return static_cast<uint32_t>(channels) * static_cast<uint32_t>(element_bytes(shape.dtype));
     }
     void move(CUfunction kernel, const void *from, void *to, uint32_t bytes) const {
         // Few pieces a thread, all in flight at once.

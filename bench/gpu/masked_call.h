@@ -20,7 +20,7 @@ struct CallModes {
 
 class MaskedCall {
 public:
-    /** Both must live as long as this. */
+    /** The workbench and the mask must live as long as this. */
     MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, const CallModes &modes = {});
     MaskedCall(const MaskedCall &) = delete;
     MaskedCall &operator=(const MaskedCall &) = delete;

@@ -87,7 +87,7 @@ private:
     std::optional<DeviceArray<uint8_t>> residual_;
     DeviceArray<uint8_t> filter_, bias_; /**< In the operator's type. */
     std::map<std::string, Peer> peers_;
-    std::map<std::string, std::exception_ptr> failures_; /**< So that a peer is searched for once. */
+    std::map<std::string, std::exception_ptr> failures_; /**< Why peers are missing: each is searched for once. */
 };
 
 }  // namespace distile::bench

@@ -18,7 +18,7 @@ using RelativeTimes = std::vector<std::pair<double, double>>;
  * measured densities, times are straight lines. Requires a density. */
 double break_even(RelativeTimes times);
 
-/** As Markdown; "" without masks of two densities. */
+/** The break-even densities in Markdown; "" without masks of two densities. */
 std::string break_even_table(const std::vector<NumericsLine> &lines);
 /** A panel for each type. */
 std::vector<BreakEvenPanel> break_even_panels(const Json &file);

@@ -15,7 +15,7 @@ inline std::string operator_of(const Json &row) {
     return fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
 }
 
-/** As it was asked for: a mask has whole pixels. */
+/** The density that was asked for: a mask has whole pixels, so it has a little more or less. */
 inline std::string density_of(const Json &row) {
     return fmt::format("{:.1f}", row.at("density").get<double>());
 }

@@ -30,7 +30,7 @@ public:
     double value() const {
         return std::exp(logarithms_ / count_);
     }
-    /** As a cell: the mean, and in brackets the worst. */
+    /** The cell of a table: the mean, and in brackets the worst. */
     std::string text() const {
         return count_ == 0
                    ? "-"

@@ -72,7 +72,7 @@ std::string BenchOperator::shape() const {
 const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel) {
     distile_kernel_info info{};
     if (distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK) {
-        for (const distile_polykernel *candidate = &built; candidate; candidate = candidate->otherwise) {
+        for (const distile_polykernel *candidate = &built; candidate; candidate = candidate->fallback) {
             if (std::strcmp(candidate->name, info.name) == 0) {
                 return *candidate;
             }

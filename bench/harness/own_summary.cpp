@@ -19,7 +19,7 @@ constexpr const char *reference_way = "tune";
 /** A measured row, and etas by way. */
 struct Line {
     const Json *row;
-    std::string op, mask, density; /**< As the row's name has them. */
+    std::string op, mask, density; /**< The parts of the row's name. */
     bool bordered;
     std::map<std::string, double> eta;
 };

@@ -1,6 +1,6 @@
 #include "bench/harness/operators.h"
 #include "bench/harness/peer_missing.h"
-#include "bindings/linked_polykernels.h"
+#include "linked_polykernels.h"
 
 namespace distile::bench {
 

@@ -32,7 +32,7 @@ struct OperatorSpec {
 /** CPU features by a name, for instance "avx2". */
 struct CpuFeatures {
     std::string name;
-    std::string features; /**< As distile_context_options has them. */
+    std::string features; /**< The CPU features, as in distile_context_options. */
 };
 
 /** The state in which a timed call starts. */

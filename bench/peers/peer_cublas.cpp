@@ -2,6 +2,7 @@
 #include "bench/harness/measure.h"
 #include "bench/harness/peer_missing.h"
 #include "bench/peers/gpu_peer.h"
+#include "facts/type_functions.h"
 #include <algorithm>
 #include <array>
 #include <cublasLt.h>
@@ -33,7 +34,7 @@ template<typename Function> Function find(const char *name) {
 
 void require(cublasStatus_t status, const char *name) {
     if (status != CUBLAS_STATUS_SUCCESS) {
-        throw std::runtime_error(fmt::format("{} returned {}", name, static_cast<int>(status)));
+        throw std::runtime_error(fmt::format("{} returned {}", name, LT_FUNCTION(cublasLtGetStatusName)(status)));
     }
 }
 
@@ -41,7 +42,16 @@ void require(cublasStatus_t status, const char *name) {
 #define LT(name, ...) require(LT_FUNCTION(name)(__VA_ARGS__), #name)
 
 cudaDataType_t type_of(distile_dtype dtype) {
-    return dtype == DISTILE_FLOAT16 ? CUDA_R_16F : dtype == DISTILE_BFLOAT16 ? CUDA_R_16BF : CUDA_R_32F;
+    switch (dtype) {
+    case DISTILE_FLOAT32:
+        return CUDA_R_32F;
+    case DISTILE_FLOAT16:
+        return CUDA_R_16F;
+    case DISTILE_BFLOAT16:
+        return CUDA_R_16BF;
+    default:
+        throw std::runtime_error(std::string("cuBLAS does not compute here in ") + type_name(dtype));
+    }
 }
 
 /** An object of cuBLAS, destroyed by its own function. */

@@ -2,6 +2,7 @@
 #include "bench/harness/measure.h"
 #include "bench/harness/peer_missing.h"
 #include "bench/peers/gpu_peer.h"
+#include "facts/type_functions.h"
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -32,7 +33,7 @@ template<typename Function> Function find(const char *name) {
 
 void require(cudnnStatus_t status, const char *name) {
     if (status != CUDNN_STATUS_SUCCESS) {
-        throw std::runtime_error(fmt::format("{} returned {}", name, static_cast<int>(status)));
+        throw std::runtime_error(fmt::format("{} returned {}", name, DNN_FUNCTION(cudnnGetErrorString)(status)));
     }
 }
 
@@ -134,8 +135,8 @@ struct Cudnn::Session {
     Session(const GpuSlice &slice, double seconds) : slice(slice), seconds(seconds), workspace(workspace_bytes) {
         const cudnnStatus_t status = DNN_FUNCTION(cudnnCreate)(&handle);
         if (status != CUDNN_STATUS_SUCCESS) {
-            throw PeerMissing(
-                fmt::format("cuDNN cannot start here: cudnnCreate returned {}", static_cast<int>(status)));
+            throw PeerMissing(fmt::format("cuDNN cannot start here: cudnnCreate returned {}",
+                                          DNN_FUNCTION(cudnnGetErrorString)(status)));
         }
         DNN(cudnnSetStream, handle, static_cast<cudaStream_t>(slice.stream()));
     }
@@ -158,9 +159,16 @@ namespace {
 
 /** cuDNN's name for the type of tensors. */
 cudnnDataType_t type_of(const distile_tensor &tensor) {
-    return tensor.dtype == DISTILE_FLOAT16    ? CUDNN_DATA_HALF
-           : tensor.dtype == DISTILE_BFLOAT16 ? CUDNN_DATA_BFLOAT16
-                                              : CUDNN_DATA_FLOAT;
+    switch (tensor.dtype) {
+    case DISTILE_FLOAT32:
+        return CUDNN_DATA_FLOAT;
+    case DISTILE_FLOAT16:
+        return CUDNN_DATA_HALF;
+    case DISTILE_BFLOAT16:
+        return CUDNN_DATA_BFLOAT16;
+    default:
+        throw std::runtime_error(std::string("cuDNN does not compute here in ") + type_name(tensor.dtype));
+    }
 }
 
 /** What tensor cores may compute: all of narrower types, and float32 only in TF32. */

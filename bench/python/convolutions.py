@@ -101,7 +101,7 @@ class Problem:
         return distile.weights(kernel, self.filter, self.bias)
 
     def window(self):
-        """As PyTorch's operators take it."""
+        """Padding, stride, dilation and groups as PyTorch's operators take them."""
         return [[self.padding] * 2, [self.stride] * 2, [1, 1], self.groups]
 
 

@@ -66,6 +66,7 @@ class OneDnn:
             load(driver.parent / "libOpenCL.so.1")
         self.library = load(path)
         self.library.dnnl_version.restype = ctypes.POINTER(Version)
+        self.library.dnnl_status2str.restype = ctypes.c_char_p
         version = self.library.dnnl_version().contents
         self.major = version.major
         self.version = f"{version.major}.{version.minor}.{version.patch}"
@@ -81,7 +82,10 @@ class OneDnn:
     def call(self, name, *arguments):
         status = getattr(self.library, name)(*arguments)
         if status:
-            raise RuntimeError(f"oneDNN {self.version}: {name} returned {status}")
+            raise RuntimeError(f"oneDNN {self.version}: {name} returned {self.status_name(status)}")
+
+    def status_name(self, status):
+        return self.library.dnnl_status2str(status).decode()
 
     def describe(self, array):
         """The layout of an array, as version 3 makes it or version 2 fills it in."""
@@ -123,7 +127,7 @@ class OneDnn:
         def multiply():
             status = execute(primitive, stream, count, arguments) or wait(stream)
             if status:
-                raise RuntimeError(f"oneDNN {self.version} cannot multiply: status {status}")
+                raise RuntimeError(f"oneDNN {self.version} cannot multiply: {self.status_name(status)}")
 
         multiply.arrays = arrays  # Keeps the arrays alive: oneDNN does not own their memory.
         return multiply

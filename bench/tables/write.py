@@ -13,6 +13,7 @@ import devices
 import networks
 import rows
 import screen
+import searches
 import values
 
 sys.path.append(str(rows.REPOSITORY / "python/zoo"))
@@ -26,7 +27,7 @@ def parts():
     tables = {f"device {name}": devices.table(name) for name in devices.DEVICES}
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
-    return {**tables, **values.values(), **networks.parts(), **screen.parts()}
+    return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts()}
 
 
 def fill(document, known, used):

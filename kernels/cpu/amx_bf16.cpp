@@ -12,7 +12,7 @@ namespace {
 struct OfAmxBf16;
 
 struct AmxBf16 : distile::dot_product::AmxBf16Tiles<OfAmxBf16> {
-    using Numbers = distile::dot_product::Bfloat16<OfAmxBf16>;
+    using Types = distile::dot_product::Bfloat16<OfAmxBf16>;
 };
 
 }  // namespace

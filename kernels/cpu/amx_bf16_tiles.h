@@ -8,8 +8,8 @@
 
 namespace distile::dot_product {
 
-/** `Set` as in Epilogue. */
-template<class Set> struct AmxBf16Tiles : AmxTiles<Set> {
+/** `Isa` as in Epilogue. */
+template<class Isa> struct AmxBf16Tiles : AmxTiles<Isa> {
     template<int C, int A, int B> static void add_product() {
         if constexpr (C == 0) {
             static_assert(A == 4 && B == 6);

@@ -12,7 +12,7 @@ namespace {
 struct OfAmxFp16;
 
 struct AmxFp16 : distile::dot_product::AmxTiles<OfAmxFp16> {
-    using Numbers = distile::dot_product::Float16<OfAmxFp16>;
+    using Types = distile::dot_product::Float16<OfAmxFp16>;
 
     /** tdpfp16ps in bytes: neither the intrinsic nor the assembler of GCC 12's age is sure to know it. */
     template<int C, int A, int B> static void add_product() {

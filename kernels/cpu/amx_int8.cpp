@@ -12,7 +12,7 @@ namespace {
 struct OfAmxInt8;
 
 struct AmxInt8 : distile::dot_product::AmxTiles<OfAmxInt8> {
-    using Numbers = distile::dot_product::Int8<OfAmxInt8>;
+    using Types = distile::dot_product::Int8<OfAmxInt8>;
 
     template<int C, int A, int B> static void add_product() {
         if constexpr (C == 0) {

@@ -12,7 +12,7 @@ namespace {
 struct OfAmxSplitFp16;
 
 struct AmxSplitFp16 : distile::dot_product::AmxBf16Tiles<OfAmxSplitFp16> {
-    using Numbers = distile::dot_product::SplitFloat16<AmxSplitFp16>;
+    using Types = distile::dot_product::SplitFloat16<AmxSplitFp16>;
 
     [[gnu::always_inline]] static void widen(const distile::dot_product::Stored16 &stored,
                                              distile::dot_product::Epilogue<AmxSplitFp16>::Floats &values) {

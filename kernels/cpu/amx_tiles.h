@@ -8,15 +8,15 @@
 
 namespace distile::dot_product {
 
-/** As the instruction that configures tiles reads it. */
+/** The configuration of tiles as the instruction reads it. */
 struct alignas(64) TileConfiguration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {};
     uint8_t rows[16] = {};
 };
 
-/** `Set` as in Epilogue. */
-template<class Set> struct AmxTiles {
+/** `Isa` as in Epilogue. */
+template<class Isa> struct AmxTiles {
     static void configure() {
         constexpr int32_t num_tiles = 8, tile_rows = 16;
         TileConfiguration configuration;

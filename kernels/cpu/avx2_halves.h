@@ -10,9 +10,9 @@
 
 namespace distile::dot_product {
 
-/** `Set` as in Epilogue. */
-template<class Set> struct Avx2Halves {
-    using Numbers = Int8<Set>;
+/** `Isa` as in Epilogue. */
+template<class Isa> struct Avx2Halves {
+    using Types = Int8<Isa>;
     struct Total {
         __m256i low, high;
     };

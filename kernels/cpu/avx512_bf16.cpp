@@ -10,7 +10,7 @@
 namespace {
 
 struct Avx512Bf16 {
-    using Numbers = distile::dot_product::Bfloat16<Avx512Bf16>;
+    using Types = distile::dot_product::Bfloat16<Avx512Bf16>;
     using Total = __m512;
     using Weights = __m512i;
     using Spread = __m512i;
@@ -61,7 +61,7 @@ struct Avx512Bf16 {
 }  // namespace
 
 extern "C" int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::Steps<distile::dot_product::RegisterSet<Avx512Bf16>>>(
+    return distile::dot_product::Product<distile::dot_product::Steps<distile::dot_product::RegisterIsa<Avx512Bf16>>>(
                *code, *call)
         .run();
 }

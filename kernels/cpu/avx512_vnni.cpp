@@ -9,7 +9,7 @@
 namespace {
 
 struct Avx512Vnni {
-    using Numbers = distile::dot_product::Int8<Avx512Vnni>;
+    using Types = distile::dot_product::Int8<Avx512Vnni>;
     using Total = __m512i;
     using Weights = __m512i;
     using Spread = __m512i;

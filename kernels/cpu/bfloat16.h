@@ -4,14 +4,14 @@
 #ifndef DISTILE_DOT_PRODUCT_BFLOAT16_H
 #define DISTILE_DOT_PRODUCT_BFLOAT16_H
 
-#include "kernels/cpu/numbers16.h"
+#include "kernels/cpu/types16.h"
 
 namespace distile::dot_product {
 
-/** A Format, as in numbers16.h. */
-template<class Set> struct Bfloat16Format {
-    using Floats = typename Epilogue<Set>::Floats;
-    using Words = typename Epilogue<Set>::Words;
+/** A Format, as in types16.h. */
+template<class Isa> struct Bfloat16Format {
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Words = typename Epilogue<Isa>::Words;
 
     static void narrow(const Floats &values, Stored16 &stored) {
         Words bits;
@@ -25,7 +25,7 @@ template<class Set> struct Bfloat16Format {
     }
 };
 
-template<class Set> using Bfloat16 = Numbers16<Set, Bfloat16Format<Set>>;
+template<class Isa> using Bfloat16 = Types16<Isa, Bfloat16Format<Isa>>;
 
 }  // namespace distile::dot_product
 

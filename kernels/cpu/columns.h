@@ -28,20 +28,20 @@ constexpr int32_t column_group = 4, group_bytes = column_group * vector_channels
  */
 template<class Dot> class Columns {
 public:
-    using Numbers = typename Dot::Numbers;
+    using Types = typename Dot::Types;
     using Element = uint8_t;
-    using Sum = typename Numbers::Sum;
+    using Sum = typename Types::Sum;
     static constexpr int32_t tile_rows = 1;
     static constexpr bool balances = true;
     static constexpr CostModel cost_model = in_columns;
 
-    Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
-        : code_(code), numbers_(numbers), weights_(call.operands[1]),
+    Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Types &types)
+        : code_(code), types_(types), weights_(call.operands[1]),
           groups_((code.rows->taps + column_group - 1) / column_group) {
-        // As it is stored.
-        numbers.pad(padding_, widest_bytes);
+        // Padding as the input stores it.
+        types.pad(padding_, widest_bytes);
         for (uint8_t &number : padding_) {
-            number ^= numbers.flip();
+            number ^= types.flip();
         }
     }
     static void begin() {
@@ -61,7 +61,7 @@ public:
         return channels.first;
     }
     /** Finds the taps of all columns. */
-    void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const {
+    void prepare(const Phase &phase, const Rows<Types> &source, Row *rows, int32_t count, Element *to) const {
         auto *tap = reinterpret_cast<Tap *>(to);
         const int32_t taps = phase.columns.taps;
         int32_t columns = 0;
@@ -82,7 +82,7 @@ public:
             }
         }
     }
-    void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count,
+    void stage(const Phase &phase, const Rows<Types> & /*source*/, const Row *rows, int32_t count,
                const ChannelBlock &channels, Element *to) const {
         const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
         stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, int64_t{channels.vectors} * group_bytes},
@@ -188,7 +188,7 @@ private:
     [[gnu::always_inline]] void stage_vectors(const Groups &groups, int64_t channel, int32_t count, uint8_t *to) const {
         using Interleaving = dot_product::Interleaving<Dot, Bytes>;
         using Vector = typename Interleaving::Vector;
-        const Vector flip = Vector{} + numbers_.flip();
+        const Vector flip = Vector{} + types_.flip();
         const Tap *tap = groups.taps;
         for (int32_t group = 0; group < groups.count; group++, tap += column_group, to += groups.distance) {
             Vector loaded[column_group];
@@ -202,8 +202,8 @@ private:
     }
 
     const distile_dot_product_code &code_;
-    const Numbers &numbers_;
-    const PackedWeights<Numbers> weights_;
+    const Types &types_;
+    const PackedWeights<Types> weights_;
     int32_t groups_;
     uint8_t padding_[widest_bytes];
 };
@@ -211,7 +211,7 @@ private:
 /** Runs a call by an instruction, whatever its channels read. */
 template<class Dot> int run_quantized(const distile_dot_product_code &code, const distile_kernel_call &call) {
     return code.read_channels == 0 ? Product<Columns<Dot>>(code, call).run()
-                                   : Product<Steps<RegisterSet<Dot>>>(code, call).run();
+                                   : Product<Steps<RegisterIsa<Dot>>>(code, call).run();
 }
 
 }  // namespace distile::dot_product

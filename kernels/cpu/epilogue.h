@@ -23,9 +23,9 @@ struct ChannelBlock {
     int32_t vectors, padded;  ///< The vectors of sums, and the channels that these hold.
 };
 
-/** `Set` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
+/** `Isa` only tells the code of instruction sets apart: a linker must not merge their functions. Vectors are passed by
  * address, because how they are passed otherwise depends on the instruction set. */
-template<class Set> struct Epilogue {
+template<class Isa> struct Epilogue {
     using Floats = float __attribute__((vector_size(vector_channels * 4)));
     using Integers = int32_t __attribute__((vector_size(vector_channels * 4)));
     using Words = uint32_t __attribute__((vector_size(vector_channels * 4)));
@@ -55,7 +55,7 @@ template<class Set> struct Epilogue {
         sum = sum * x + next;
         polynomial(x, sum, rest...);
     }
-    /** Also a number where `x` is NaN. */
+    /** Clamps. The result is a number also where `x` is NaN. */
     static void clamp(Floats &x, float least, float most) {
         const Floats low = Floats{} + least, high = Floats{} + most;
         x = x > low ? x : low;

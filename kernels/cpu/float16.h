@@ -4,15 +4,15 @@
 #ifndef DISTILE_DOT_PRODUCT_FLOAT16_H
 #define DISTILE_DOT_PRODUCT_FLOAT16_H
 
-#include "kernels/cpu/numbers16.h"
+#include "kernels/cpu/types16.h"
 
 namespace distile::dot_product {
 
-/** A Format, as in numbers16.h. Its arithmetic is that of types.cpp, whatever instructions the CPU has. */
-template<class Set> struct Float16Format {
-    using Floats = typename Epilogue<Set>::Floats;
-    using Integers = typename Epilogue<Set>::Integers;
-    using Words = typename Epilogue<Set>::Words;
+/** A Format, as in types16.h. Its arithmetic is that of types.cpp, whatever instructions the CPU has. */
+template<class Isa> struct Float16Format {
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Integers = typename Epilogue<Isa>::Integers;
+    using Words = typename Epilogue<Isa>::Words;
 
     static void narrow(const Floats &values, Stored16 &stored) {
         Words bits;
@@ -47,7 +47,7 @@ template<class Set> struct Float16Format {
     }
 };
 
-template<class Set> using Float16 = Numbers16<Set, Float16Format<Set>>;
+template<class Isa> using Float16 = Types16<Isa, Float16Format<Isa>>;
 
 }  // namespace distile::dot_product
 

@@ -1,10 +1,11 @@
 /** \file
- * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in polykernel.h defines
- * the results, to the bit; so the files that include this are compiled without fused multiply-adds.
+ * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in dot_products.h
+ * defines the results, to the bit; so the files that include this are compiled without fused multiply-adds.
  */
 #ifndef DISTILE_DOT_PRODUCT_INT8_H
 #define DISTILE_DOT_PRODUCT_INT8_H
 
+#include "facts/type_functions.h"
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/narrow.h"
 #include "kernels/cpu/rows.h"
@@ -13,7 +14,7 @@
 
 namespace distile::dot_product {
 
-template<class Set> class Int8 {
+template<class Isa> class Int8 {
 public:
     using Element = uint8_t;
     using Weight = int8_t;
@@ -31,7 +32,7 @@ public:
         std::memcpy(&header_, words, sizeof(header_));
         offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));
         multipliers_ = reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
-        if (dtype_ != DISTILE_FLOAT32) {
+        if (is_quantized(dtype_)) {
             set_range();
         }
     }
@@ -47,30 +48,27 @@ public:
         std::memset(to, static_cast<uint8_t>(header_.input_zero_point) ^ flip_, count);
     }
     const char *output(const Row &row, int32_t channel) const {
-        return output_ + (row.output + channel) * (dtype_ == DISTILE_FLOAT32 ? 4 : 1);
+        return output_ + (row.output + channel) * element_bytes(dtype_);
     }
     /** The sums, the offsets, the multipliers and the bias hold whole vectors. */
     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums,
                const ChannelBlock &channels) const {
         const int32_t *const offsets = offsets_ + phase.index * channels_ + channels.place;
-        switch (dtype_) {
-        case DISTILE_UINT8:
-            return store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
-        case DISTILE_INT8:
-            return store_as<int8_t>(rows, num_rows, sums, offsets, channels);
-        default:
+        if (!is_quantized(dtype_)) {
             return store_as<float>(rows, num_rows, sums, offsets, channels);
         }
+        return least_of(dtype_) < 0 ? store_as<int8_t>(rows, num_rows, sums, offsets, channels)
+                                    : store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
     }
 
 private:
-    using Floats = typename Epilogue<Set>::Floats;
-    using Integers = typename Epilogue<Set>::Integers;
-    using Words = typename Epilogue<Set>::Words;
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Integers = typename Epilogue<Isa>::Integers;
+    using Words = typename Epilogue<Isa>::Words;
 
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {
-        const int32_t least = dtype_ == DISTILE_INT8 ? -128 : 0;
+        const int32_t least = least_of(dtype_);
         lowest_ = least - header_.output_zero_point;
         highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
         const bool six = epilogue_ == DISTILE_ACTIVATION_RELU6;
@@ -113,7 +111,7 @@ private:
             }
             for (int64_t v = 0; residual && v < Vectors; v++) {
                 Vector stored{};
-                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + row.residual + v * vector_channels,
+                Epilogue<Isa>::template copy_channels<Stored>(&stored, residual + row.residual + v * vector_channels,
                                                               Vectors == 1 ? count : vector_channels);
                 add(stored, values[v]);
             }
@@ -132,7 +130,7 @@ private:
             Stored *const to = output + row.output;
             if constexpr (is_float) {
                 for (int64_t v = 0; v < Vectors; v++) {
-                    Epilogue<Set>::template copy_channels<float>(to + v * vector_channels, &values[v],
+                    Epilogue<Isa>::template copy_channels<float>(to + v * vector_channels, &values[v],
                                                                  Vectors == 1 ? count : vector_channels);
                 }
             } else {
@@ -144,7 +142,7 @@ private:
                 }
                 const bool is_part = count < Vectors * vector_channels;
                 Stored narrowed[Vectors * vector_channels];
-                Narrowing<Set, Stored>::template store<Vectors>(scaled, quantizer.lowest, quantizer.output_zero_point,
+                Narrowing<Isa, Stored>::template store<Vectors>(scaled, quantizer.lowest, quantizer.output_zero_point,
                                                                 is_part ? narrowed : to);
                 if (is_part) {
                     std::memcpy(to, narrowed, count);
@@ -191,7 +189,7 @@ private:
                                       multipliers_ + channels.place,
                                       bias_ + channels.place,
                                       slope_};
-        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
+        Epilogue<Isa>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
     distile_activation epilogue_;

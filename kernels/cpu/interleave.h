@@ -37,8 +37,8 @@ template<> struct VectorOf<64> {
     using Words = uint32_t __attribute__((vector_size(64)));
 };
 
-/** `Set` as in Epilogue. */
-template<class Set, int32_t Size> class Interleaving {
+/** `Isa` as in Epilogue. */
+template<class Isa, int32_t Size> class Interleaving {
 public:
     using Vector = typename VectorOf<Size>::Bytes;
 

@@ -2,7 +2,7 @@
  * Matrix instructions on tiles of 16 rows x 64 bytes, as AMX has them. The instructions themselves are a class `Tiles`,
  * so that tests can run the same code on CPUs without them:
  *
- *     using Numbers = ...;                                                 // As in product.h.
+ *     using Types = ...;                                                   // As in product.h.
  *     static void configure(), release();
  *     template<int T> static void zero();
  *     template<int T> static void load(const void *from, int32_t stride);  // Bytes between rows.
@@ -21,12 +21,12 @@ constexpr int32_t tile_row_bytes = 64;
 
 /** Blocks of up to 2 x 2 tiles of sums. */
 template<class Tiles> struct TileSet {
-    using Numbers = typename Tiles::Numbers;
-    using Block = dot_product::Block<Numbers>;
-    using Sum = typename Numbers::Sum;
+    using Types = typename Tiles::Types;
+    using Block = dot_product::Block<Types>;
+    using Sum = typename Types::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
     static constexpr bool balances = false, loads_in_place = true, keeps_apart = false;
-    static constexpr CostModel cost_model = Numbers::parts == 1 ? in_tiles : in_split_tiles;
+    static constexpr CostModel cost_model = Types::parts == 1 ? in_tiles : in_split_tiles;
 
     static void begin() {
         Tiles::configure();
@@ -44,8 +44,8 @@ template<class Tiles> struct TileSet {
     }
 
 private:
-    using Element = typename Numbers::Element;
-    using Weight = typename Numbers::Weight;
+    using Element = typename Types::Element;
+    using Weight = typename Types::Weight;
 
     /** What a step multiplies: tiles 4 and 5 are rows, 6 and 7 weights. */
     struct Operands {
@@ -98,7 +98,7 @@ private:
                           weights,
                           block.weights.distance};
             add<TwoRows, TwoColumns, true, true>(high);
-            if constexpr (Numbers::parts == 2) {
+            if constexpr (Types::parts == 2) {
                 Operands low = high;
                 low.upper += block.staged_step / 2;
                 low.lower += block.staged_step / 2;

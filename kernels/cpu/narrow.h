@@ -26,9 +26,9 @@ template<> struct StoredVector<int8_t> {
 };
 template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
 
-/** Up to four vectors at a time: instructions narrow two to one. `Set` as in Epilogue. */
-template<class Set, typename Stored> struct Narrowing {
-    using Floats = typename Epilogue<Set>::Floats;
+/** Up to four vectors at a time: instructions narrow two to one. `Isa` as in Epilogue. */
+template<class Isa, typename Stored> struct Narrowing {
+    using Floats = typename Epilogue<Isa>::Floats;
 
     /** Stores each number plus a zero point; in place of a lower one, or NaN, `least`. The sums must be numbers of the
      * type. */
@@ -50,7 +50,7 @@ template<class Set, typename Stored> struct Narrowing {
         const __m512i bytes =
             is_signed ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
         // Each lane has four channels of every vector.
-        typename Epilogue<Set>::Words words;
+        typename Epilogue<Isa>::Words words;
         std::memcpy(&words, &bytes, sizeof(words));
         const auto ordered =
             __builtin_shufflevector(words, words, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -75,7 +75,7 @@ template<class Set, typename Stored> struct Narrowing {
         // Near this number, float32 has integers only, and its bits count them.
         constexpr float to_integer = 0x1.8p23f;
         constexpr int32_t bits_of_zero = 0x4b400000;
-        using Integers = typename Epilogue<Set>::Integers;
+        using Integers = typename Epilogue<Isa>::Integers;
         using Vector = typename StoredVector<Stored>::Type;
         for (int64_t v = 0; v < Vectors; v++) {
             const Floats low = Floats{} + static_cast<float>(least),

@@ -19,28 +19,28 @@ template<class Weight> struct LoadedWeights {
     int64_t distance;  ///< In elements, between blocks of 16 output channels.
 };
 
-/** `Numbers` as in product.h. */
-template<class Numbers> class PackedWeights {
+/** `Types` as in product.h. */
+template<class Types> class PackedWeights {
 public:
-    using Weight = typename Numbers::Weight;
+    using Weight = typename Types::Weight;
 
     explicit PackedWeights(const distile_array &array) : array_(array) {
     }
     /** The elements to unpack for blocks of output channels with `elements` elements each. */
     int64_t room(int64_t elements, int32_t vectors) const {
-        return Numbers::parts > 1 ? elements * Numbers::parts * vectors : is_int4() ? vectors * whole(elements) : 0;
+        return Types::parts > 1 ? elements * Types::parts * vectors : is_int4() ? vectors * whole(elements) : 0;
     }
     /** Loads `elements` weights of each vector of a block of output channels, from the `first` one on. It unpacks or
      * splits weights into `room`, where the two parts of a step follow each other. */
     LoadedWeights<Weight> load(const ChannelBlock &channels, int64_t first, int64_t elements, Weight *room) const {
         const int64_t distance = array_.dim[2].stride, from = channels.place / vector_channels * distance + first;
         const int32_t vectors = channels.vectors;
-        if constexpr (Numbers::parts == 2) {
+        if constexpr (Types::parts == 2) {
             for (int32_t v = 0; v < vectors; v++) {
                 const Weight *const stored = static_cast<const Weight *>(array_.data) + from + v * distance;
                 Weight *const to = room + 2 * elements * v;
                 for (int64_t i = 0; i < elements; i += step) {
-                    Numbers::split(stored + i, step, to + 2 * i, to + 2 * i + step);
+                    Types::split(stored + i, step, to + 2 * i, to + 2 * i + step);
                 }
             }
             return {room, 2 * elements};

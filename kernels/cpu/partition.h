@@ -35,8 +35,8 @@ struct CostModel {
 constexpr CostModel in_tiles{16, 180, 3, .2F, 4}, in_split_tiles{16, 45, 4, 3.5F, 1}, in_registers{0, 80, .5F, .4F, 2},
     in_columns{0, 80, 3, .4F, 2};
 
-/** `Set` as in Epilogue. */
-template<class Set> struct Partition {
+/** `Isa` as in Epilogue. */
+template<class Isa> struct Partition {
     int32_t parts;  /**< Parts of the tiles. */
     int32_t splits; /**< Parts of the output channels. */
     int32_t unit;   /**< A part begins at a multiple of `unit` tiles. */

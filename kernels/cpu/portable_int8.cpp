@@ -8,7 +8,7 @@
 namespace {
 
 struct PortableInt8 {
-    using Numbers = distile::dot_product::Int8<PortableInt8>;
+    using Types = distile::dot_product::Int8<PortableInt8>;
     static constexpr int32_t channels = distile::dot_product::vector_channels;
     struct Total {
         int32_t sums[channels];

@@ -8,20 +8,21 @@
  *
  * How it stages and multiplies is a class `Method`, Steps or Columns:
  *
- *     using Numbers = ...;                    // The types, as below.
+ *     using Types = ...;                      // The types, as below.
  *     // Sums are stored for whole multiples of this number of rows, as every full block is.
  *     static constexpr int32_t tile_rows;
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static constexpr CostModel cost_model;  // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
- *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Steps of a phase's weights.
+ *     // The steps of the reduction in the weights of a phase.
+ *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
  *     // Blocks of output channels with the same one read the same channels.
  *     int32_t first_input(const ChannelBlock &channels) const;
  *     // Once for a block of rows, before it is staged.
- *     void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const;
+ *     void prepare(const Phase &phase, const Rows<Types> &source, Row *rows, int32_t count, Element *to) const;
  *     // Stages a block of rows for a block of output channels.
- *     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count,
+ *     void stage(const Phase &phase, const Rows<Types> &source, const Row *rows, int32_t count,
  *                const ChannelBlock &channels, Element *to) const;
  *     // The parts of the reduction. Each is multiplied with all staged blocks before the next one.
  *     int32_t chunks(const Phase &phase) const;
@@ -34,12 +35,12 @@
  *     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
  *                   const Row *rows, int32_t count, const ChannelBlock &channels, Sum *sums) const;
  *
- * What differs between types is a class `Numbers`, which a call makes once:
+ * What differs between types is a class `Types`, which a call makes once:
  *
  *     using Element = ..., Weight = ..., Sum = ...;  // Types of inputs, weights and sums. Sums have 4 bytes.
- *     static constexpr int32_t parts;                // Numbers that are multiplied for a stored one: 1, or 2 with
+ *     static constexpr int32_t parts;  // Numbers that are multiplied for a stored one: 1, or 2 with split().
  *     static void split(const Element *from, int64_t count, Element *high, Element *low);
- *     bool stages_as_stored() const;                                      // What is staged equals the input.
+ *     bool stages_as_stored() const;                // What is staged equals the input.
  *     uint8_t flip() const;                         // What is staged of each byte is its exclusive or with this.
  *     void pad(Element *to, int32_t count) const;   // Stages what counts as 0.
  *     const char *output(const Row &row, int32_t channel) const;
@@ -64,14 +65,14 @@ namespace distile::dot_product {
 template<class Method> class Product {
 public:
     Product(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : code_(code), call_(call), numbers_(code, call), method_(code, call, numbers_),
+        : code_(code), call_(call), types_(code, call), method_(code, call, types_),
           out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
           padded_section_(divide_up(code.section_channels, vector_channels) * vector_channels),
           section_blocks_(divide_up(padded_section_, code.block_channels)),
           blocks_(divide_up(out_channels_, code.section_channels) * section_blocks_) {
         staged_rows_ = code.staged_blocks * code.block_pixels;
         const ChannelBlock first = channels_of(0);
-        const auto block_bytes = static_cast<int32_t>(numbers_.output(Row{}, first.count) - numbers_.output(Row{}, 0));
+        const auto block_bytes = static_cast<int32_t>(types_.output(Row{}, first.count) - types_.output(Row{}, 0));
         line_blocks_ = block_bytes < line_bytes ? line_bytes / block_bytes : 1;
         WorkShape work{};
         work.tiles = call.num_tiles;
@@ -106,10 +107,10 @@ public:
     }
 
 private:
-    using Numbers = typename Method::Numbers;
-    using Element = typename Numbers::Element;
-    using Weight = typename Numbers::Weight;
-    using Sum = typename Numbers::Sum;
+    using Types = typename Method::Types;
+    using Element = typename Types::Element;
+    using Weight = typename Types::Weight;
+    using Sum = typename Types::Sum;
 
     /** The bytes of a cache line. */
     static constexpr int32_t line_bytes = 64;
@@ -176,7 +177,7 @@ private:
                 phase.rows = code_.rows[phase.row];
                 phase.columns = code_.columns[phase.column];
                 phase.steps = method_.steps_of(phase.rows, phase.columns);
-                Rows<Numbers> source(code_, call_, numbers_, first_tile(part), first_tile(part + 1));
+                Rows<Types> source(code_, call_, types_, first_tile(part), first_tile(part + 1));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
                     const int32_t end = first_block(split + 1), begin = first_block(split);
@@ -239,16 +240,16 @@ private:
                                  task.sums + int64_t{blocks.begin(block)} * channels.padded);
             }
         }
-        numbers_.store(phase, task.rows, blocks.rows, task.sums, channels);
+        types_.store(phase, task.rows, blocks.rows, task.sums, channels);
     }
     /** The lines that rows store of a block of output channels arrive in the cache, to be written: other cores may have
      * written them last. Always inline, because GCC drops calls of functions that only prefetch. */
     [[gnu::always_inline]] void fetch_outputs(const Row *rows, int32_t count, int32_t index) const {
         const ChannelBlock channels = channels_of(index);
         const int64_t bytes =
-            numbers_.output(Row{}, channels.first + channels.count) - numbers_.output(Row{}, channels.first);
+            types_.output(Row{}, channels.first + channels.count) - types_.output(Row{}, channels.first);
         for (int32_t i = 0; i < count; i++) {
-            const char *const first = numbers_.output(rows[i], channels.first);
+            const char *const first = types_.output(rows[i], channels.first);
             for (int64_t line = 0; line < bytes; line += line_bytes) {
                 __builtin_prefetch(first + line, 1);
             }
@@ -270,7 +271,7 @@ private:
 
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
-    const Numbers numbers_;
+    const Types types_;
     const Method method_;
     int32_t out_channels_, padded_section_, section_blocks_, blocks_, staged_rows_;
     int32_t line_blocks_;  ///< Blocks of output channels that share a line of the caches, which a thread writes alone.

@@ -1,7 +1,7 @@
 /** \file
  * Sums in vector registers: a block of rows times vectors of 16 output channels. An instruction is a class `Dot`:
  *
- *     using Numbers = ...;                              // As in product.h.
+ *     using Types = ...;                                // As in product.h.
  *     static constexpr int32_t rows_of(int32_t vectors) // The rows whose sums fit the registers.
  *     // Vectors of 16 output channels; a group of a row, spread to all lanes.
  *     using Total = ..., Weights = ..., Spread = ...;
@@ -39,7 +39,7 @@ private:
     }
 };
 
-/** Blocks of rows and a vector, with groups kept apart. Types as in RegisterSet. */
+/** Blocks of rows and a vector, with groups kept apart. Types as in RegisterIsa. */
 template<class Dot, class Block, class Sum> struct ApartCode {
     using Code = void (*)(const Block &block, bool adds, Sum *sums);
 
@@ -81,12 +81,12 @@ template<class Dot, class Block, class Sum> struct ApartCode {
     }
 };
 
-/** A Set, as in steps.h. */
-template<class Dot> struct RegisterSet {
-    using Numbers = typename Dot::Numbers;
-    using Block = dot_product::Block<Numbers>;
-    using Weight = typename Numbers::Weight;
-    using Sum = typename Numbers::Sum;
+/** An `Isa`, as in steps.h. */
+template<class Dot> struct RegisterIsa {
+    using Types = typename Dot::Types;
+    using Block = dot_product::Block<Types>;
+    using Weight = typename Types::Weight;
+    using Sum = typename Types::Sum;
     static constexpr int32_t tile_rows = 1, chunk_steps = 8;
     static constexpr bool balances = true, loads_in_place = false, keeps_apart = true;
     static constexpr CostModel cost_model = in_registers;
@@ -99,7 +99,7 @@ template<class Dot> struct RegisterSet {
         if (block.lanes) {
             RegisterCodes<Dot, ApartCode<Dot, Block, Sum>>::template of<1>(rows)(block, adds, sums);
         } else {
-            RegisterCodes<Dot, RegisterSet>::find(rows, vectors)(block, adds, sums);
+            RegisterCodes<Dot, RegisterIsa>::find(rows, vectors)(block, adds, sums);
         }
     }
 

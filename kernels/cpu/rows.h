@@ -34,15 +34,15 @@ struct Row {
     int32_t column;  ///< Its first staged column (columns.h).
 };
 
-/** Walks the pixels of some tiles that are to be stored. `Numbers` as in product.h. */
-template<class Numbers> class Rows {
+/** Walks the pixels of some tiles that are to be stored. `Types` as in product.h. */
+template<class Types> class Rows {
 public:
-    using Element = typename Numbers::Element;
+    using Element = typename Types::Element;
     static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element));
 
-    Rows(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers,
-         int32_t first_tile, int32_t last_tile)
-        : numbers_(numbers), code_(code), call_(call), input_(call.operands[0]),
+    Rows(const distile_dot_product_code &code, const distile_kernel_call &call, const Types &types, int32_t first_tile,
+         int32_t last_tile)
+        : types_(types), code_(code), call_(call), input_(call.operands[0]),
           width_(call.operands[call.num_operands - 1].dim[X].extent), inputs_(input_),
           outputs_(call.operands[call.num_operands - 1]), residuals_(call.operands[call.num_operands - 2]),
           tile_(first_tile), last_tile_(last_tile) {
@@ -176,7 +176,7 @@ private:
             }
         }
         for (int32_t i = 0; offset != 0 && i < count; i++) {
-            numbers_.pad(to + i * step_elements + offset, step_elements - offset);
+            types_.pad(to + i * step_elements + offset, step_elements - offset);
         }
     }
     /** Copies a part of a step of each pixel, or padding. */
@@ -186,14 +186,14 @@ private:
                 if (pixels[row]) {
                     copy_one(reinterpret_cast<const uint8_t *>(pixels[row] + from), reinterpret_cast<uint8_t *>(to));
                 } else {
-                    numbers_.pad(to, part);
+                    types_.pad(to, part);
                 }
             }
         };
-        ShortCopy<Numbers>::with(part * static_cast<int32_t>(sizeof(Element)), numbers_.flip(), copy_all);
+        ShortCopy<Types>::with(part * static_cast<int32_t>(sizeof(Element)), types_.flip(), copy_all);
     }
 
-    const Numbers &numbers_;
+    const Types &types_;
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const distile_array &input_;

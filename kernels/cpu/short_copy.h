@@ -9,8 +9,8 @@
 
 namespace distile::dot_product {
 
-/** Copies of bytes that do not overlap, each byte changed by an exclusive or. `Set` as in Epilogue. */
-template<class Set> class ShortCopy {
+/** Copies of bytes that do not overlap, each byte changed by an exclusive or. `Isa` as in Epilogue. */
+template<class Isa> class ShortCopy {
 public:
     /** Calls use(copy) where copy(from, to) copies `bytes`, up to 64. */
     template<class Use> [[gnu::always_inline]] static void with(int32_t bytes, uint8_t flip, const Use &use) {

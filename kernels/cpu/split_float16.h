@@ -9,13 +9,13 @@
 
 namespace distile::dot_product {
 
-/** Numbers, as in product.h. `Set` as in Epilogue; it also widens, and makes NaN quiet:
+/** Types, as in product.h. `Isa` as in Epilogue; it also widens, and makes NaN quiet:
  *
  *     static void widen(const Stored16 &stored, Floats &values);
  */
-template<class Set> class SplitFloat16 : public Numbers16<Set, Float16Format<Set>> {
+template<class Isa> class SplitFloat16 : public Types16<Isa, Float16Format<Isa>> {
 public:
-    using Numbers16<Set, Float16Format<Set>>::Numbers16;
+    using Types16<Isa, Float16Format<Isa>>::Types16;
     static constexpr int32_t parts = 2;
 
     static bool stages_as_stored() {
@@ -34,15 +34,15 @@ public:
     }
 
 private:
-    using Floats = typename Epilogue<Set>::Floats;
-    using Words = typename Epilogue<Set>::Words;
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Words = typename Epilogue<Isa>::Words;
 
     /** A rest of 0 becomes the least normal number, which no sum notices: 0 times infinity would be NaN. So does that
      * of infinity. */
     [[gnu::always_inline]] static void split_vector(const Stored16 &stored, Stored16 (&split)[2]) {
         constexpr uint32_t sign = 0x80000000, least_normal = 0x00800000;
         Floats value, rest;
-        Set::widen(stored, value);
+        Isa::widen(stored, value);
         Words bits, rest_bits;
         std::memcpy(&bits, &value, sizeof(bits));
         const Words high = bits & 0xffff0000;

@@ -1,8 +1,8 @@
 /** \file
  * Rows staged in steps of the reduction, [step][row][64 bytes], for instructions that multiply a group of a row with
- * those of many output channels. Those are a class `Set`:
+ * those of many output channels. Such instructions are a class `Isa`:
  *
- *     using Numbers = ...;                    // As in product.h.
+ *     using Types = ...;                      // As in product.h.
  *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of this number of rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static constexpr CostModel cost_model;   // As in partition.h.
@@ -49,13 +49,13 @@ struct ApartLanes {
 };
 
 /** What one call of an instruction set's code multiplies. Distances in elements. */
-template<class Numbers> struct Block {
-    using Element = typename Numbers::Element;
-    using Weight = typename Numbers::Weight;
+template<class Types> struct Block {
+    using Element = typename Types::Element;
+    using Weight = typename Types::Weight;
     static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element)),
                              group_elements = step_elements / step_groups,
                              weight_part = step_elements * vector_channels,
-                             weight_step = weight_part * Numbers::parts;  ///< The parts of a step follow each other.
+                             weight_step = weight_part * Types::parts;  ///< The parts of a step follow each other.
 
     const Element *staged;
     int32_t staged_step;  ///< Between the steps of a staged block, which hold one part of all rows after the other.
@@ -67,20 +67,20 @@ template<class Numbers> struct Block {
 };
 
 /** A Method, as in product.h. */
-template<class Set> class Steps {
+template<class Isa> class Steps {
 public:
-    using Numbers = typename Set::Numbers;
-    using Element = typename Numbers::Element;
-    using Weight = typename Numbers::Weight;
-    using Sum = typename Numbers::Sum;
-    static constexpr int32_t tile_rows = Set::tile_rows;
-    static constexpr bool balances = Set::balances;
-    static constexpr CostModel cost_model = Set::cost_model;
+    using Types = typename Isa::Types;
+    using Element = typename Types::Element;
+    using Weight = typename Types::Weight;
+    using Sum = typename Types::Sum;
+    static constexpr int32_t tile_rows = Isa::tile_rows;
+    static constexpr bool balances = Isa::balances;
+    static constexpr CostModel cost_model = Isa::cost_model;
 
-    Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
+    Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Types &types)
         : code_(code), input_(call.operands[0]), weights_(call.operands[1]),
-          is_even_(numbers.stages_as_stored() && code.read_channels % step_elements == 0),
-          in_channels_(call.operands[0].dim[Channel].extent), apart_groups_(Set::keeps_apart ? code.apart_groups : 1),
+          is_even_(types.stages_as_stored() && code.read_channels % step_elements == 0),
+          in_channels_(call.operands[0].dim[Channel].extent), apart_groups_(Isa::keeps_apart ? code.apart_groups : 1),
           shift_of_last_(last_section(call) * code.read_channels - least_first(last_section(call))) {
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
@@ -96,10 +96,10 @@ public:
     Steps &operator=(const Steps &) = delete;
 
     static void begin() {
-        Set::begin();
+        Isa::begin();
     }
     static void end() {
-        Set::end();
+        Isa::end();
     }
     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const {
         return (rows.taps * columns.taps * code_.read_channels + step_elements - 1) / step_elements;
@@ -112,8 +112,8 @@ public:
         return least_first(channels.section);
     }
     /** Finds what rows read, for all sections. */
-    void prepare(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, Element *to) const {
-        if constexpr (Set::loads_in_place) {
+    void prepare(const Phase &phase, const Rows<Types> &source, const Row *rows, int32_t count, Element *to) const {
+        if constexpr (Isa::loads_in_place) {
             for (int32_t first = 0; first < count; first += tile_rows) {
                 prepare_tile(phase, source, rows + first, rows_of_tile(first, count), first / tile_rows, to);
             }
@@ -121,10 +121,10 @@ public:
             source.find(phase, rows, count, pixels_of(to, 0));
         }
     }
-    void stage(const Phase &phase, const Rows<Numbers> &source, const Row * /*rows*/, int32_t count,
+    void stage(const Phase &phase, const Rows<Types> &source, const Row * /*rows*/, int32_t count,
                const ChannelBlock &channels, Element *to) const {
         Element *const room = to + head_elements();
-        if constexpr (Set::loads_in_place) {
+        if constexpr (Isa::loads_in_place) {
             for (int32_t first = 0; first < count; first += tile_rows) {
                 stage_tile(phase, source, rows_of_tile(first, count), first_input(channels), first / tile_rows, to);
             }
@@ -134,7 +134,7 @@ public:
     }
     /** At least one, for a phase that reads nothing. */
     int32_t chunks(const Phase &phase) const {
-        return Set::chunk_steps == 0 || phase.steps == 0 ? 1 : (phase.steps + chunk_steps() - 1) / chunk_steps();
+        return Isa::chunk_steps == 0 || phase.steps == 0 ? 1 : (phase.steps + chunk_steps() - 1) / chunk_steps();
     }
     int64_t weight_elements() const {
         const int64_t weights = most_of(most_steps_) * weight_step,
@@ -157,18 +157,17 @@ public:
         const int32_t groups = chunk + 1 == chunks(phase) ? last_groups(phase) : step_groups;
         const ApartLanes lanes{lanes_[least_first(channels.section) == channels.section * code_.read_channels ? 0 : 1],
                                window(), window() / apart_groups_};
-        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), groups, head_of(staged),
+        Isa::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), groups, head_of(staged),
                        apart_groups_ > 1 ? &lanes : nullptr},
                       count, channels.vectors, chunk != 0, sums);
     }
 
 private:
-    static constexpr int32_t step_elements = Block<Numbers>::step_elements,
-                             group_elements = Block<Numbers>::group_elements;
-    static constexpr int64_t weight_step = Block<Numbers>::weight_part;  // As it is stored.
+    static constexpr int32_t step_elements = Block<Types>::step_elements, group_elements = Block<Types>::group_elements;
+    static constexpr int64_t weight_step = Block<Types>::weight_part;  // The elements of a step of the stored weights.
 
     static constexpr int32_t chunk_steps() {
-        return Set::chunk_steps;
+        return Isa::chunk_steps;
     }
     /** The steps of a chunk where `steps` steps are left. */
     static constexpr int32_t most_of(int32_t steps) {
@@ -183,7 +182,7 @@ private:
         return left == 0 ? step_groups : (left + group_elements - 1) / group_elements;
     }
     int32_t staged_step() const {
-        return code_.block_pixels * step_elements * Numbers::parts;
+        return code_.block_pixels * step_elements * Types::parts;
     }
     int32_t least_first(int32_t section) const {
         const int32_t first = section * code_.read_channels, last = in_channels_ - code_.read_channels;
@@ -232,7 +231,7 @@ private:
         return static_cast<int64_t>((tile_bytes() + pixels + step_bytes - 1) / step_bytes) * step_elements;
     }
     size_t tile_bytes() const {
-        return Set::loads_in_place ? tiles() * (sizeof(TileRows<Element>) + most_steps_ * sizeof(int64_t)) : 0;
+        return Isa::loads_in_place ? tiles() * (sizeof(TileRows<Element>) + most_steps_ * sizeof(int64_t)) : 0;
     }
     size_t tiles() const {
         return (code_.block_pixels + tile_rows - 1) / tile_rows;
@@ -254,13 +253,13 @@ private:
         return reinterpret_cast<const Element **>(reinterpret_cast<char *>(block) + tile_bytes()) +
                int64_t{tile} * tile_rows * most_taps_;
     }
-    typename Rows<Numbers>::Pixels pixels_to_stage(const Phase &phase, int32_t count, int32_t first_channel,
-                                                   int32_t tile, Element *block) const {
+    typename Rows<Types>::Pixels pixels_to_stage(const Phase &phase, int32_t count, int32_t first_channel, int32_t tile,
+                                                 Element *block) const {
         return {pixels_of(block, tile), count, phase.rows.taps * phase.columns.taps, first_channel,
                 code_.read_channels};
     }
     /** Finds the rows of a tile: where they can be loaded, or what is to be staged. */
-    void prepare_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t index,
+    void prepare_tile(const Phase &phase, const Rows<Types> &source, const Row *rows, int32_t count, int32_t index,
                       Element *block) const {
         TileRows<Element> &tile = head_of(block)[index];
         int64_t *steps = steps_of_tiles(block) + int64_t{index} * most_steps_;
@@ -287,8 +286,8 @@ private:
         }
     }
     /** Stages the rows of a tile, unless they can be loaded where they are. */
-    void stage_tile(const Phase &phase, const Rows<Numbers> &source, int32_t count, int32_t first_channel,
-                    int32_t index, Element *block) const {
+    void stage_tile(const Phase &phase, const Rows<Types> &source, int32_t count, int32_t first_channel, int32_t index,
+                    Element *block) const {
         TileRows<Element> &tile = head_of(block)[index];
         if (tile.pixel) {
             tile.first = tile.pixel + first_channel;
@@ -297,17 +296,17 @@ private:
         Element *const to = block + head_elements() + int64_t{index} * tile_rows * step_elements;
         tile.first = to;
         source.stage(pixels_to_stage(phase, count, first_channel, index, block), to, staged_step());
-        if constexpr (Numbers::parts == 2) {
+        if constexpr (Types::parts == 2) {
             for (int32_t step = 0; step < phase.steps; step++) {
                 Element *const high = to + int64_t{step} * staged_step();
-                Numbers::split(high, int64_t{count} * step_elements, high, high + staged_step() / 2);
+                Types::split(high, int64_t{count} * step_elements, high, high + staged_step() / 2);
             }
         }
     }
 
     const distile_dot_product_code &code_;
     const distile_array &input_;
-    const PackedWeights<Numbers> weights_;
+    const PackedWeights<Types> weights_;
     bool is_even_;  ///< Whole steps are read of each pixel, as they are stored.
     int32_t in_channels_, apart_groups_, most_steps_ = 0, most_taps_ = 0;
     int32_t shift_of_last_;  ///< The input channels by which the last section begins earlier, to end with the input.

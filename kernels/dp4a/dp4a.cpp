@@ -3,6 +3,7 @@
  * such variants.
  */
 #include "dp4a_ptx.h"
+#include "facts/type_functions.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/dot_products.h"
 #include "kernels/dp4a/dp4a_arguments.h"
@@ -16,10 +17,10 @@ using distile::dp4a::Axis;
 using distile::dp4a::Tensor;
 
 /** The places of the operands. The residual, if any, and the output follow. */
-enum Operand { Input, Weights, Bias, Numbers, Residual };
+enum Operand { Input, Weights, Bias, Requantized, Residual };
 
 int64_t bytes_of(const distile_array &array) {
-    return array.dtype == DISTILE_FLOAT32 ? 4 : 1;
+    return distile::element_bytes(array.dtype);
 }
 
 int64_t divide_up(int64_t a, int64_t b) {
@@ -85,7 +86,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.weights = static_cast<const char *>(weights.data);
     a.weight_block = int64_t{weights.dim[1].extent} * distile::dp4a::weight_step;
     a.bias = static_cast<const float *>(operands[Bias].data);
-    a.requantization = static_cast<const char *>(operands[Numbers].data);
+    a.requantization = static_cast<const char *>(operands[Requantized].data);
     a.rows = axis_of(input, Dimension::Y, code.scale_h, code.stride_h, code.tile_h, call.height);
     a.columns = axis_of(input, Dimension::X, code.scale_w, code.stride_w, code.tile_w, output.dim[Dimension::X].extent);
     a.in_channels = input.dim[Dimension::Channel].extent;
@@ -97,7 +98,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));
-    a.output_least = output.dtype == DISTILE_INT8 ? -128 : 0;
+    a.output_least = distile::least_of(output.dtype);
     // A section may begin at any channel.
     const bool begins_aligned =
         a.section_channels >= a.out_channels || a.section_channels % distile::dp4a::thread_channels == 0;

@@ -1,7 +1,6 @@
 // Quantized operators without tensor cores, by dot products of four numbers. The kernels read the operator at run time,
 // so one unit serves all. A launch computes one phase. Results are to the bit what code for CPUs makes
-// (distile_requantization in polykernel.h), so nothing may be fused.
-#include "kernels/dot_products.h"
+// (distile_requantization in kernels/dot_products.h), so nothing may be fused.
 #include "kernels/dp4a/dp4a_arguments.h"
 #include "kernels/tensor_core/arguments.h"
 #include "runtime/cuda/kernels/activations.cuh"
@@ -324,8 +323,9 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
         }
         Product product(arguments, memory, first_row,
                         channels_of(arguments, static_cast<int32_t>(blockIdx.x % column_blocks), Channels));
-        const int32_t own_channel = static_cast<int32_t>(threadIdx.x) % (Channels / thread_channels) * thread_channels;
-        const int32_t own_pixel = static_cast<int32_t>(threadIdx.x) / (Channels / thread_channels) * ThreadPixels;
+        const int32_t thread_channel =
+            static_cast<int32_t>(threadIdx.x) % (Channels / thread_channels) * thread_channels;
+        const int32_t thread_pixel = static_cast<int32_t>(threadIdx.x) / (Channels / thread_channels) * ThreadPixels;
         int32_t sums[ThreadPixels][thread_channels] = {};
         if (arguments.steps > 0) {
             product.load(0);
@@ -336,7 +336,7 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
             if (step + 1 < arguments.steps) {
                 product.load(step + 1);
             }
-            product.multiply(step % 2, own_pixel, own_channel, sums);
+            product.multiply(step % 2, thread_pixel, thread_channel, sums);
             if (step + 1 < arguments.steps) {
                 product.stage((step + 1) % 2);
             }
@@ -344,8 +344,8 @@ template<int32_t Pixels, int32_t Channels, int32_t ThreadPixels> struct Product 
         }
 #pragma unroll
         for (int32_t p = 0; p < ThreadPixels; p++) {
-            store_results(arguments, row_of(arguments, first_row + own_pixel + p), product.channels.from(own_channel),
-                          {sums[p][0], sums[p][1], sums[p][2], sums[p][3]});
+            store_results(arguments, row_of(arguments, first_row + thread_pixel + p),
+                          product.channels.from(thread_channel), {sums[p][0], sums[p][1], sums[p][2], sums[p][3]});
         }
     }
 };

@@ -5,7 +5,6 @@
 #ifndef DISTILE_CUDA_DP4A_ARGUMENTS_H
 #define DISTILE_CUDA_DP4A_ARGUMENTS_H
 
-#include "kernels/dot_products.h"
 #include <cstdint>
 
 namespace distile::dp4a {

@@ -1,6 +1,7 @@
 /** \file
  * Adapts a distile_kernel_call with keys to a function that Halide generated for one head and one block of rows.
  */
+#include "facts/type_functions.h"
 #include "kernels/halide/code.h"
 #include "kernels/halide/halide_buffers.h"
 #include <initializer_list>
@@ -135,7 +136,7 @@ private:
         distile_array part = array;
         part.dimensions = 2;
         part.dim[Channel].extent = channels;
-        part.data = static_cast<char *>(array.data) + first * (array.dtype == DISTILE_FLOAT32 ? 4 : 2);
+        part.data = static_cast<char *>(array.data) + first * distile::element_bytes(array.dtype);
         buffer.set_operand(part, false);
     }
 

@@ -10,8 +10,11 @@
 
 namespace distile {
 
+/** The type of Halide whose bits an element has. */
 inline halide_type_t type_of(distile_dtype dtype) {
     switch (dtype) {
+    case DISTILE_FLOAT32:
+        return halide_type_t(halide_type_float, 32);
     case DISTILE_FLOAT16:
         return halide_type_t(halide_type_float, 16);
     case DISTILE_BFLOAT16:
@@ -20,11 +23,10 @@ inline halide_type_t type_of(distile_dtype dtype) {
         return halide_type_t(halide_type_uint, 8);
     case DISTILE_INT8:
         return halide_type_t(halide_type_int, 8);
-    case DISTILE_FLOAT32:
-    case DISTILE_INT4:  // Not in Halide's code.
-        break;
+    default:
+        // No generated code takes it: it returns an error.
+        return halide_type_t(halide_type_handle, 64);
     }
-    return halide_type_t(halide_type_float, 32);
 }
 
 /** A buffer; on a GPU its memory is on the device. */

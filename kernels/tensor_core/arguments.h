@@ -4,7 +4,6 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
 #define DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
 
-#include "kernels/dot_products.h"
 #include "runtime/choice/choice.h"
 #include <cstdint>
 

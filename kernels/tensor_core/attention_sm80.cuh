@@ -122,9 +122,9 @@ private:
             float factors[2];
             softmax[part].finish(factors);
             shrink<channels / 2>(flat, factors);
-            OwnTokens own_tokens;
-            own_tokens.find(part_of(item, part, part_rows));
-            store_rows<Op>(a.output, part_of(item, part, part_rows), own_tokens, flat);
+            ThreadTokens thread_tokens;
+            thread_tokens.find(part_of(item, part, part_rows));
+            store_rows<Op>(a.output, part_of(item, part, part_rows), thread_tokens, flat);
         }
         wait_for_copies();
     }

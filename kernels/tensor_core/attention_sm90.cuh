@@ -212,27 +212,19 @@ private:
         }
     }
 
-    __device__ void multiply() const {
-        if constexpr (launch_registers < 255) {
-            constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
-            raise_registers<(left < 240 ? left : 240)>();
-        }
-        // The columns of a tile lie behind each other (HeadLayout).
-        constexpr int line_bytes = Head::column_bytes, line_pieces = line_bytes / 16, steps = line_bytes / 32;
-        const uint32_t first_stage = keep_value(shared_address(stages));
-        const SharedMatrix shared_queries(shared_address(queries) + group() * (64 * line_bytes), line_bytes);
-        const SharedMatrix shared_keys(first_stage, line_bytes);
-        const SharedMatrix shared_values(first_stage + block_bytes, line_bytes, BlockKeys * line_bytes);
-        float scores[BlockKeys / 2], sums[channels / 2];
-        uint32_t weights[BlockKeys / 16][4];
+    /** The products of a group: its queries with a block of keys, and the probabilities with a block of values. */
+    struct Products {
+        static constexpr int line_bytes = Head::column_bytes, line_pieces = line_bytes / 16, steps = line_bytes / 32;
 
-        if (group() == Groups - 1) {
-            pass_turn();
+        // The columns of a tile lie behind each other (HeadLayout).
+        __device__ __forceinline__ explicit Products(const AttentionSm90 &given)
+            : first_stage(keep_value(shared_address(given.stages))),
+              shared_queries(shared_address(given.queries) + group() * (64 * line_bytes), line_bytes),
+              shared_keys(first_stage, line_bytes),
+              shared_values(first_stage + block_bytes, line_bytes, BlockKeys * line_bytes) {
         }
-        const float scale = fabsf(a.scale) * log2_e;
-        Turn<Stages> turn;
-        Turn<2> query_turn;
-        const auto issue_scores = [&](uint32_t at) {
+
+        __device__ __forceinline__ void issue_scores(uint32_t at, const Turn<2> &query_turn) {
             const uint32_t stage = uniform(at), buffer = uniform(query_turn.at);
             fence_registers(scores);
             begin_products();
@@ -244,8 +236,8 @@ private:
                              shared_keys.at(stage * (2 * block_bytes / 16) + column * BlockKeys + within), k > 0);
             }
             commit_products();
-        };
-        const auto issue_values = [&](uint32_t at) {
+        }
+        __device__ __forceinline__ void issue_values(uint32_t at) {
             const uint32_t stage = uniform(at);
             fence_registers(sums);
             fence_registers(weights);
@@ -256,126 +248,164 @@ private:
                              shared_values.at(stage * (2 * block_bytes / 16) + k * (16 * line_pieces)), true);
             }
             commit_products();
-        };
-        const auto finish_scores = [&](const LastKeys<Op> &last_keys, const AttentionItem &item, uint32_t step) {
-            fence_registers(scores);
-            if (a.scale < 0) {
-                keep_branch();
-                negate<BlockKeys / 2>(scores);
-            }
-            last_keys.template hide<BlockKeys>(scores, item, step);
-        };
-        const auto set_weights = [&] {
+        }
+        __device__ __forceinline__ void set_weights() {
 #pragma unroll
             for (int i = 0; i < BlockKeys / 4; i++) {
                 weights[i / 4][i % 4] = Storage<Element>::pack(scores[2 * i], scores[2 * i + 1]);
             }
-        };
+        }
 
+        const uint32_t first_stage;
+        const SharedMatrix shared_queries, shared_keys, shared_values;
+        float scores[BlockKeys / 2], sums[channels / 2];
+        uint32_t weights[BlockKeys / 16][4];
+    };
+
+    __device__ __forceinline__ void finish_scores(float (&scores)[BlockKeys / 2], const LastKeys<Op> &last_keys,
+                                                  const AttentionItem &item, uint32_t step) const {
+        fence_registers(scores);
+        if (a.scale < 0) {
+            keep_branch();
+            negate<BlockKeys / 2>(scores);
+        }
+        last_keys.template hide<BlockKeys>(scores, item, step);
+    }
+
+    /** Multiplies with the values of a block of keys beside the scores of the next. */
+    __device__ __forceinline__ void add_overlapped(Products &products, Turn<Stages> &turn, const Turn<2> &query_turn,
+                                                   const AttentionItem &item, const Range &range, Softmax &softmax,
+                                                   float scale, bool &publishes, ThreadTokens &thread_tokens) const {
+        const LastKeys<Op> last_keys(items, item);
+        float factors[2];
+        wait(shared_address(&shared.queries_filled[query_turn.at]), query_turn.parity);
+        wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
+        products.issue_scores(turn.at, query_turn);
+        wait_for_products<0>();
+        empty(shared.keys_emptied[turn.at]);
+        finish_scores(products.scores, last_keys, item, range.begin);
+        softmax.template add<BlockKeys / 2>(products.scores, scale, factors);
+        products.set_weights();
+        signal(publishes);
+#pragma unroll 1
+        for (uint32_t step = range.begin + 1; step < range.end; step++) {
+            const Turn<Stages> before = turn;
+            turn.next();
+            wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
+            take_turn();
+            products.issue_scores(turn.at, query_turn);
+            wait(shared_address(&shared.values_filled[before.at]), before.parity);
+            products.issue_values(before.at);
+            pass_turn();
+            wait_for_products<1>();
+            empty(shared.keys_emptied[turn.at]);
+            finish_scores(products.scores, last_keys, item, step);
+            const bool changed = softmax.template add<BlockKeys / 2>(products.scores, scale, factors);
+            softmax.complete();
+            wait_for_products<0>();
+            fence_registers(products.sums);
+            fence_registers(products.weights);
+            empty(shared.values_emptied[before.at]);
+            if (changed) {
+                keep_branch();
+                shrink<channels / 2>(products.sums, factors);
+            }
+            products.set_weights();
+        }
+        empty(shared.queries_emptied[query_turn.at]);
+        wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
+        products.issue_values(turn.at);
+        thread_tokens.find(item);
+        wait_for_products<0>();
+        fence_registers(products.sums);
+        empty(shared.values_emptied[turn.at]);
+        turn.next();
+    }
+
+    /** Multiplies with the keys of a block and then with its values. */
+    __device__ __forceinline__ void add_in_turn(Products &products, Turn<Stages> &turn, const Turn<2> &query_turn,
+                                                const AttentionItem &item, const Range &range, Softmax &softmax,
+                                                float scale, bool &publishes, ThreadTokens &thread_tokens) const {
+        const LastKeys<Op> last_keys(items, item);
+        float factors[2];
+        wait(shared_address(&shared.queries_filled[query_turn.at]), query_turn.parity);
+        signal(publishes);
+#pragma unroll 1
+        for (uint32_t step = range.begin; step < range.end; step++) {
+            wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
+            take_turn();
+            products.issue_scores(turn.at, query_turn);
+            wait_for_products<0>();
+            pass_turn();
+            empty(shared.keys_emptied[turn.at]);
+            finish_scores(products.scores, last_keys, item, step);
+            if (softmax.template add<BlockKeys / 2>(products.scores, scale, factors)) {
+                keep_branch();
+                shrink<channels / 2>(products.sums, factors);
+            }
+            products.set_weights();
+            wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
+            products.issue_values(turn.at);
+            wait_for_products<0>();
+            fence_registers(products.sums);
+            fence_registers(products.weights);
+            empty(shared.values_emptied[turn.at]);
+            turn.next();
+        }
+        empty(shared.queries_emptied[query_turn.at]);
+        thread_tokens.find(item);
+    }
+
+    __device__ void multiply() const {
+        if constexpr (launch_registers < 255) {
+            constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
+            raise_registers<(left < 240 ? left : 240)>();
+        }
+        Products products(*this);
+        if (group() == Groups - 1) {
+            pass_turn();
+        }
+        const float scale = fabsf(a.scale) * log2_e;
+        Turn<Stages> turn;
+        Turn<2> query_turn;
         bool publishes = false;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             const Segment segment = walk.segment();
             const AttentionItem item = items.find(segment.item);
             const Range range = range_of(item, segment);
             Softmax softmax;
-            OwnTokens own_tokens;
-            float factors[2];
+            ThreadTokens thread_tokens;
 #pragma unroll
-            for (float &sum : sums) {
+            for (float &sum : products.sums) {
                 sum = 0;
             }
             const bool has_rows = item.first_row + group() * 64 < item.rows.count();
             if (range.begin == range.end) {
-                own_tokens.find(item);
+                thread_tokens.find(item);
             } else if (!has_rows) {
                 skip(range, turn, query_turn);
             } else {
-                const LastKeys<Op> last_keys(items, item);
-                wait(shared_address(&shared.queries_filled[query_turn.at]), query_turn.parity);
                 if constexpr (Overlapped) {
-                    wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
-                    issue_scores(turn.at);
-                    wait_for_products<0>();
-                    empty(shared.keys_emptied[turn.at]);
-                    finish_scores(last_keys, item, range.begin);
-                    softmax.template add<BlockKeys / 2>(scores, scale, factors);
-                    set_weights();
-                    signal(publishes);
-#pragma unroll 1
-                    for (uint32_t step = range.begin + 1; step < range.end; step++) {
-                        const Turn<Stages> before = turn;
-                        turn.next();
-                        wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
-                        take_turn();
-                        issue_scores(turn.at);
-                        wait(shared_address(&shared.values_filled[before.at]), before.parity);
-                        issue_values(before.at);
-                        pass_turn();
-                        wait_for_products<1>();
-                        empty(shared.keys_emptied[turn.at]);
-                        finish_scores(last_keys, item, step);
-                        const bool changed = softmax.template add<BlockKeys / 2>(scores, scale, factors);
-                        softmax.complete();
-                        wait_for_products<0>();
-                        fence_registers(sums);
-                        fence_registers(weights);
-                        empty(shared.values_emptied[before.at]);
-                        if (changed) {
-                            keep_branch();
-                            shrink<channels / 2>(sums, factors);
-                        }
-                        set_weights();
-                    }
-                    empty(shared.queries_emptied[query_turn.at]);
-                    wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
-                    issue_values(turn.at);
-                    own_tokens.find(item);
-                    wait_for_products<0>();
-                    fence_registers(sums);
-                    empty(shared.values_emptied[turn.at]);
-                    turn.next();
+                    add_overlapped(products, turn, query_turn, item, range, softmax, scale, publishes, thread_tokens);
                 } else {
-                    signal(publishes);
-#pragma unroll 1
-                    for (uint32_t step = range.begin; step < range.end; step++) {
-                        wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
-                        take_turn();
-                        issue_scores(turn.at);
-                        wait_for_products<0>();
-                        pass_turn();
-                        empty(shared.keys_emptied[turn.at]);
-                        finish_scores(last_keys, item, step);
-                        if (softmax.template add<BlockKeys / 2>(scores, scale, factors)) {
-                            keep_branch();
-                            shrink<channels / 2>(sums, factors);
-                        }
-                        set_weights();
-                        wait(shared_address(&shared.values_filled[turn.at]), turn.parity);
-                        issue_values(turn.at);
-                        wait_for_products<0>();
-                        fence_registers(sums);
-                        fence_registers(weights);
-                        empty(shared.values_emptied[turn.at]);
-                        turn.next();
-                    }
-                    empty(shared.queries_emptied[query_turn.at]);
-                    own_tokens.find(item);
+                    add_in_turn(products, turn, query_turn, item, range, softmax, scale, publishes, thread_tokens);
                 }
                 query_turn.next();
             }
             if constexpr (Balanced) {
                 if (!has_end(segment)) {
-                    publish(sums, softmax);
+                    publish(products.sums, softmax);
                     publishes = threadIdx.x == 0;
                     continue;
                 }
                 if (segment.begin > 0) {
-                    collect(sums, softmax, segment.item, scale);
+                    collect(products.sums, softmax, segment.item, scale);
                 }
             }
+            float factors[2];
             softmax.finish(factors);
-            shrink<channels / 2>(sums, factors);
-            store_rows<Op>(a.output, item, own_tokens, sums);
+            shrink<channels / 2>(products.sums, factors);
+            store_rows<Op>(a.output, item, thread_tokens, products.sums);
         }
         signal(publishes);
         if constexpr (Balanced) {

@@ -5,9 +5,9 @@
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_TILES_CUH
 
 #include "kernels/tensor_core/attention_items.cuh"
-#include "kernels/tensor_core/epilogue.cuh"
 #include "kernels/tensor_core/ptx.cuh"
 #include "kernels/tensor_core/softmax.cuh"
+#include "kernels/tensor_core/store.cuh"
 #include <type_traits>
 
 namespace distile::tensor_core {
@@ -46,7 +46,7 @@ template<class Op, int Rows, int Threads> class TileCopier {
     using Layout = HeadLayout<Op>;
     static constexpr int lanes = Layout::pieces % 8 == 0 ? 8 : Layout::pieces % 4 == 0 ? 4 : 2;
     static constexpr int pass_rows = Threads / lanes, passes = (Rows + pass_rows - 1) / pass_rows;
-    static constexpr int own_pieces = Layout::pieces / lanes, pass_bytes = pass_rows * Layout::column_bytes;
+    static constexpr int thread_pieces = Layout::pieces / lanes, pass_bytes = pass_rows * Layout::column_bytes;
     static constexpr int head_pieces = Op::head_dim * Layout::element_bytes / 16;
 
     // The swizzle of a thread's pieces is the same in every pass.
@@ -59,14 +59,14 @@ public:
         uint32_t stride;
 
         __device__ Source(const Tensor &tensor, const AttentionItem &item)
-            : pieces(head_of<Op>(tensor, item) + own_piece() * 16), stride(static_cast<uint32_t>(tensor.stride_w)) {
+            : pieces(head_of<Op>(tensor, item) + thread_piece() * 16), stride(static_cast<uint32_t>(tensor.stride_w)) {
         }
     };
 
     __device__ TileCopier() {
 #pragma unroll
-        for (int i = 0; i < own_pieces; i++) {
-            offsets_[i] = Layout::template offset<Rows>(own_row(0), own_piece() + i * lanes);
+        for (int i = 0; i < thread_pieces; i++) {
+            offsets_[i] = Layout::template offset<Rows>(thread_row(0), thread_piece() + i * lanes);
         }
     }
     /** Looks up the tokens at `first` and behind. */
@@ -74,7 +74,7 @@ public:
 #pragma unroll
         for (int pass = 0; pass < passes; pass++) {
             // Any token does for those beyond.
-            tokens_[pass] = list.at(min(first + own_row(pass), end - 1));
+            tokens_[pass] = list.at(min(first + thread_row(pass), end - 1));
         }
     }
     /** Copies those that were found. */
@@ -94,31 +94,31 @@ private:
     template<bool Whole> __device__ void copy(uint32_t to, const Source &source, uint32_t count) const {
 #pragma unroll
         for (int pass = 0; pass < passes; pass++) {
-            const uint32_t row = own_row(pass);
+            const uint32_t row = thread_row(pass);
             if (Rows % pass_rows != 0 && row >= Rows) {
                 continue;
             }
             const char *const from = source.pieces + uint64_t{tokens_[pass] * source.stride} * 16;
 #pragma unroll
-            for (int i = 0; i < own_pieces; i++) {
-                const uint32_t piece = own_piece() + i * lanes;
+            for (int i = 0; i < thread_pieces; i++) {
+                const uint32_t piece = thread_piece() + i * lanes;
                 copy_or_zero(to + offsets_[i] + pass * pass_bytes, from + i * (lanes * 16),
                              (Whole || row < count) && (Op::head_dim == Layout::channels || piece < head_pieces));
             }
         }
     }
-    __device__ static uint32_t own_row(int pass) {
+    __device__ static uint32_t thread_row(int pass) {
         return threadIdx.x % Threads / lanes + pass * pass_rows;
     }
-    __device__ static uint32_t own_piece() {
+    __device__ static uint32_t thread_piece() {
         return threadIdx.x % lanes;
     }
 
-    uint32_t tokens_[passes], offsets_[own_pieces];
+    uint32_t tokens_[passes], offsets_[thread_pieces];
 };
 
 /** The rows of a thread, as tensor cores leave sums: lane l has rows l / 4 and l / 4 + 8 of its warp's 16. */
-__device__ inline uint32_t own_row(int i) {
+__device__ inline uint32_t thread_row(int i) {
     return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
 }
 
@@ -143,7 +143,7 @@ template<class Op> struct LastKeys {
     template<class Items> __device__ LastKeys(const Items &items, const AttentionItem &item) {
         if constexpr (Op::causal) {
             for (int i = 0; i < 2; i++) {
-                const uint32_t row = min(item.first_row + own_row(i), item.rows.count() - 1);
+                const uint32_t row = min(item.first_row + thread_row(i), item.rows.count() - 1);
                 keys[i] = items.last_key(item.rows.at(row));
             }
         }
@@ -186,7 +186,7 @@ template<int Count, class Sums> __device__ inline void shrink(Sums &sums, const 
 }
 
 /** The tokens of a thread's two rows. */
-struct OwnTokens {
+struct ThreadTokens {
     static constexpr uint32_t nowhere = ~0u;
     uint32_t tokens[2] = {nowhere, nowhere};
 
@@ -194,7 +194,7 @@ struct OwnTokens {
     __device__ void find(const AttentionItem &item) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint32_t row = item.first_row + own_row(half);
+            const uint32_t row = item.first_row + thread_row(half);
             tokens[half] = row < item.rows.count() ? item.rows.at(row) : nowhere;
         }
     }
@@ -237,13 +237,13 @@ template<class Op, class Sums> __device__ inline void store_groups(char *head, b
 
 /** Stores the sums of a thread's two rows. */
 template<class Op, class Sums> __device__ inline void store_rows(const Tensor &output, const AttentionItem &item,
-                                                                 const OwnTokens &own, const Sums &sums) {
+                                                                 const ThreadTokens &own, const Sums &sums) {
     using Stored = Storage<typename Op::Element>;
     const uint32_t quad = threadIdx.x % 4;
     char *const head = head_of<Op>(output, item);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const bool is_in = own.tokens[half] != OwnTokens::nowhere;
+        const bool is_in = own.tokens[half] != ThreadTokens::nowhere;
         char *const to = head + uint64_t{own.tokens[half] * static_cast<uint32_t>(output.stride_w)} * 16;
         if constexpr (Stored::bytes == 4) {
             store_groups<Op>(to, is_in, sums, half);

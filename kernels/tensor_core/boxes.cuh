@@ -28,7 +28,7 @@ public:
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const uint32_t row = first_row + i * tile_pixels;
-            // Nothing but zeros lies there.
+            // The box is zero there.
             corners_[i] = {beyond, beyond, 0};
             if (row < rows.count()) {
                 const Pixel pixel = rows.pixel(row, rows.fetch(row));

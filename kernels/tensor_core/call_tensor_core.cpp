@@ -1,6 +1,7 @@
 /** \file
  * Adapts calls to the kernels for tensor cores. Linked into every PolyKernel that has such kernels.
  */
+#include "facts/type_functions.h"
 #include "kernels/dot_products.h"
 #include "kernels/tensor_core/attention_arguments.h"
 #include "kernels/tensor_core/code.h"
@@ -37,18 +38,18 @@ static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
 
 /** The places of the operands. In quantized operators their numbers follow; then the residual, if any, and the output.
  */
-enum Operand { Input, Weights, Bias, Numbers };
+enum Operand { Input, Weights, Bias, Requantized };
 
 int64_t ceil_divide(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
 bool is_byte(const distile_array &array) {
-    return array.dtype == DISTILE_UINT8 || array.dtype == DISTILE_INT8;
+    return distile::is_quantized(array.dtype);
 }
 
 Tensor tensor_of(const distile_array &array) {
-    const int64_t bytes = is_byte(array) ? 1 : array.dtype == DISTILE_FLOAT32 ? 4 : 2;
+    const int64_t bytes = distile::element_bytes(array.dtype);
     const auto stride = [&](Dimension dimension) { return array.dim[dimension].stride * bytes; };
     const auto units = [&](Dimension dimension) { return static_cast<int32_t>(stride(dimension) / unit_bytes); };
     // The array begins in its border.
@@ -72,9 +73,9 @@ Arguments arguments_of(const distile_kernel_call &call) {
     Arguments arguments{};
     arguments.input = tensor_of(input);
     arguments.output = tensor_of(output);
-    const int32_t residual = is_byte(input) ? Numbers + 1 : Numbers;
+    const int32_t residual = is_byte(input) ? Requantized + 1 : Requantized;
     if (is_byte(input)) {
-        arguments.requantization = static_cast<const char *>(operands[Numbers].data);
+        arguments.requantization = static_cast<const char *>(operands[Requantized].data);
     }
     if (residual + 1 < call.num_operands) {
         arguments.residual = tensor_of(operands[residual]);

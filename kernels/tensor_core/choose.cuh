@@ -14,7 +14,7 @@ struct Chosen {
     uint32_t tiles;
     Cost cost;
 
-    /** As the host chooses, which looks at one after the other. */
+    /** Whether this is chosen before another, as the host chooses, which looks at one variant after the other. */
     __device__ bool is_before(const Chosen &other) const {
         return is_better(cost, other.cost) || (!is_better(other.cost, cost) && place < other.place);
     }

@@ -24,7 +24,7 @@ typedef struct distile_tensor_core_code {
     int32_t blocks_per_multiprocessor, shared_bytes;
     int32_t tile_h, tile_w;         /**< Granularity in output pixels. */
     int32_t box_step_h, box_step_w; /**< The strides of an operator whose tiles are copied in boxes; else 0. */
-    int32_t early;                  /**< As in distile_gpu_launch. */
+    int32_t early;                  /**< Whether the kernel may start early, as in distile_gpu_launch. */
 } distile_tensor_core_code;
 
 /** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
@@ -45,7 +45,7 @@ typedef struct distile_attention_code {
     int32_t threads;    /**< Threads of a block. */
     int32_t blocks_per_multiprocessor, shared_bytes;
     int32_t part_bytes; /**< The sums that a block shares with another; 0: none. */
-    int32_t early;      /**< As in distile_gpu_launch. */
+    int32_t early;      /**< Whether the kernel may start early, as in distile_gpu_launch. */
     int32_t product;    /**< distile_product; 0: attention. */
 } distile_attention_code;
 

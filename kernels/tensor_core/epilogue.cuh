@@ -1,254 +1,136 @@
 /** \file
- * Stores results where their rows belong.
+ * From sums to results: bias, residual, activation, and the output's type.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_EPILOGUE_CUH
 #define DISTILE_CUDA_TENSOR_CORE_EPILOGUE_CUH
 
-#include "kernels/tensor_core/finish.cuh"
-#include "kernels/tensor_core/rows.cuh"
+#include "kernels/tensor_core/activation.cuh"
+#include "kernels/tensor_core/types.cuh"
 
 namespace distile::tensor_core {
 
-/** Where a row's result goes. */
-struct Place {
-    uint32_t xy;     ///< x | y << 16.
-    uint32_t image;  ///< `nowhere` if no result is stored.
-    static constexpr uint32_t nowhere = ~0u;
+/** What results need of the output channels from one on. */
+template<class Op> struct ChannelParams {
+    /** Words of 32 bits for each channel. */
+    static constexpr int words = is_quantized<Op> ? 3 : 1;
 
-    template<class Op>
-    __device__ static Place of(const Rows<Op> &rows, uint32_t row, const typename Rows<Op>::Entry &entry) {
-        if (row < rows.count()) {
-            const Pixel pixel = rows.pixel(row, entry);
-            if (rows.is_stored(pixel)) {
-                return {static_cast<uint32_t>(pixel.x) | static_cast<uint32_t>(pixel.y) << 16,
-                        static_cast<uint32_t>(pixel.image)};
-            }
-        }
-        return {0, nowhere};
-    }
-    /** Whether the result is stored. To be asked instead of a pointer that may be null: ptxas 13.0 let code test such a
-     * pointer before its zeros were there, and then store to address 0. */
-    __device__ bool exists() const {
-        return image != nowhere;
-    }
-    /** The pixel's first channel in a tensor, if it exists. */
-    __device__ char *in(const Tensor &tensor) const {
-        const int32_t x = static_cast<int32_t>(xy & 0xffff), y = static_cast<int32_t>(xy >> 16);
-        const int32_t at = static_cast<int32_t>(image) * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
-        return tensor.data + int64_t{at} * 16;
-    }
-};
+    const float *bias;
+    const int32_t *offsets;  // Offsets and multipliers are set for quantized operators only.
+    const float *multipliers;
 
-/** Transposes 4 x 4 values of four neighbouring lanes. */
-__device__ inline void transpose_in_quad(uint32_t (&values)[4]) {
-    const bool odd = (threadIdx.x & 1) != 0, high = (threadIdx.x & 2) != 0;
-    const uint32_t first = __shfl_xor_sync(~0u, odd ? values[0] : values[1], 1);
-    const uint32_t second = __shfl_xor_sync(~0u, odd ? values[2] : values[3], 1);
-    (odd ? values[0] : values[1]) = first;
-    (odd ? values[2] : values[3]) = second;
-    const uint32_t third = __shfl_xor_sync(~0u, high ? values[0] : values[2], 2);
-    const uint32_t fourth = __shfl_xor_sync(~0u, high ? values[1] : values[3], 2);
-    (high ? values[0] : values[2]) = third;
-    (high ? values[1] : values[3]) = fourth;
-}
-
-/** The lower halves of two words. */
-__device__ inline uint32_t both_halves(uint32_t low, uint32_t high) {
-    return __byte_perm(low, high, 0x5410);
-}
-
-/** Two neighbouring values of a residual's row; 0 without a residual. */
-template<class Op> __device__ inline float2 residual_of(const Finish<Op> &finish, const char *row, int32_t channel) {
-    using Stored = Storage<typename Op::Result>;
-    if constexpr (!Op::residual) {
-        return {0, 0};
-    } else if constexpr (Stored::bytes == 4) {
-        return *reinterpret_cast<const float2 *>(row + channel * 4);
-    } else if constexpr (Stored::bytes == 2) {
-        return finish.unpack(*reinterpret_cast<const uint32_t *>(row + channel * 2));
-    } else {
-        return finish.unpack(*reinterpret_cast<const uint16_t *>(row + channel));
-    }
-}
-
-/** Stores eight neighbouring results of a row, whose sums are complete, unless they begin at `end`. `numbers` are those
- * of the first. */
-template<class Op> __device__ inline void store_row(const Arguments &a, const Finish<Op> &finish, const Place &place,
-                                                    const SumOf<Op> (&sums)[8], const Numbers<Op> &numbers,
-                                                    int32_t channel, int32_t end) {
-    using Stored = Storage<typename Op::Result>;
-    if (!place.exists() || channel >= end) {
-        return;
-    }
-    char *const to = place.in(a.output);
-    const char *const residual = place.in(a.residual);
-    float2 results[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        results[i] = finish(sums[2 * i], sums[2 * i + 1], numbers.from(2 * i),
-                            residual_of<Op>(finish, residual, channel + 2 * i));
-    }
-    if constexpr (Stored::bytes == 4) {
-        auto *const out = reinterpret_cast<float4 *>(to + channel * 4);
-        out[0] = {results[0].x, results[0].y, results[1].x, results[1].y};
-        out[1] = {results[2].x, results[2].y, results[3].x, results[3].y};
-    } else {
-        const uint32_t packed[4] = {finish.pack(results[0]), finish.pack(results[1]), finish.pack(results[2]),
-                                    finish.pack(results[3])};
-        if constexpr (Stored::bytes == 2) {
-            *reinterpret_cast<uint4 *>(to + channel * 2) = {packed[0], packed[1], packed[2], packed[3]};
+    /** The parameters of all channels, in global memory. */
+    __device__ static ChannelParams of(const Arguments &a) {
+        if constexpr (!is_quantized<Op>) {
+            return {a.bias, nullptr, nullptr};
         } else {
-            *reinterpret_cast<uint2 *>(to + channel) = {both_halves(packed[0], packed[1]),
-                                                        both_halves(packed[2], packed[3])};
+            constexpr int padded = Requantization::padded(Op::out_channels);
+            const auto *const offsets = reinterpret_cast<const int32_t *>(a.requantization + sizeof(Requantization));
+            return {a.bias, offsets, reinterpret_cast<const float *>(offsets + padded)};
         }
     }
-}
-
-/** How four neighbouring lanes exchange results, of which each stores 16 bytes, and residuals. */
-template<int Bytes> struct QuadExchange {
-    static constexpr int vector = 16 / Bytes;         ///< Channels of a lane.
-    static constexpr int groups = 4 * vector / 8;     ///< Groups of eight channels of the four lanes.
-    static constexpr int groups_of_word = 2 / Bytes;  ///< A lane has two channels of each group.
-
-    /** Words of the own channels of all groups become 16 neighbouring bytes. */
-    __device__ static void gather(uint32_t (&words)[4]) {
-        transpose_in_quad(words);
-        if constexpr (Bytes == 1) {
-            const uint32_t low[2] = {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410)};
-            const uint32_t high[2] = {__byte_perm(words[0], words[1], 0x7632), __byte_perm(words[2], words[3], 0x7632)};
-            words[0] = low[0];
-            words[1] = low[1];
-            words[2] = high[0];
-            words[3] = high[1];
+    /** The parameters in words that were copied. The words of a channel are `channels` words apart. */
+    __device__ static ChannelParams in(const uint32_t *copied, int channels) {
+        const auto *const first = reinterpret_cast<const float *>(copied);
+        return {first, reinterpret_cast<const int32_t *>(copied + channels), first + 2 * channels};
+    }
+    __device__ ChannelParams from(int32_t channel) const {
+        if constexpr (!is_quantized<Op>) {
+            return {bias + channel, nullptr, nullptr};
+        } else {
+            return {bias + channel, offsets + channel, multipliers + channel};
         }
     }
-    /** The reverse. */
-    __device__ static void scatter(uint32_t (&words)[4]) {
-        if constexpr (Bytes == 1) {
-            const uint32_t low[2] = {__byte_perm(words[0], words[2], 0x5410), __byte_perm(words[1], words[3], 0x5410)};
-            const uint32_t high[2] = {__byte_perm(words[0], words[2], 0x7632), __byte_perm(words[1], words[3], 0x7632)};
-            words[0] = low[0];
-            words[1] = high[0];
-            words[2] = low[1];
-            words[3] = high[1];
-        }
-        transpose_in_quad(words);
+    __device__ uint32_t word(int index, int32_t channel) const {
+        return index == 0   ? __float_as_uint(__ldg(bias + channel))
+               : index == 1 ? static_cast<uint32_t>(__ldg(offsets + channel))
+                            : __float_as_uint(__ldg(multipliers + channel));
     }
 };
 
-/** The most sums of a thread that stores them in a loop and moves the remaining ones to the registers that the loop
- * reads. In a network, a kernel's code is cold and runs about once, so short code ends earlier: on an H100, linear
- * layers of A-ViT were 12 % faster. With more sums, the moves cost more than the code. */
-constexpr int most_moved_sums = 64;
+/** Makes results of sums. */
+template<class Op, bool = is_quantized<Op>> class Epilogue {
+    using Stored = Storage<typename Op::Result>;
 
-/** A warp's sums of 16 rows, two rows for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at sums[4 j]
- * and sums[4 j + 2]. Four lanes exchange what they have, so each reads and stores 16 bytes. Changes the sums. */
-template<class Op, int Channels>
-__device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
-                                       SumOf<Op> *sums, const Numbers<Op> &numbers, int32_t channel, int32_t end) {
-    constexpr int bytes = Storage<typename Op::Result>::bytes;
-    using Lanes = QuadExchange<bytes>;
-    constexpr int num_sums = Channels / 2, sums_at_once = 4 * Lanes::groups;
-    const int32_t quad = threadIdx.x % 4;
-    const auto load = [&](int half, int j) {
-        const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        return places[half].exists() && c < end
-                   ? *reinterpret_cast<const uint4 *>(places[half].in(a.residual) + c * bytes)
-                   : uint4{};
-    };
-    uint4 ahead[2] = {};
-    // Stores the channels from 8 j on of one of the two rows, whose sums begin at `first`.
-    const auto store = [&](int half, int j, int first) {
-        uint32_t added[4] = {ahead[half].x, ahead[half].y, ahead[half].z, ahead[half].w}, packed[4];
-        if constexpr (Op::residual) {
-            // The next ones arrive while these are used.
-            ahead[half] = j + Lanes::groups < Channels / 8 ? load(half, j + Lanes::groups) : uint4{};
-            Lanes::scatter(added);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t parts[Lanes::groups_of_word];
-#pragma unroll
-            for (int part = 0; part < Lanes::groups_of_word; part++) {
-                const int group = i * Lanes::groups_of_word + part, at = first + 4 * group + 2 * half;
-                const int32_t within = 8 * (j + group) + 2 * quad;
-                float2 result = {0, 0};
-                if (channel + within < end) {
-                    result = finish(sums[at], sums[at + 1], numbers.from(within),
-                                    Op::residual ? finish.unpack(added[i] >> (16 * part)) : float2{0, 0});
-                }
-                parts[part] = finish.pack(result);
-            }
-            packed[i] = Lanes::groups_of_word == 1 ? parts[0] : both_halves(parts[0], parts[Lanes::groups_of_word - 1]);
-        }
-        Lanes::gather(packed);
-        const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        if (places[half].exists() && c < end) {
-            *reinterpret_cast<uint4 *>(places[half].in(a.output) + c * bytes) = {packed[0], packed[1], packed[2],
-                                                                                 packed[3]};
-        }
-    };
-    if constexpr (num_sums <= most_moved_sums) {
-        if constexpr (Op::residual) {
-            ahead[0] = load(0, 0);
-            ahead[1] = load(1, 0);
-        }
-#pragma unroll 1
-        for (int j = 0; j < Channels / 8; j += Lanes::groups) {
-            store(0, j, 0);
-            store(1, j, 0);
-#pragma unroll
-            for (int i = 0; i + sums_at_once < num_sums; i++) {
-                sums[i] = sums[i + sums_at_once];
-            }
-        }
-    } else {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if constexpr (Op::residual) {
-                ahead[half] = load(half, 0);
-            }
-#pragma unroll
-            for (int j = 0; j < Channels / 8; j += Lanes::groups) {
-                store(half, j, 4 * j);
-            }
+public:
+    __device__ explicit Epilogue(const Arguments &a) : slope_(a.slope) {
+    }
+    /** Adds to two neighbouring sums what is to be added, and activates them. */
+    __device__ float2 operator()(float first, float second, const ChannelParams<Op> &params, float2 added) const {
+        const float2 bias = *reinterpret_cast<const float2 *>(params.bias);
+        return {activate<Op::activation>(first + bias.x + added.x, slope_),
+                activate<Op::activation>(second + bias.y + added.y, slope_)};
+    }
+    __device__ uint32_t pack(float2 results) const {
+        return Stored::pack(results.x, results.y);
+    }
+    __device__ float2 unpack(uint32_t residuals) const {
+        return Stored::unpack(residuals);
+    }
+
+private:
+    float slope_;
+};
+
+/** For quantized operators. Results equal those of code for CPUs to the bit, so nothing may be fused. */
+template<class Op> class Epilogue<Op, true> {
+    using Stored = Storage<typename Op::Result>;
+    static constexpr bool in_output_units = Op::activation == Activation::none || Op::activation == Activation::relu;
+
+public:
+    __device__ explicit Epilogue(const Arguments &a) : slope_(a.slope) {
+        const auto &header = *reinterpret_cast<const Requantization *>(a.requantization);
+        if constexpr (Stored::bytes == 1) {
+            output_factor_ = __ldg(&header.output_factor);
+            output_zero_point_ = __ldg(&header.output_zero_point);
+            residual_factor_ = __ldg(&header.residual_factor);
+            residual_zero_point_ = __ldg(&header.residual_zero_point);
         }
     }
-}
-
-/** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
- * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
- * first, none is stored from `end` on, and `numbers` has those of all `Channels`. */
-template<class Op, int Channels>
-__device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
-                                      SumOf<Op> *sums, const Numbers<Op> &numbers, int32_t channel, int32_t end) {
-    constexpr int bytes = Storage<typename Op::Result>::bytes;
-    if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
-        store_exchanged<Op, Channels>(a, finish, places, sums, numbers, channel, end);
-    } else {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            char *const to = places[half].in(a.output);
-            const char *const residual = places[half].in(a.residual);
-#pragma unroll
-            for (int j = 0; j < Channels / 8; j++) {
-                const int32_t within = 8 * j + 2 * static_cast<int32_t>(threadIdx.x % 4), c = channel + within;
-                if (!places[half].exists() || c >= end) {
-                    continue;
-                }
-                const float2 result = finish(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1], numbers.from(within),
-                                             residual_of<Op>(finish, residual, c));
-                if constexpr (bytes == 4) {
-                    *reinterpret_cast<float2 *>(to + c * 4) = result;
-                } else if constexpr (bytes == 2) {
-                    *reinterpret_cast<uint32_t *>(to + c * 2) = finish.pack(result);
-                } else {
-                    *reinterpret_cast<uint16_t *>(to + c) = static_cast<uint16_t>(finish.pack(result));
-                }
-            }
-        }
+    __device__ float2 operator()(int32_t first, int32_t second, const ChannelParams<Op> &params, float2 added) const {
+        const uint2 offset = load_pair(params.offsets), multiplier = load_pair(params.multipliers),
+                    bias = load_pair(params.bias);
+        return {value(first, offset.x, __uint_as_float(multiplier.x), __uint_as_float(bias.x), added.x),
+                value(second, offset.y, __uint_as_float(multiplier.y), __uint_as_float(bias.y), added.y)};
     }
-}
+    /** Into the lower 16 bits. */
+    __device__ uint32_t pack(float2 results) const {
+        return __byte_perm(stored(results.x), stored(results.y), 0x0040);
+    }
+    /** Unpacks the lower 16 bits. */
+    __device__ float2 unpack(uint32_t residuals) const {
+        using Result = typename Op::Result;
+        return {residual(static_cast<Result>(residuals)), residual(static_cast<Result>(residuals >> 8))};
+    }
+
+private:
+    /** Each time again: registers cannot hold the parameters of all channels until the next row needs them. */
+    __device__ static uint2 load_pair(const void *from) {
+        uint2 pair;
+        asm volatile("ld.v2.u32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "l"(from));
+        return pair;
+    }
+    __device__ float value(int32_t sum, uint32_t offset, float multiplier, float bias, float added) const {
+        add(sum, static_cast<int32_t>(offset));
+        const float real = __fadd_rn(__fmul_rn(__int2float_rn(sum), multiplier), bias);
+        return activate<Op::activation>(Op::residual ? __fadd_rn(real, added) : real, slope_);
+    }
+    /** A byte. NaN becomes the least one. */
+    __device__ uint32_t stored(float result) const {
+        // Near this number, float32 has integers only, which its lowest bits hold.
+        constexpr float to_integer = 0x1.8p23f;
+        const float scaled = in_output_units ? result : __fmul_rn(result, output_factor_);
+        const float least = __int2float_rn(Stored::least - output_zero_point_);
+        const float clamped = fminf(fmaxf(scaled, least), least + 255);
+        return __float_as_uint(__fadd_rn(clamped, to_integer)) + static_cast<uint32_t>(output_zero_point_);
+    }
+    __device__ float residual(int32_t stored) const {
+        return __fmul_rn(__int2float_rn(stored - residual_zero_point_), residual_factor_);
+    }
+
+    int32_t output_zero_point_ = 0, residual_zero_point_ = 0;
+    float output_factor_ = 1, residual_factor_ = 1;
+    float slope_;
+};
 
 }  // namespace distile::tensor_core
 

@@ -4,7 +4,6 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_LAUNCH_CUH
 #define DISTILE_CUDA_TENSOR_CORE_LAUNCH_CUH
 
-#include "kernels/call.h"
 #include "kernels/tensor_core/arguments.h"
 #include "kernels/tensor_core/choose.cuh"
 #include "kernels/tensor_core/ptx.cuh"

@@ -17,7 +17,7 @@ __device__ inline void load_matrices(uint32_t (&values)[4], uint32_t row) {
                  : "memory");
 }
 
-/** As load_matrices, but transposes each matrix of 16-bit elements. */
+/** load_matrices() that transposes each matrix of 16-bit elements. */
 __device__ inline void load_transposed(uint32_t (&values)[4], uint32_t row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])

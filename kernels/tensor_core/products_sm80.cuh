@@ -239,9 +239,9 @@ public:
 #pragma unroll
         for (int part = 0; part < parts; part++) {
             const AttentionItem own = part_of(item, part, part_rows);
-            OwnTokens own_tokens;
-            own_tokens.find(own);
-            store_rows<Op>(a.output, own, own_tokens, *reinterpret_cast<float(*)[Layout::channels / 2]>(sums[part]));
+            ThreadTokens thread_tokens;
+            thread_tokens.find(own);
+            store_rows<Op>(a.output, own, thread_tokens, *reinterpret_cast<float(*)[Layout::channels / 2]>(sums[part]));
         }
         wait_for_copies();
     }

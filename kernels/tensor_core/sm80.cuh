@@ -9,9 +9,9 @@
 #define DISTILE_CUDA_TENSOR_CORE_SM80_CUH
 
 #include "kernels/tensor_core/columns.h"
-#include "kernels/tensor_core/epilogue.cuh"
 #include "kernels/tensor_core/mma.cuh"
 #include "kernels/tensor_core/ptx.cuh"
+#include "kernels/tensor_core/store.cuh"
 
 namespace distile::tensor_core {
 
@@ -159,15 +159,16 @@ private:
             multiply_step(step, sums);
         }
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const Finish<Op> finish(a);
+        const Epilogue<Op> epilogue(a);
 #pragma unroll
         for (uint32_t m = 0; m < 2; m++) {
             const uint32_t row = first_row + warp / column_warps * 32 + 16 * m + lane / 4;
             const Place places[2] = {Place::of(rows, row, rows.fetch(row)),
                                      Place::of(rows, row + 8, rows.fetch(row + 8))};
-            const int32_t own_channel = column.channel() + static_cast<int32_t>(warp % column_warps) * warp_channels;
-            store_fragment<Op, warp_channels>(a, finish, places, &sums[m][0][0], Numbers<Op>::of(a).from(own_channel),
-                                              own_channel, column.end());
+            const int32_t thread_channel = column.channel() + static_cast<int32_t>(warp % column_warps) * warp_channels;
+            store_fragment<Op, warp_channels>(a, epilogue, places, &sums[m][0][0],
+                                              ChannelParams<Op>::of(a).from(thread_channel), thread_channel,
+                                              column.end());
         }
     }
 };

@@ -23,7 +23,7 @@ namespace distile::tensor_core {
 template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm90 {
     using Element = typename Op::Element;
     using Sum = SumOf<Op>;
-    using Results = Finish<Op>;
+    using Results = Epilogue<Op>;
     using Reduction = ReductionPlace<Op>;
 
     static constexpr int row_groups = BlockPixels >= 128 ? 2 : 1;
@@ -31,7 +31,7 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     static constexpr int groups = row_groups * channel_groups, multipliers = 128 * groups;
     static constexpr int group_rows = 64 * row_groups, repeats = BlockPixels / group_rows;
     static constexpr int group_channels = BlockChannels / channel_groups;
-    using OwnSums = Fragment<row_groups, group_channels>;
+    using ThreadSums = Fragment<row_groups, group_channels>;
     static constexpr int input_bytes = BlockPixels * 128, weight_bytes = BlockChannels * 128;
     static constexpr int stage_bytes = Stages * (input_bytes + weight_bytes);
     using BlockColumn = ColumnOf<Op, BlockChannels>;
@@ -43,7 +43,7 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     using Work =
         std::conditional_t<Balanced, BalancedWork<EvenItems<Reduction::steps>>, WorkInTurn<Reduction::steps, Splits>>;
     static_assert(!Balanced || Splits == 1);
-    using Exchange = ClusterSums<Op, OwnSums, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
+    using Exchange = ClusterSums<Op, ThreadSums, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
     // What a block sends lies in the stages, which are read by then.
     static_assert(Splits == 1 || (Exchange::sent_bytes <= stage_bytes && Reduction::steps / Splits >= Stages));
     static_assert(Splits == 1 || (Splits <= 8 && repeats == 1));
@@ -53,9 +53,9 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     struct Shared {
         uint64_t filled[Stages], emptied[Stages];
         Source<Op> sources[2][BlockPixels];
-        /** The numbers of an item's channels and, while some warps are behind, of the item before. Each group of four
-         * warps has its own. */
-        uint32_t numbers[2][Numbers<Op>::words][groups][group_channels];
+        /** The parameters of an item's channels and, while some warps are behind, of the item before. Each group of
+         * four warps has its own. */
+        uint32_t params[2][ChannelParams<Op>::words][groups][group_channels];
         uint32_t worker;
         ListMemory list;
     };
@@ -254,7 +254,7 @@ private:
     __device__ void copy_rows() const {
         give_registers_back();
         // Eight threads copy a row's 128 bytes.
-        constexpr int row_step = 128 / 8, own_rows = BlockPixels / row_step;
+        constexpr int row_step = 128 / 8, thread_rows = BlockPixels / row_step;
         const uint32_t thread = threadIdx.x - multipliers, piece = thread % 8, first_row = thread / 8;
         const uint32_t warp = uniform(thread / 32);
         const uint32_t to = shared_address(stages) + first_row * 128 + (piece ^ first_row % 8) * 16;
@@ -267,11 +267,11 @@ private:
         while (walk.has_segment()) {
             const Segment segment = walk.segment();
             const BlockColumn column = column_of(segment.item);
-            const char *from[own_rows];
-            uint32_t readable[own_rows];
+            const char *from[thread_rows];
+            uint32_t readable[thread_rows];
             const Source<Op> *const found = lookup.finish();
 #pragma unroll
-            for (int i = 0; i < own_rows; i++) {
+            for (int i = 0; i < thread_rows; i++) {
                 const Source<Op> source = found[first_row + i * row_step];
                 from[i] = a.input.data + int64_t{source.at + column.input_channel() / Reduction::lanes} * 16;
                 readable[i] = source.readable;
@@ -295,11 +295,11 @@ private:
                 const int64_t offset = int64_t{place.offset(a)} * 16;
                 const uint32_t needed = place.needed();
 #pragma unroll
-                for (int i = 0; i < own_rows; i++) {
+                for (int i = 0; i < thread_rows; i++) {
                     // Few rows are copied as fast as possible. The longer test spreads many over the step: on an H200,
                     // blocks that copied eight at once were 5 % slower.
                     const bool is_in =
-                        own_rows > 4 ? place.is_in(readable[i]) : place.is_whole() && (~readable[i] & needed) == 0;
+                        thread_rows > 4 ? place.is_in(readable[i]) : place.is_whole() && (~readable[i] & needed) == 0;
                     input.copy(to + turn.stage * input_bytes + i * (row_step * 128), from[i] + offset, is_in);
                 }
                 arrive_after_copies(barrier);
@@ -319,25 +319,25 @@ private:
         }
     }
 
-    /** The numbers of the channels that these four warps store, on their way to shared memory. From global memory they
-     * would come as late as they are needed, over and over. */
-    struct OwnNumbers {
-        static constexpr int values = (group_channels + 127) / 128, words = Numbers<Op>::words;
+    /** The parameters of the channels that these four warps store, on their way to shared memory. From global memory
+     * they would come as late as they are needed, over and over. */
+    struct ThreadParams {
+        static constexpr int values = (group_channels + 127) / 128, words = ChannelParams<Op>::words;
         uint32_t loaded[words][values];
 
-        __device__ OwnNumbers(const Arguments &a, int32_t channel) {
-            const Numbers<Op> numbers = Numbers<Op>::of(a);
+        __device__ ThreadParams(const Arguments &a, int32_t channel) {
+            const ChannelParams<Op> params = ChannelParams<Op>::of(a);
 #pragma unroll
             for (int i = 0; i < values; i++) {
                 const int32_t own = threadIdx.x % 128 + 128 * i, c = channel + own;
 #pragma unroll
                 for (int word = 0; word < words; word++) {
-                    loaded[word][i] = own < group_channels && c < Op::out_channels ? numbers.word(word, c) : 0;
+                    loaded[word][i] = own < group_channels && c < Op::out_channels ? params.word(word, c) : 0;
                 }
             }
         }
-        __device__ Numbers<Op> store(Shared &shared, uint32_t done) const {
-            auto &numbers = shared.numbers[done % 2];
+        __device__ ChannelParams<Op> store(Shared &shared, uint32_t done) const {
+            auto &params = shared.params[done % 2];
             const uint32_t group = threadIdx.x / 128;
 #pragma unroll
             for (int i = 0; i < values; i++) {
@@ -345,13 +345,51 @@ private:
 #pragma unroll
                 for (int word = 0; word < words; word++) {
                     if (own < group_channels) {
-                        numbers[word][group][own] = loaded[word][i];
+                        params[word][group][own] = loaded[word][i];
                     }
                 }
             }
-            return Numbers<Op>::in(numbers[0][group], groups * group_channels);
+            return ChannelParams<Op>::in(params[0][group], groups * group_channels);
         }
     };
+
+    using Sums = Sum[repeats][group_channels / 2];
+
+    /** Adds the products of a segment's steps to the sums. Returns the stage of the last step, whose products are under
+     * way. */
+    __device__ __forceinline__ int add_steps(const Segment &segment, const SharedMatrix &input,
+                                             const SharedMatrix &weights, uint32_t filled, Turn &turn,
+                                             Sums &sums) const {
+        bool adds = false;
+        int last = -1;
+#pragma unroll 1
+        for (int32_t step = segment.begin; step < segment.end; step++) {
+            wait(filled + turn.stage * 8, turn.parity);
+            fence_registers(sums);
+            begin_products();
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+#pragma unroll
+                for (int i = 0; i < repeats; i++) {
+                    multiply_add(Element{}, sums[i],
+                                 input.at(turn.stage * (input_bytes / 16) + i * (group_rows * 8) + k * 2),
+                                 weights.at(turn.stage * (weight_bytes / 16) + k * 2), adds);
+                }
+                adds = true;
+            }
+            commit_products();
+            // The step before is done.
+            wait_for_products<1>();
+            fence_registers(sums);
+            // With splits, the last steps' stages are needed below.
+            if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
+                empty(last);
+            }
+            last = turn.stage;
+            turn.next();
+        }
+        return last;
+    }
 
     __device__ void multiply() const {
         if constexpr (groups > 1) {
@@ -362,9 +400,9 @@ private:
         const uint32_t first_stage = keep_value(shared_address(stages));
         const SharedMatrix input(first_stage + threadIdx.x / 128 % row_groups * (64 * 128), 128);
         // The compiler does not know that all threads of a single group have the same channels.
-        const int32_t first_channel = channel_groups == 1 ? 0 : OwnSums::channel();
+        const int32_t first_channel = channel_groups == 1 ? 0 : ThreadSums::channel();
         const SharedMatrix weights(first_stage + Stages * input_bytes + first_channel * 128, 128);
-        Sum sums[repeats][group_channels / 2];
+        Sums sums;
 
         const uint32_t filled = keep_value(shared_address(shared.filled));
         Turn turn;
@@ -372,62 +410,35 @@ private:
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next(), done++) {
             const Segment segment = walk.segment();
             // The rows whose results this thread stores, or with splits one that it looks up for all.
-            constexpr int own_rows = Splits > 1 ? 1 : 2 * repeats;
-            const uint32_t first_row = row_of(segment.item) + (Splits > 1 ? threadIdx.x : OwnSums::row());
+            constexpr int thread_rows = Splits > 1 ? 1 : 2 * repeats;
+            const uint32_t first_row = row_of(segment.item) + (Splits > 1 ? threadIdx.x : ThreadSums::row());
             const auto row_at = [&](int i) { return first_row + i / 2 * group_rows + i % 2 * 8; };
-            typename Rows<Op>::Entry entries[own_rows];
+            typename Rows<Op>::Entry entries[thread_rows];
 #pragma unroll
-            for (int i = 0; i < own_rows; i++) {
+            for (int i = 0; i < thread_rows; i++) {
                 entries[i] = rows.fetch(row_at(i));
             }
             const BlockColumn column = column_of(segment.item);
             const int32_t channel = column.channel();
-            const OwnNumbers own_numbers(a, channel + OwnSums::channel());
-            bool adds = false;
-            int last = -1;
-#pragma unroll 1
-            for (int32_t step = segment.begin; step < segment.end; step++) {
-                wait(filled + turn.stage * 8, turn.parity);
-                fence_registers(sums);
-                begin_products();
+            const ThreadParams thread_params(a, channel + ThreadSums::channel());
+            const int last = add_steps(segment, input, weights, filled, turn, sums);
+            Place places[thread_rows];
 #pragma unroll
-                for (int k = 0; k < 4; k++) {
-#pragma unroll
-                    for (int i = 0; i < repeats; i++) {
-                        multiply_add(Element{}, sums[i],
-                                     input.at(turn.stage * (input_bytes / 16) + i * (group_rows * 8) + k * 2),
-                                     weights.at(turn.stage * (weight_bytes / 16) + k * 2), adds);
-                    }
-                    adds = true;
-                }
-                commit_products();
-                // The step before is done.
-                wait_for_products<1>();
-                fence_registers(sums);
-                // With splits, the last steps' stages are needed below.
-                if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
-                    empty(last);
-                }
-                last = turn.stage;
-                turn.next();
-            }
-            Place places[own_rows];
-#pragma unroll
-            for (int i = 0; i < own_rows; i++) {
+            for (int i = 0; i < thread_rows; i++) {
                 places[i] = Place::of(rows, row_at(i), entries[i]);
             }
             // Not before, because the sums take most registers.
             const Results results(a);
             wait_for_products<0>();
             fence_registers(sums);
-            const Numbers<Op> numbers = own_numbers.store(shared, done);
+            const ChannelParams<Op> params = thread_params.store(shared, done);
             if constexpr (Splits > 1) {
                 if constexpr (groups > 1) {
                     sync_threads<multipliers>(1);
                 }
-                // Groups that have channels of their own have stored the numbers of all beside each other.
+                // Groups that have channels of their own have stored the parameters of all beside each other.
                 Exchange::store(a, results, exchange, stages, sums[0], places[0], done,
-                                numbers.from(-OwnSums::channel()), channel, column.end());
+                                params.from(-ThreadSums::channel()), channel, column.end());
                 for (int i = 0; i < Stages; i++) {
                     empty(i);
                 }
@@ -448,8 +459,8 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, results, two, sums[i], numbers, channel + OwnSums::channel(),
-                                                       column.end());
+                    store_fragment<Op, group_channels>(a, results, two, sums[i], params,
+                                                       channel + ThreadSums::channel(), column.end());
                 }
             }
         }

@@ -4,8 +4,8 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_SUMS_CUH
 #define DISTILE_CUDA_TENSOR_CORE_SUMS_CUH
 
-#include "kernels/tensor_core/epilogue.cuh"
 #include "kernels/tensor_core/ptx.cuh"
+#include "kernels/tensor_core/store.cuh"
 
 namespace distile::tensor_core {
 
@@ -28,17 +28,17 @@ template<int RowGroups, int Channels> struct Fragment {
 template<class Op, class Fragment, int BlockPixels, int BlockChannels, int Splits, int Threads> class ClusterSums {
     // Rows are a few banks apart.
     static constexpr int stride = BlockChannels + 8;
-    static constexpr int own_rows = BlockPixels / Splits, own_bytes = own_rows * stride * 4;
+    static constexpr int block_rows = BlockPixels / Splits, block_bytes = block_rows * stride * 4;
     using Sum = SumOf<Op>;
     using Two = typename SumVector<Sum>::Two;
     using Four = typename SumVector<Sum>::Four;
     static_assert(BlockPixels % Splits == 0);
 
 public:
-    static constexpr int sent_bytes = Splits * own_bytes;
+    static constexpr int sent_bytes = Splits * block_bytes;
 
     struct Shared {
-        char sums[Splits - 1][own_bytes];  ///< Sums of this block's rows, from each other block.
+        char sums[Splits - 1][block_bytes];  ///< Sums of this block's rows, from each other block.
         uint64_t received, read;
         Place places[BlockPixels];
     };
@@ -48,12 +48,12 @@ public:
         init_barrier(shared_address(&shared.read), Splits);
     }
 
-    /** Stores the rows of this block, from `channel` on and before `end`. `numbers` are in shared memory, those of all
+    /** Stores the rows of this block, from `channel` on and before `end`. `params` are in shared memory, those of all
      * its channels, and may have just been written. Nothing else may use `sent`, memory for sent_bytes, during the
      * call. `place` is that of row threadIdx.x. `done` counts the calls before. */
-    template<class Sums> __device__ static void store(const Arguments &a, const Finish<Op> &finish, Shared &shared,
+    template<class Sums> __device__ static void store(const Arguments &a, const Epilogue<Op> &epilogue, Shared &shared,
                                                       char *sent, const Sums &sums, const Place &place, uint32_t done,
-                                                      const Numbers<Op> &numbers, int32_t channel, int32_t end) {
+                                                      const ChannelParams<Op> &params, int32_t channel, int32_t end) {
         const uint32_t rank = blockIdx.x % Splits, first = number_in_cluster() - rank;
         // The others have read what they were sent before, so it left this block.
         wait_until_read(shared, done);
@@ -78,20 +78,20 @@ public:
                 const uint32_t place_of_sender = rank - (rank > threadIdx.x ? 1 : 0);
                 const uint32_t other = first + threadIdx.x;
                 copy_bulk_remote(remote_address(shared_address(shared.sums[place_of_sender]), other),
-                                 shared_address(sent) + threadIdx.x * own_bytes, own_bytes,
+                                 shared_address(sent) + threadIdx.x * block_bytes, block_bytes,
                                  remote_address(barrier, other));
             }
         }
         wait(barrier, done % 2);
         constexpr int row_items = BlockChannels / 8;
-        for (int i = threadIdx.x; i < own_rows * row_items; i += Threads) {
+        for (int i = threadIdx.x; i < block_rows * row_items; i += Threads) {
             const int row = i / row_items, column = i % row_items * 8;
             const int at = (row * stride + column) * 4;
             Sum total[8] = {};
 #pragma unroll
             for (uint32_t split = 0; split < Splits; split++) {
                 const char *const from =
-                    split == rank ? sent + rank * own_bytes : shared.sums[split - (split > rank ? 1 : 0)];
+                    split == rank ? sent + rank * block_bytes : shared.sums[split - (split > rank ? 1 : 0)];
                 const Four low = *reinterpret_cast<const Four *>(from + at);
                 const Four high = *reinterpret_cast<const Four *>(from + at + 16);
                 add(total[0], low.x);
@@ -103,7 +103,7 @@ public:
                 add(total[6], high.z);
                 add(total[7], high.w);
             }
-            store_row<Op>(a, finish, shared.places[rank * own_rows + row], total, numbers.from(column),
+            store_row<Op>(a, epilogue, shared.places[rank * block_rows + row], total, params.from(column),
                           channel + column, end);
         }
         fence_shared();

@@ -27,10 +27,10 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor queries = call.input(query), keys = call.input(key), values = call.input(value);
-        const distile_tensor rows = read(lease, queries, Layout::tokens, 0);
-        const distile_tensor key_rows = read(lease, keys, Layout::tokens, 0);
-        const distile_tensor value_rows = read(lease, values, Layout::tokens, 0);
-        const Output output(call, lease, queries, Layout::tokens, 1, rows.width, rows.channels,
+        const distile_tensor rows = read(lease, queries, ImageLayout::tokens, 0);
+        const distile_tensor key_rows = read(lease, keys, ImageLayout::tokens, 0);
+        const distile_tensor value_rows = read(lease, values, ImageLayout::tokens, 0);
+        const Output output(call, lease, queries, ImageLayout::tokens, 1, rows.width, rows.channels,
                             call.optional(kept_output));
         const auto key_bytes = call.optional(key_mask);
         distile_run_args args{};
@@ -38,8 +38,8 @@ public:
         args.key = &key_rows;
         args.value = &value_rows;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(row_mask), Layout::tokens, rows.batch);
-        args.key_mask = key_bytes ? mask_of(lease, *key_bytes, Layout::tokens, key_rows.batch, 1) : nullptr;
+        args.mask = mask_of(lease, call.input(row_mask), ImageLayout::tokens, rows.batch);
+        args.key_mask = key_bytes ? mask_of(lease, *key_bytes, ImageLayout::tokens, key_rows.batch, 1) : nullptr;
         args.scale = scale_;
         args.inactive = output.inactive();
         check(distile_run(lease->kernel(*polykernel_), &args), lease->context());

@@ -31,7 +31,7 @@ void select_pixels(const Call &call, const Tensor &x, const Tensor &mask) {
     if (x.shape.size() != 4) {
         fail("images have " + std::to_string(x.shape.size()) + " dimensions instead of 4");
     }
-    const bindings::MaskBytes bytes = mask_bytes(mask, Layout::nchw, x.shape[0]);
+    const bindings::MaskBytes bytes = mask_bytes(mask, ImageLayout::nchw, x.shape[0]);
     if (Shape{bytes.batch, bytes.height, bytes.width} != Shape{x.shape[0], x.shape[2], x.shape[3]}) {
         fail("the mask does not have one element for each pixel of its images");
     }
@@ -58,9 +58,9 @@ public:
         const size_t input_mask = combination == DISTILE_COPY ? 1 : 2, input_kept = input_mask + 1;
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
-        const Layout layout = layout_of(x, layout_);
+        const ImageLayout layout = layout_of(x, layout_);
         const bool copies = combination == DISTILE_COPY && activation_.function == DISTILE_ACTIVATION_NONE;
-        if (copies && layout == Layout::nchw && lease->device() == DISTILE_CPU && !call.optional(input_kept)) {
+        if (copies && layout == ImageLayout::nchw && lease->device() == DISTILE_CPU && !call.optional(input_kept)) {
             select_pixels(call, x, call.input(input_mask));
             return;
         }
@@ -87,7 +87,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     bindings::Activation other_activation_, activation_;
 };
 
@@ -104,7 +104,7 @@ public:
         enum : size_t { input_a, input_b, input_mask, input_kept, input_more };
         const Lease lease = lease_for(call);
         const Tensor a = call.input(input_a);
-        const Layout layout = layout_of(a, layout_);
+        const ImageLayout layout = layout_of(a, layout_);
         std::vector<distile_tensor> parts;
         const auto add = [&](const Tensor &part) {
             parts.push_back(read(lease, part, layout, x_scratch + parts.size()));
@@ -138,7 +138,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
 };
 
 }  // namespace

@@ -81,7 +81,7 @@ int64_t output_extent(distile_operator_kind kind, int64_t in, int64_t step, int6
 /** ONNX Runtime's convolution, for images in NCHW. */
 class DenseConvolution : public Dense {
 public:
-    DenseConvolution(const Setup &setup, const Convolution &what, Layout layout)
+    DenseConvolution(const Setup &setup, const Convolution &what, ImageLayout layout)
         : what_(what), layout_(layout), node_(make_node(setup, what)) {
     }
 
@@ -112,7 +112,7 @@ public:
             inputs.push_back(*bias);
         }
         node_.run(call, inputs, output);
-        return read(lease, output, Layout::nchw, dense_scratch + 4);
+        return read(lease, output, ImageLayout::nchw, dense_scratch + 4);
     }
 
 private:
@@ -169,13 +169,13 @@ private:
     }
 
     Convolution what_;
-    Layout layout_;
+    ImageLayout layout_;
     DenseNode node_;
 };
 
 template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &setup) {
     const Convolution what = describe(setup.node, kind);
-    const Layout layout = image_layout(setup.node);
+    const ImageLayout layout = image_layout(setup.node);
     const distile_conv2d &conv = what.conv;
     if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D && conv.groups != 1) {
         fail("a masked transposed convolution has no groups: leave node '" + setup.node.name() + "' as it was");

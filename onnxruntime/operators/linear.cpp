@@ -17,7 +17,7 @@ public:
 
     distile_tensor run(const Call &call, const Lease &lease, const Tensor &x, const Tensor &filter,
                        const std::optional<Tensor> &bias) const override {
-        distile_tensor result = read(lease, x, Layout::tokens, dense_scratch);
+        distile_tensor result = read(lease, x, ImageLayout::tokens, dense_scratch);
         const int64_t rows = int64_t{result.batch} * result.width, channels = filter.shape[transposed_ ? 0 : 1];
         const Tensor input{x.data, x.type, {rows, x.shape.back()}};
         Tensor output{nullptr, x.type, {rows, channels}};
@@ -55,13 +55,13 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
     return std::make_unique<WeightedKernel>(
         setup,
         WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, linear), words,
-                                    transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens, linear.out_channels},
+                                    transposed ? DISTILE_OI : DISTILE_IO, ImageLayout::tokens, linear.out_channels},
         [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
             if (quantization) {
                 const distile_conv2d conv = {linear.in_channels, linear.out_channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1,
                                              linear.epilogue,    linear.residual};
                 return std::make_unique<DenseQuantized>(setup, DISTILE_MASKED_CONV2D, conv,
-                                                        transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens,
+                                                        transposed ? DISTILE_OI : DISTILE_IO, ImageLayout::tokens,
                                                         *quantization);
             }
             return std::make_unique<DenseLinear>(setup, transposed);

@@ -31,9 +31,9 @@ private:
 };
 
 /** The shape of the mask of a tensor: [N, H, W], or that of its tokens. */
-Shape mask_shape(const Tensor &tensor, Layout layout, const distile_tensor &view) {
-    return layout == Layout::tokens ? Shape(tensor.shape.begin(), tensor.shape.end() - 1)
-                                    : Shape{view.batch, view.height, view.width};
+Shape mask_shape(const Tensor &tensor, ImageLayout layout, const distile_tensor &view) {
+    return layout == ImageLayout::tokens ? Shape(tensor.shape.begin(), tensor.shape.end() - 1)
+                                         : Shape{view.batch, view.height, view.width};
 }
 
 /** The attribute `size`: height and width. */
@@ -63,7 +63,7 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor x = call.input(0);
-        const Layout layout = layout_of(x, layout_);
+        const ImageLayout layout = layout_of(x, layout_);
         const distile_tensor scores = read(lease, x, layout, x_scratch);
         const auto weights = call.optional(1);
         if (weights && weights->elements() != scores.channels) {
@@ -76,7 +76,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     float bias_, threshold_;
 };
 
@@ -90,7 +90,7 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor a = call.input(0);
-        const Layout layout = layout_of(a, layout_);
+        const ImageLayout layout = layout_of(a, layout_);
         const distile_tensor first = read(lease, a, layout, x_scratch);
         const distile_tensor second = read(lease, call.input(1), layout, other_scratch);
         const OutputMask mask(call, lease, mask_shape(a, layout, first));
@@ -98,7 +98,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     float threshold_;
 };
 
@@ -112,7 +112,7 @@ public:
         const Tensor source = call.input(0);
         check_image(source);
         const Shape shape = shape_from(source.shape);
-        distile_mask *const mask = mask_of(lease, source, Layout::nhwc, source.shape[0]);
+        distile_mask *const mask = mask_of(lease, source, ImageLayout::nhwc, source.shape[0]);
         const OutputMask result(call, lease, shape);
         check(change(result.get(), mask, shape), lease->context());
     }
@@ -318,7 +318,7 @@ public:
         const Lease lease = lease_for(call);
         const Tensor source = call.input(0);
         check_image(source);
-        distile_mask *const mask = mask_of(lease, source, Layout::nhwc, source.shape[0]);
+        distile_mask *const mask = mask_of(lease, source, ImageLayout::nhwc, source.shape[0]);
         const uint32_t *words = nullptr;
         int32_t words_per_row = 0;
         check(distile_mask_bits(mask, &words, &words_per_row), lease->context());

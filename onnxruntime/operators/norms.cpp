@@ -28,12 +28,12 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
-        const distile_tensor input = read(lease, x, Layout::tokens, x_scratch);
-        const Output output(call, lease, x, Layout::tokens, 1, input.width, input.channels, std::nullopt);
+        const distile_tensor input = read(lease, x, ImageLayout::tokens, x_scratch);
+        const Output output(call, lease, x, ImageLayout::tokens, 1, input.width, input.channels, std::nullopt);
         distile_normalize_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), Layout::tokens, input.batch);
+        args.mask = mask_of(lease, call.input(input_mask), ImageLayout::tokens, input.batch);
         args.gamma = vector(call, input_scale, input.channels);
         args.beta = vector(call, input_bias, input.channels);
         args.norm = norm;
@@ -63,7 +63,7 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
-        const Layout layout = layout_of(x, layout_);
+        const ImageLayout layout = layout_of(x, layout_);
         const distile_tensor input = read(lease, x, layout, x_scratch);
         const Output output(call, lease, x, layout, input.height, input.width, input.channels, std::nullopt);
         const int32_t groups = batch_norm ? input.channels : groups_;
@@ -87,7 +87,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     int32_t groups_;
     float epsilon_;
     bindings::Activation activation_;
@@ -103,7 +103,7 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
-        const Layout layout = layout_of(x, layout_);
+        const ImageLayout layout = layout_of(x, layout_);
         const distile_tensor input = read(lease, x, layout, x_scratch);
         const auto mask = call.optional(input_mask);
         const Shape shape{input.batch, groups_};
@@ -117,7 +117,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     int32_t groups_;
 };
 

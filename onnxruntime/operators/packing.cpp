@@ -24,7 +24,7 @@ public:
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
         const Tensor x = call.input(0);
-        const Layout layout = layout_of(x, layout_);
+        const ImageLayout layout = layout_of(x, layout_);
         const distile_tensor input = read(lease, x, layout, x_scratch);
         distile_mask *const mask = mask_of(lease, call.input(1), layout, input.batch);
         int64_t active = 0;
@@ -37,7 +37,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
 };
 
 /** The reverse: images if the mask is one of images, or else tokens. */
@@ -53,11 +53,11 @@ public:
         if (packed.shape.size() != 2) {
             fail("packed tokens have " + std::to_string(packed.shape.size()) + " dimensions instead of 2");
         }
-        const Layout layout = bytes.shape.size() < 3 ? Layout::tokens : layout_;
+        const ImageLayout layout = bytes.shape.size() < 3 ? ImageLayout::tokens : layout_;
         distile_mask *const mask = mask_of(lease, bytes, layout, bytes.shape[0]);
         Tensor like{nullptr, packed.type, bytes.shape};
         int64_t height = 1, width = 1;
-        if (layout == Layout::tokens) {
+        if (layout == ImageLayout::tokens) {
             like.shape.push_back(packed.shape[1]);
         } else {
             height = bytes.shape[bytes.shape.size() == 4 && bytes.shape[1] == 1 ? 2 : 1];
@@ -90,7 +90,7 @@ private:
         check(distile_combine(lease->context(), &args), lease->context());
     }
 
-    Layout layout_;
+    ImageLayout layout_;
 };
 
 /** How many active pixels precede each image, and all: [N + 1]. */
@@ -102,7 +102,7 @@ public:
         const Lease lease = lease_for(call);
         const Tensor bytes = call.input(0);
         distile_mask *const mask =
-            mask_of(lease, bytes, bytes.shape.size() < 3 ? Layout::tokens : Layout::nhwc, bytes.shape[0]);
+            mask_of(lease, bytes, bytes.shape.size() < 3 ? ImageLayout::tokens : ImageLayout::nhwc, bytes.shape[0]);
         const int32_t *lengths = nullptr;
         check(distile_mask_cumulative_lengths(mask, &lengths), lease->context());
         const int64_t count = (bytes.shape.size() < 2 ? 1 : bytes.shape[0]) + 1;

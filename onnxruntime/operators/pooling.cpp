@@ -52,7 +52,7 @@ private:
         return number((in + pads - window) / stride + 1, "an extent");
     }
 
-    Layout layout_;
+    ImageLayout layout_;
     bool count_padding_;
     NodeWindow window_;
 };
@@ -79,7 +79,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
 };
 
 }  // namespace

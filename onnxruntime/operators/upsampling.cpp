@@ -32,7 +32,7 @@ public:
     }
 
 private:
-    Layout layout_;
+    ImageLayout layout_;
     Shape scales_;
 };
 

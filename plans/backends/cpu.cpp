@@ -49,7 +49,7 @@ std::string target_of(const std::string &features, const Platform &platform) {
 
 std::string needs(const std::string &features) {
     const Architecture &architecture = architecture_of_features(features);
-    return features == architecture.everywhere ? std::string("any ") + architecture.people_say
+    return features == architecture.everywhere ? std::string("any ") + architecture.display_name
                                                : "a CPU with " + features;
 }
 

@@ -29,7 +29,7 @@ struct ChannelVector {
 inline distile_dtype checked_type(const Tensor &tensor) {
     const std::optional<distile_dtype> type = type_of(tensor);
     if (!type) {
-        fail("the tensor has a type other than float32, float16 and bfloat16");
+        fail("the tensor has a type other than " + float_type_names());
     }
     return *type;
 }

@@ -70,7 +70,7 @@ Tensor through_window(decltype(&distile_mask_needed_input) algebra, const Tensor
 Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tensor *out) {
     const std::optional<distile_dtype> type = type_of(a);
     if (!type || a.scalar_type() != b.scalar_type() || !a.sizes().equals(b.sizes())) {
-        fail("the tensors must have the same shape and type: float32, float16 or bfloat16");
+        fail("the tensors must have the same shape and type: " + float_type_names("or"));
     }
     Session &session = Session::of(a);
     const View first = view_of(a, *type), second = view_of(b, *type);

@@ -62,11 +62,29 @@ struct ManagedTensor {
     void (*free)(ManagedTensor *self);
 };
 constexpr int32_t on_cpu = 1, on_cuda = 2;
-constexpr uint8_t ieee_float = 2, brain_float = 4;
+
+/** DLPack's number of a kind of type; the size says the rest. */
+std::optional<uint8_t> type_code(distile_dtype dtype) {
+    constexpr uint8_t ieee_float = 2, brain_float = 4, float8_e4m3fn = 10, float8_e5m2 = 12;
+    switch (dtype) {
+    case DISTILE_FLOAT32:
+    case DISTILE_FLOAT16:
+        return ieee_float;
+    case DISTILE_BFLOAT16:
+        return brain_float;
+    case DISTILE_FLOAT8_E4M3FN:
+        return float8_e4m3fn;
+    case DISTILE_FLOAT8_E5M2:
+        return float8_e5m2;
+    default:
+        return std::nullopt;
+    }
+}
 
 /** A tensor in a planner's buffer, as DLPack describes it. */
 struct Exported {
-    Exported(std::shared_ptr<Buffers> given, const distile_tensor &view, bool tokens) : owner(std::move(given)) {
+    Exported(std::shared_ptr<Buffers> given, const distile_tensor &view, uint8_t code, bool tokens)
+        : owner(std::move(given)) {
         if (tokens) {
             sizes = {view.batch, int64_t{view.height} * view.width, view.channels};  // Rows follow each other.
             strides = {view.stride_n, view.stride_w, 1};
@@ -79,7 +97,7 @@ struct Exported {
         managed.device_type = cpu ? on_cpu : on_cuda;
         managed.device_index = cpu ? 0 : owner->device_index;
         managed.dimensions = tokens ? 3 : 4;
-        managed.type_code = view.dtype == DISTILE_BFLOAT16 ? brain_float : ieee_float;
+        managed.type_code = code;
         managed.type_bits = static_cast<uint8_t>(8 * distile_dtype_size(view.dtype));
         managed.type_lanes = 1;
         managed.sizes = sizes.data();
@@ -114,8 +132,9 @@ int64_t next_output(const Tensor &mask, int64_t planner, int64_t channels, Scala
         fail("the mask is on another device than the planner");
     }
     const std::optional<distile_dtype> dtype = type_of(type);
-    if (!dtype) {
-        fail("a planner's tensors are float32, float16 or bfloat16");
+    const std::optional<uint8_t> code = dtype ? type_code(*dtype) : std::nullopt;
+    if (!code) {
+        fail("a planner's tensors are " + float_type_names("or"));
     }
     if (channels < 1 || channels > INT32_MAX) {
         fail("there are " + std::to_string(channels) + " channels; a tensor has at least 1");
@@ -136,7 +155,7 @@ int64_t next_output(const Tensor &mask, int64_t planner, int64_t channels, Scala
     check(distile_planner_next(owner->planner.get(), &spec, active, whole ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT,
                                &view),
           session.context());
-    auto exported = std::make_unique<Exported>(owner, view, tokens);
+    auto exported = std::make_unique<Exported>(owner, view, *code, tokens);
     return reinterpret_cast<int64_t>(&exported.release()->managed);
 }
 

@@ -16,7 +16,7 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
     session.check_mask(call.mask, &pixels);
     const ScalarType type = call.input.scalar_type();
     if (!type_of(call.weight) && call.weight.scalar_type() != type) {
-        fail("the weight has a type other than float32, float16, bfloat16 and that of the input");
+        fail("the weight has a type other than that of the input, " + float_type_names());
     }
     if (call.bias && !have_sizes(*call.bias, {result[result.size() == 4 ? 1 : 2]})) {
         fail("the bias must have one element for each output channel");

@@ -7,7 +7,7 @@ namespace distile::python {
 namespace {
 
 /** Sizes and strides as [batch, height, width, channels]. */
-struct Layout {
+struct ImageStrides {
     std::array<int64_t, 4> sizes, strides;
 };
 
@@ -23,9 +23,9 @@ std::optional<int64_t> rows_that_divide(int64_t tokens) {
     return std::nullopt;
 }
 
-Layout layout_of(const Tensor &tensor) {
+ImageStrides layout_of(const Tensor &tensor) {
     const auto sizes = tensor.sizes(), strides = tensor.strides();
-    Layout layout{};
+    ImageStrides layout{};
     if (sizes.size() == 4) {
         layout = {{sizes[0], sizes[2], sizes[3], sizes[1]}, {strides[0], strides[2], strides[3], strides[1]}};
     } else if (sizes.size() == 3) {
@@ -46,13 +46,13 @@ Layout layout_of(const Tensor &tensor) {
     return layout;
 }
 
-bool fits(const Layout &layout) {
+bool fits(const ImageStrides &layout) {
     const auto &[sizes, strides] = layout;
     return strides[3] == 1 && strides[2] >= sizes[3] && strides[1] >= strides[2] * sizes[2] &&
            strides[0] >= strides[1] * sizes[1];
 }
 
-distile_tensor make_view(const Tensor &tensor, const Layout &layout, distile_dtype type) {
+distile_tensor make_view(const Tensor &tensor, const ImageStrides &layout, distile_dtype type) {
     if (type_of(tensor) != type) {
         fail("the tensors of a call have different types: convert the others, and `out`, to the type of the input");
     }
@@ -138,6 +138,10 @@ std::optional<distile_dtype> type_of(ScalarType type) {
         return DISTILE_FLOAT16;
     case ScalarType::BFloat16:
         return DISTILE_BFLOAT16;
+    case ScalarType::Float8_e4m3fn:
+        return DISTILE_FLOAT8_E4M3FN;
+    case ScalarType::Float8_e5m2:
+        return DISTILE_FLOAT8_E5M2;
     default:
         return std::nullopt;
     }
@@ -152,7 +156,7 @@ bool fits(const Tensor &tensor) {
 }
 
 View view_of(const Tensor &tensor, distile_dtype type) {
-    const Layout layout = layout_of(tensor);
+    const ImageStrides layout = layout_of(tensor);
     if (fits(layout)) {
         return {make_view(tensor, layout, type), tensor};
     }

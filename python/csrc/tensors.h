@@ -5,6 +5,7 @@
 #define DISTILE_PYTHON_TENSORS_H
 
 #include "bindings/errors.h"
+#include "facts/type_names.h"
 #include "python/csrc/torch_errors.h"
 #include <distile/distile.h>
 #include <optional>

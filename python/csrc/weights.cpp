@@ -111,7 +111,7 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
     const Tensor host_filter = host_copy(filter, false);
     const std::optional<distile_dtype> type = type_of(host_filter);
     if (!type) {
-        fail("a weight has a type other than float32, float16 and bfloat16");
+        fail("a weight has a type other than " + float_type_names());
     }
     OptionalTensor host_bias;
     distile_weights_source source{};

@@ -274,11 +274,11 @@ def _other(layer: nn.Module) -> Callable[[nn.Module], nn.Module] | None:
     return _norm(layer, ValueError("it has no masked form") if list(layer.parameters(recurse=False)) else None)
 
 
-def _norm(layer: nn.Module, otherwise: ValueError | None) -> Callable[[nn.Module], nn.Module] | None:
+def _norm(layer: nn.Module, fault: ValueError | None) -> Callable[[nn.Module], nn.Module] | None:
     """What makes the masked form of a norm; for other layers raises the error, if there is one."""
     found = masked_norm(layer)
-    if found is None and otherwise:
-        raise otherwise
+    if found is None and fault:
+        raise fault
     return found and (lambda _: found)
 
 

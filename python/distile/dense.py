@@ -105,9 +105,15 @@ def _reason(input):
     )
 
 
+def _computed(dtype):
+    """The type in which twins compute: types of 8 bits are for storage, and PolyKernels keep weights in float32."""
+    return torch.float32 if dtype.is_floating_point and dtype.itemsize == 1 else dtype
+
+
 def _converted(input, *parameters):
-    """Parameters in the type of the input, as PolyKernels pack them."""
-    return (parameter if parameter is None else parameter.to(input.dtype) for parameter in parameters)
+    """Parameters in the type in which the twin of an input computes, as PolyKernels pack them."""
+    dtype = _computed(input.dtype)
+    return (parameter if parameter is None else parameter.to(dtype) for parameter in parameters)
 
 
 def _twin(name, dense, operator_of, size):
@@ -116,6 +122,10 @@ def _twin(name, dense, operator_of, size):
     def run(input, weight, bias, mask, residual, *rest):
         *params, place, zero, out = rest
         masked = getattr(ops, name)
+
+        def twin(input, weight, bias, mask, residual, *params):
+            wide, weight, bias, added = _converted(input, input, weight, bias, residual)
+            return dense(wide, weight, bias, mask, added, *params).to(input.dtype)
 
         def again():
             keywords = dict(zip(_PARAMETERS[name], params), place=place)
@@ -127,7 +137,7 @@ def _twin(name, dense, operator_of, size):
             operator_of(input, weight, residual, *params),
             size(input),
             again,
-            lambda: dense(input, *_converted(input, weight, bias), mask, residual, *params),
+            lambda: twin(input, weight, bias, mask, residual, *params),
             out,
             zero,
             mask,
@@ -213,7 +223,7 @@ def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out
         return again()
     polykernels.note_missing(operator, typical, _reason(query))
     with torch.no_grad():
-        result = attention(query, key, value, mask, key_mask, scale, causal)
+        result = attention(*_converted(query, query, key, value), mask, key_mask, scale, causal).to(query.dtype)
         if out is None:
             return result.transpose(1, 2).contiguous().transpose(1, 2)
         return out.copy_(result if zero else torch.where(mask.bool()[:, None, :, None], result, out))

@@ -62,7 +62,7 @@ class _Convolution(Weighted):
             raise ValueError("its _conv_forward was replaced on the instance, which a masked convolution does not call")
 
     def _mask(self, mask, batch, *size):
-        """None for an output without pixels too: of it, PyTorch says what is wrong."""
+        """None also for an output without pixels: PyTorch says what is wrong with it."""
         if min(size) < 1:
             return None
         mask = super()._mask(mask, batch, *size)

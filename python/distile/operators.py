@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from ._facts import FLOAT_TYPES
 from .description import Operator
 
-TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+# Types of PolyKernels; those of 8 bits are for storage.
+TYPES = {dtype: name for name in FLOAT_TYPES if (dtype := getattr(torch, name)).itemsize > 1}
 
 
 def why_not_built(operator: Operator) -> str:

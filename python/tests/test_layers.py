@@ -263,7 +263,7 @@ def test_errors():
         ops.group_norm(x, mask, None, None, torch.randn(5), torch.rand(5), groups=4)
     with pytest.raises(RuntimeError, match="smaller than the pooled windows"):
         ops.max_pool2d(x, mask, kernel=(9, 9))
-    with pytest.raises(RuntimeError, match="float32, float16 and bfloat16"):
+    with pytest.raises(RuntimeError, match="float16, bfloat16, float8_e4m3fn and float8_e5m2"):
         ops.add(x.double(), x.double(), mask)
     with pytest.raises(RuntimeError, match="no activation"):
         ops.activate(x, mask, activation="swish")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import distile
+from distile._facts import FLOAT_TYPES
 from distile.nn import MaskedConv2d, MaskedLinear
 
 CLEARINGS = ("written", "all", "background")
@@ -27,14 +28,14 @@ def random_mask(*shape):
 def test_zero_outside_the_mask(clearing, buffers):
     torch.manual_seed(buffers)
     planner = distile.Planner(buffers=buffers, clearing=clearing)
-    types = (torch.float32, torch.float16, torch.bfloat16)
+    types = [getattr(torch, name) for name in FLOAT_TYPES]
     for number in range(60):
         tokens, whole, channels = number % 4 == 3, number % 5 == 4, (16, 5, 33)[number % 3]
         mask = random_mask(2, 19) if tokens else random_mask(*((1, 23, 70), (2, 9, 8))[number % 2])
-        out = planner.next(mask, channels, dtype=types[number % 7 % 3], whole=whole)
+        out = planner.next(mask, channels, dtype=types[number % 7 % len(types)], whole=whole)
         spread = mask[..., None] if tokens else mask[:, None]
         assert out.shape == ((2, 19, channels) if tokens else (mask.shape[0], channels, *mask.shape[1:]))
-        assert out.dtype == types[number % 7 % 3] and out.stride(2 if tokens else 1) == 1
+        assert out.dtype == types[number % 7 % len(types)] and out.stride(2 if tokens else 1) == 1
         assert not (out.any() if whole else torch.where(spread, 0, out).any())
         # A layer writes the active pixels, and where it may, the others.
         out.copy_(torch.where(spread | whole, torch.full_like(out, torch.nan if number % 2 else 3), out))
@@ -137,7 +138,7 @@ def test_wrong_use():
     planner = distile.Planner()
     with pytest.raises(RuntimeError, match="there are 0 channels"):
         planner.next(mask, 0)
-    with pytest.raises(RuntimeError, match="float32, float16 or bfloat16"):
+    with pytest.raises(RuntimeError, match="float16, bfloat16, float8_e4m3fn or float8_e5m2"):
         planner.next(mask, 4, dtype=torch.float64)
     with pytest.raises(RuntimeError, match=r"\[N, H, W\]"):
         planner.next(mask[0, 0], 4)

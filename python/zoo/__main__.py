@@ -1,7 +1,7 @@
 """Converts the model definitions of timm and torchvision, and ONNX models of packages, and compares each with its dense
 model.
 
-    python python/zoo --out zoo.jsonl                   # all, but those in the file
+    python python/zoo --out zoo.jsonl                   # all, but those that the same code has put into the file
     python python/zoo --out zoo.jsonl 'vit_*' --again   # these, whether they are in it or not
     python python/zoo --out zoo.jsonl resnet18 --times  # compiles its PolyKernels, and times it
 
@@ -62,7 +62,7 @@ def main(arguments=None) -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("names", nargs="*", default=["*"], help="patterns of names (default: all)")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the file of results, one a line")
-    parser.add_argument("--again", action="store_true", help="also those that are in the file")
+    parser.add_argument("--again", action="store_true", help="also those that the same code has put into the file")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--limit", type=float, default=300, help="seconds that one may take (default: %(default)s)")
     parser.add_argument("--times", action="store_true", help="time these instead, on a machine that does nothing else")
@@ -70,9 +70,9 @@ def main(arguments=None) -> int:
     parser.add_argument("--threads", type=int, default=2, help="to time with (default: %(default)s)")
     parser.add_argument("--tables", type=pathlib.Path, help="write the results as JSON here, and as Markdown beside it")
     options = parser.parse_args(arguments)
-    known = {} if options.again else read(options.out)
-    if options.times:
-        known = {name: result for name, result in known.items() if "times" in result}
+    now = results.code()
+    fits = lambda result: "times" in result if options.times else result.get("code") == now
+    known = {} if options.again else {name for name, result in read(options.out).items() if fits(result)}
     names = [name for name in (*architectures.NAMED, *onnx_models.NAMED) if _matches(name, options.names)]
     names = [name for name in names if name not in known]
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def main(arguments=None) -> int:
         script, more = "check.py" if name in architectures.NAMED else "check_onnx.py", []
         if options.times:
             script, more = "times.py", [str(options.seconds), str(options.threads)]
-        result = run(name, script, more, options.limit)
+        result = run(name, script, more, options.limit) | ({} if options.times else {"code": now})
         with lock:
             with options.out.open("a") as out:
                 out.write(json.dumps(result) + "\n")

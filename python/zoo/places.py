@@ -3,7 +3,8 @@
 The original model runs on images whose values are coordinates. Every operator that computes is replaced by one that
 carries coordinates: a window gives the middle of its block, a product the coordinates of its rows, an activation its
 input. What moves elements, as a reshape, a roll or a concatenation, is PyTorch's own. So the values that arrive at a
-layer say where its elements lie, in images, tokens and windows of any order.
+layer say where its elements lie, in images, tokens and windows of any order. An operator that is neither raises
+NotImplementedError: what it makes of coordinates would be no place.
 
 A batch of five carries the centre of an element's block (y, x), its size (y, x) and a weight. All are multiplied by the
 weight, so that sums are means; a weight of 0 stands for a constant, as a class token.
@@ -17,19 +18,36 @@ import dataclasses
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 PLANES = 5
 
+MOVES = {
+    "__get__", "__getitem__", "__iter__", "__setitem__", "broadcast_to", "channel_shuffle", "chunk", "clone",
+    "contiguous", "copy_", "detach", "double", "expand", "expand_as", "flatten", "flip", "float", "index_select",
+    "moveaxis", "movedim", "narrow", "permute", "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave",
+    "reshape", "reshape_as", "roll", "rot90", "select", "split", "split_with_sizes", "squeeze", "squeeze_", "swapaxes",
+    "swapdims", "t", "tensor_split", "tile", "to", "transpose", "transpose_", "type", "type_as", "unbind", "unflatten",
+    "unfold", "unsqueeze", "unsqueeze_", "view", "view_as",
+}  # fmt: skip
+WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}  # Methods that end with one "_" write, too.
+# Operators that take no more than the size of their tensor.
+FILLED = {"empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "ones_like",
+          "rand_like", "randn_like", "zero_", "zeros_like"}  # fmt: skip
+# Operators whose results are constants here: each sees elements at several places.
+LOST = {"avg_pool1d", "conv3d", "fold", "grid_sample", "lstm"}
 SAME = {
     "relu", "relu_", "relu6", "silu", "gelu", "sigmoid", "sigmoid_", "tanh", "hardsigmoid", "hardswish", "hardtanh",
     "hardtanh_", "mish", "elu", "celu", "selu", "leaky_relu", "leaky_relu_", "prelu", "softplus", "softmax",
-    "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize", "sub", "__sub__",
-    "sub_", "__isub__", "rsub", "__rsub__", "pow", "__pow__", "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt",
-    "clamp", "clamp_", "clip", "dropout", "local_response_norm",
+    "log_softmax", "layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "normalize", "pow", "__pow__",
+    "square", "abs", "neg", "exp", "log", "sqrt", "rsqrt", "clamp", "clamp_", "clip", "dropout", "local_response_norm",
+    "masked_fill", "masked_fill_",
 }  # fmt: skip
 SCALES = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
           "divide"}  # fmt: skip
-SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "__sub__", "__isub__", "rsub", "__rsub__"}
+EXTREMES = {"max", "maximum", "min", "minimum"}
+REDUCTIONS = {"adaptive_avg_pool2d", "adaptive_max_pool2d", "amax", "mean", "norm", "sum"}
 PRODUCTS = {"matmul", "bmm", "__matmul__"}
 
 
@@ -41,13 +59,17 @@ def block_of(kernel: int, stride: int, dilation: int, before: int, after: int) -
 
 
 def resampled(planes: torch.Tensor, axis: int, first: float, step: float, count: int) -> torch.Tensor:
-    """Planes [N, H, W] at the indices first + i * step along an axis, linear between its elements and beyond them."""
+    """Planes [N, H, W] at the indices first + i * step along an axis, linear between its elements and beyond them. Beside
+    a single element, they lie at its size."""
     extent = planes.shape[axis]
     at = first + step * torch.arange(count, dtype=planes.dtype)
-    if extent == 1:
-        return planes.expand([count if one == axis else size for one, size in enumerate(planes.shape)])
-    low = at.floor().clamp(0, extent - 2)
     shape = [count if one == axis else 1 for one in range(planes.dim())]
+    if extent == 1:
+        sizes = torch.zeros_like(planes)
+        if len(planes) == PLANES:
+            sizes[axis - 1] = planes[axis + 1]
+        return planes + sizes * at.view(shape)
+    low = at.floor().clamp(0, extent - 2)
     share, low = (at - low).view(shape), low.long()
     return planes.index_select(axis, low) * (1 - share) + planes.index_select(axis, low + 1) * share
 
@@ -134,7 +156,9 @@ def resampled_window(planes: torch.Tensor, geometry) -> torch.Tensor:
         begin, length, count = geometry(axis, planes.shape[1 + axis], *borders[axis])
         planes = resampled(planes, 1 + axis, begin + (length - 1) / 2, length, count)
         if len(planes) == PLANES:
-            planes[2 + axis] *= length
+            lengths = torch.ones(PLANES, 1, 1, dtype=planes.dtype)
+            lengths[2 + axis] = length
+            planes = planes * lengths
     return planes
 
 
@@ -206,14 +230,14 @@ def linear(image, input, weight, bias=None):
     return joined(input, -1, image).expand(*input.shape[:-1], len(weight)).to(input.dtype)
 
 
-def total(function, a, b, **keywords):
+def total(a, b, **_):
     """A sum; of a tensor and what is a constant or one for all positions, the tensor. A constant is a number, or one
     tensor for all planes."""
     tensors = [one for one in (a, b) if isinstance(one, torch.Tensor)]
     shape = torch.broadcast_shapes(*(one.shape for one in tensors))
     whole = [one for one in tensors if one.shape == shape]
     planes = whole if len(whole) == 1 else [one for one in tensors if one.dim() == len(shape) and not is_constant(one)]
-    return planes[0].expand(shape) if len(planes) == 1 else function(*finer(a, b))
+    return planes[0].expand(shape) if len(planes) == 1 else torch.add(*finer(a, b))
 
 
 def finer(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -252,6 +276,47 @@ def rows_or_columns(left, right, shape):
     return torch.where(placed, *both).flatten(0, 1).contiguous()
 
 
+def einsum(shape, equation: str, *operands):
+    """A sum of products, of this shape: as of matrices, the places of the first factor by its axes that stay, or where
+    they lie nowhere, those of the next."""
+    terms, arrow, kept = equation.replace(" ", "").partition("->")
+    factors = []
+    for term, operand in zip(terms.split(","), operands, strict=True):
+        if is_constant(operand):
+            continue
+        if not arrow or "." in equation or term[0] != kept[0] or len(set(term)) < len(term):
+            raise NotImplementedError(f"the zoo's reference knows no einsum of {equation}: add it to places.py")
+        gone = [axis for axis, letter in enumerate(term) if letter not in kept]
+        if gone:
+            operand = reduced(lambda tensor: tensor.mean(gone, keepdim=True), operand)
+        order = [term.index(letter) for letter in kept if letter in term]
+        extents = [operand.shape[term.index(letter)] if letter in term else 1 for letter in kept]
+        factors.append(operand.permute(order + gone).reshape(extents).expand(shape).unflatten(0, (PLANES, -1)))
+    if not factors:
+        return torch.zeros(shape)
+    found, *others = factors
+    for other in others:
+        found = torch.where(found[4] != 0, found, other)
+    return found.flatten(0, 1)
+
+
+def floats(values) -> list[torch.Tensor]:
+    return [one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor) and one.is_floating_point()]
+
+
+def mark(values):
+    """Notes of tensors that they are made from the image, and so of those that they are views of."""
+    for one in floats(values):
+        one.of_image = True
+        if one._base is not None:
+            one._base.of_image = True
+    return values
+
+
+def is_marked(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "of_image") or hasattr(tensor._base, "of_image")
+
+
 class Places(TorchFunctionMode):
     """Operators carry coordinates inside, over an image of this size."""
 
@@ -262,23 +327,29 @@ class Places(TorchFunctionMode):
     def __torch_function__(self, function, types, arguments=(), keywords=None):
         keywords = keywords or {}
         name = getattr(function, "__name__", "")
+        if name in FILLED or not any(map(is_marked, floats((arguments, keywords)))):
+            return function(*arguments, **keywords)
+        writes = name in WRITES or name.endswith("_") and not name.endswith("__")
+        if name in MOVES:
+            result = function(*arguments, **keywords)
+        else:  # Memory of its own, as a model may write into it.
+            result = pytree.tree_map_only(torch.Tensor, torch.clone, self._carried(function, name, arguments, keywords))
+            result = arguments[0].copy_(result) if writes else result
+        mark(arguments[0] if writes else ())
+        return mark(result)
+
+    def _carried(self, function, name: str, arguments: tuple, keywords: dict):
+        """What an operator of tensors of places carries."""
         call = lambda: function(*arguments, **keywords)
-        numbers = [one for one in arguments if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        numbers = floats(arguments)
         if name in ("conv2d", "conv_transpose2d"):
             return globals()[name](*arguments, **keywords)
         if name == "linear":
             return linear(self.image, *arguments, **keywords)
-        if name in ("mean", "sum", "adaptive_avg_pool2d", "adaptive_max_pool2d", "amax") and len(numbers) == 1:
-            keywords.pop("return_indices", None)
-            stand_in = {"amax": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
-            dimension = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
-            pools = name.startswith("adaptive")  # Its second argument is a size.
-            if isinstance(dimension, int) and dimension and not pools and not len(arguments[0]) % PLANES:
-                found = joined(arguments[0], dimension, self.image).to(arguments[0].dtype)
-                return found if keywords.get("keepdim") or True in arguments[2:] else found.squeeze(dimension)
-            return reduced(stand_in.get(name, function), *arguments, **keywords)
-        if name in ("fold", "grid_sample"):
-            return torch.zeros_like(call())
+        if name in REDUCTIONS and len(numbers) == 1:
+            return self._reduced(function, name, arguments, keywords)
+        if name in LOST:
+            return pytree.tree_map_only(torch.Tensor, torch.zeros_like, call())
         if name == "conv1d":
             x, weight = arguments[:2]
             like = call()
@@ -296,21 +367,36 @@ class Places(TorchFunctionMode):
         if name in ("cat", "concat", "stack"):
             parts = [one * 0 if is_constant(one) else one for one in arguments[0]]
             return function(parts, *arguments[1:], **keywords)
-        if name == "addcmul":  # A constant plus a tensor by another.
-            return scaled(*arguments[1:3])
+        if name == "addcmul":
+            return total(arguments[0], scaled(*arguments[1:3]))
         if name == "glu":
             return arguments[0].chunk(2, *arguments[1:], **keywords)[0]
-        if name in ("max", "maximum", "min", "minimum") and len(numbers) == 2:
-            return arguments[0]
         if numbers and name in SAME:
             return numbers[0]
         if numbers and name in SCALES:
             return scaled(*arguments, **keywords)
-        if numbers and name in SUMS:
-            return total(function, *arguments)
+        if numbers and name in SUMS or len(numbers) == 2 and name in EXTREMES:
+            return total(*arguments)
+        if name == "where" and len(arguments) == 3:
+            return total(*arguments[1:])
+        if name == "einsum":
+            return einsum(call().shape, arguments[0], *floats(arguments[1:]))
         if name in PRODUCTS and len(numbers) == 2 and numbers[0].dim() == numbers[1].dim() > 2:
             return rows_or_columns(*numbers, call().shape)
-        return call()
+        result = call()
+        if floats(result):
+            raise NotImplementedError(f"the zoo's reference does not know the operator {name}: add it to places.py")
+        return result
+
+    def _reduced(self, function, name: str, arguments: tuple, keywords: dict):
+        keywords = {key: value for key, value in keywords.items() if key not in ("return_indices", "p")}
+        stand_in = {"amax": torch.mean, "norm": torch.mean, "adaptive_max_pool2d": nn.functional.adaptive_avg_pool2d}
+        dimension = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
+        pools = name.startswith("adaptive")  # Its second argument is a size.
+        if isinstance(dimension, int) and dimension and not pools and not len(arguments[0]) % PLANES:
+            found = joined(arguments[0], dimension, self.image).to(arguments[0].dtype)
+            return found if keywords.get("keepdim") or True in arguments[2:] else found.squeeze(dimension)
+        return reduced(stand_in.get(name, function), *arguments, **keywords)
 
 
 @dataclasses.dataclass
@@ -421,5 +507,5 @@ def find(model: nn.Module, names: list[str], inputs: tuple) -> dict[str, list[El
         model.get_submodule(name).register_forward_hook(hook(name))
     image = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
     with Places(image.shape[-2:]):
-        model(*inputs)
+        model(*mark(inputs))
     return found

@@ -8,9 +8,18 @@ from torch import nn
 import places
 
 
+# Layers whose active outputs are those of the dense layer.
+LOCAL = {
+    "MaskedActivation", "MaskedAdd", "MaskedAvgPool2d", "MaskedBatchNorm2d", "MaskedConcat", "MaskedConv2d",
+    "MaskedConvTranspose2d", "MaskedFrozenBatchNorm2d", "MaskedLayerNorm", "MaskedLayerNorm2d", "MaskedLinear",
+    "MaskedMaxPool2d", "MaskedMultiply", "MaskedRMSNorm", "MaskedRMSNorm2d", "MaskedUpsample", "MaskedUpsampleConv2d",
+}  # fmt: skip
+
+
 class Masking:
     """Puts masks after the layers of a dense model that were replaced, or after the last one that they took in. Group
-    norm and attention become those of what is active. `found` says where the outputs of each call lie."""
+    norm and attention become those of what is active. `found` says where the outputs of each call lie. Raises
+    NotImplementedError for a masked layer of another kind."""
 
     def __init__(self, model: nn.Module, rows, found: dict[str, list[places.Elements]], mask: torch.Tensor):
         self.found, self.mask = found, mask
@@ -20,6 +29,8 @@ class Masking:
                  "MaskedMultiheadAttention": self._multihead}  # fmt: skip
         for row in rows:
             layer = model.get_submodule(row.name)
+            if row.masked not in LOCAL | forms.keys():
+                raise NotImplementedError(f"{row.name}: the zoo has no reference of {row.masked}: add it to reference.py")
             if row.masked in forms:
                 layer.forward = forms[row.masked](row.name, layer, layer.forward)
             if row.masked not in forms or row.taken:
@@ -52,8 +63,10 @@ class Masking:
                     values = x[image, group][:, seen]
                     if values.numel():
                         values = (values - values.mean()) / (values.var(correction=0) + norm.eps).sqrt()
-                        if norm.affine:
-                            values = values * norm.weight[group, None] + norm.bias[group, None]
+                        if norm.weight is not None:
+                            values = values * norm.weight[group, None]
+                        if norm.bias is not None:
+                            values = values + norm.bias[group, None]
                         channels = result[image, group]
                         channels[:, seen] = values
                         result[image, group] = channels

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import hashlib
+import importlib.util
 import json
 import pathlib
 import sys
@@ -13,6 +15,16 @@ import json_rows
 BOUND = 1e-4
 """The largest error of an exact result, over the largest value."""
 ERRORS = {"without": "no mask", "full": "full mask", "blobs": "blobs"}
+
+
+def code() -> str:
+    """A digest of what results come from: the files of distile, its libraries among them, and of the zoo."""
+    digest = hashlib.sha256()
+    for file in (importlib.util.find_spec("distile").origin, __file__):
+        folder = pathlib.Path(file).resolve().parent
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def errors(result: dict) -> list[float]:
@@ -88,7 +100,8 @@ def page(results: list[dict]) -> str:
 
 def write(results: list[dict], path: pathlib.Path) -> None:
     """Writes results as JSON, and as Markdown beside it."""
-    results = sorted(results, key=lambda one: one["architecture"])
+    results = [{key: value for key, value in one.items() if key != "code"} for one in results]
+    results.sort(key=lambda one: one["architecture"])
     path.parent.mkdir(parents=True, exist_ok=True)
     json_rows.write(path, results)
     path.with_suffix(".md").write_text(page(results))

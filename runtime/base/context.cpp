@@ -1,5 +1,6 @@
 #include "runtime/base/context.h"
 #include "kernels/call.h"
+#include "runtime/base/enumerators.h"
 #include <cstdarg>
 #include <cstdio>
 #include <sched.h>
@@ -22,7 +23,7 @@ int32_t usable_cores() {
 }
 
 /** The message of this thread's last failure in a call without a context. */
-thread_local char own_message[512] = "";
+thread_local char thread_message[512] = "";
 
 __attribute__((format(printf, 2, 3))) distile_status fail_without_context(distile_status status, const char *format,
                                                                           ...) {
@@ -30,7 +31,7 @@ __attribute__((format(printf, 2, 3))) distile_status fail_without_context(distil
     va_start(arguments, format);
     // Some versions of clang-tidy do not see that va_start initializes.
     // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized)
-    std::vsnprintf(own_message, sizeof(own_message), format, arguments);
+    std::vsnprintf(thread_message, sizeof(thread_message), format, arguments);
     va_end(arguments);
     return status;
 }
@@ -45,9 +46,9 @@ distile_status check_options(const char *call, const distile_context_options &op
     if ((options.allocate == nullptr) != (options.deallocate == nullptr)) {
         return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: set both allocate and deallocate, or neither", call);
     }
-    if (raw(options.math) < DISTILE_MATH_DEFAULT || raw(options.math) > DISTILE_MATH_TF32) {
-        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: math is %d; it must be 0 to %d", call,
-                                    raw(options.math), DISTILE_MATH_TF32);
+    if (!is_enumerator(options.math)) {
+        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: math is %d; it must be one of %s", call,
+                                    raw(options.math), Enumerators<distile_math>::names);
     }
     if (!is_reserved_zero(options.reserved)) {
         return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
@@ -189,7 +190,7 @@ void distile_context_destroy(distile_context *context) {
 }
 
 const char *distile_context_message(const distile_context *context) {
-    return context ? context->message : distile::own_message;
+    return context ? context->message : distile::thread_message;
 }
 
 distile_device distile_context_device(const distile_context *context) {

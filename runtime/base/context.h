@@ -51,6 +51,13 @@ struct Failure {
     distile_status status;
 };
 
+/** Ends the body of an API function, which guarded() runs, unless a check succeeded. */
+inline void require(distile_status status) {
+    if (status != DISTILE_OK) {
+        throw Failure{status};
+    }
+}
+
 /** Stores a printf-style message in the context and returns the status. */
 __attribute__((format(printf, 3, 4))) distile_status fail(distile_context *context, distile_status status,
                                                           const char *format, ...);
@@ -143,11 +150,9 @@ distile_status call_with(distile_context *context, const char *call, const Args 
         return fail_null(context, call, "pointer to the arguments");
     }
     return guarded(context, call, [&] {
-        const distile_status status = check(context, call, *args);
-        if (status == DISTILE_OK) {
-            body();
-        }
-        return status;
+        require(check(context, call, *args));
+        body();
+        return DISTILE_OK;
     });
 }
 

@@ -1,5 +1,5 @@
 #include "runtime/base/scratch.h"
-#include "runtime/base/own_threads.h"
+#include "runtime/base/library_threads.h"
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -122,7 +122,7 @@ Scratch::Slot *Scratch::hold_replaceable(Core &own) {
 
 void *Scratch::take(size_t bytes) {
     bytes = std::max<size_t>(bytes, 1);
-    Core &own = cores_[static_cast<size_t>(std::max(own_core(), 0)) % cores_.size()];
+    Core &own = cores_[static_cast<size_t>(std::max(current_core(), 0)) % cores_.size()];
     if (Slot *const slot = hold_fitting(own, bytes)) {
         return slot->block + 1;
     }

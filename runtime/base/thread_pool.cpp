@@ -5,7 +5,7 @@
  */
 #include "runtime/base/thread_pool.h"
 
-#include "runtime/base/own_threads.h"
+#include "runtime/base/library_threads.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -231,7 +231,7 @@ struct ThreadPool::Impl {
     }
 
     void work() {
-        name_own_thread();
+        name_library_thread();
         board.fetch_add(spinner, std::memory_order_relaxed);
         while (Loop *loop = find_loop()) {
             bool was_busy = run(*loop, spinner);
@@ -299,7 +299,7 @@ struct ThreadPool::Impl {
         }
         // The caller may have moved meanwhile.
         const int32_t core = callers_core.load(std::memory_order_relaxed);
-        if (core >= 0 && own_core() == core) {
+        if (core >= 0 && current_core() == core) {
             const OffCore away(core);
         }
     }
@@ -404,7 +404,7 @@ void ThreadPool::parallel_for(distile_task task, void *closure, int32_t count, b
     loop->last = uint32_t(count - 1);
     loop->task = task;
     loop->closure = closure;
-    const int32_t core = own_core();
+    const int32_t core = current_core();
     const bool moved = impl_->callers_core.load(std::memory_order_relaxed) != core;
     impl_->callers_core.store(core, std::memory_order_relaxed);
     // Post before opening: once it is open, a late worker may join it and retract it.

@@ -1,9 +1,10 @@
 /** \file
- * The table of tensor data types. A new type is a new row.
+ * The data types of tensors, those of facts/types.h.
  */
 #ifndef DISTILE_TYPES_H
 #define DISTILE_TYPES_H
 
+#include "facts/type_functions.h"
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,8 +32,8 @@ struct Type {
     distile_dtype dtype;
     const char *name;
     int32_t bytes;
-    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN; to integers they saturate,
-     * and NaN becomes 0. */
+    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN. What is too large becomes
+     * infinite, or where the type has no infinity, its largest number. To integers they saturate, and NaN becomes 0. */
     void (*from_float)(const float *from, void *to, size_t count);
     void (*to_float)(const void *from, float *to, size_t count);
 };
@@ -40,21 +41,17 @@ struct Type {
 /** Null if the number is not a type. */
 const Type *find_type(int32_t dtype);
 
-/** The type if layers compute in it; null for other numbers, and for types of 8 bits. */
+/** The type if layers compute in it; null for other numbers, and for integers. */
 const Type *find_float_type(int32_t dtype);
-
-/** Whether tensors of a type are quantized. */
-inline bool is_quantized(int32_t dtype) {
-    return dtype == DISTILE_UINT8 || dtype == DISTILE_INT8;
-}
-
-/** Bytes per element of a valid type. */
-inline int64_t element_bytes(distile_dtype dtype) {
-    return find_type(dtype)->bytes;
-}
 
 /** The names of the types that find_float_type() finds, for messages. */
 const char *type_names();
+
+/** A caller's data type in a message: its name, or the number if no type has it. */
+struct TypeText {
+    explicit TypeText(int32_t dtype);
+    char text[16];
+};
 
 }  // namespace distile
 

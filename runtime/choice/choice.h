@@ -4,7 +4,6 @@
 #ifndef DISTILE_CHOICE_H
 #define DISTILE_CHOICE_H
 
-#include "kernels/call.h"
 #include "runtime/choice/choose_variant.h"
 
 namespace distile {

@@ -1,5 +1,5 @@
 #include "runtime/cpu/cpu_planner.h"
-#include "runtime/base/own_threads.h"
+#include "runtime/base/library_threads.h"
 #include "runtime/base/types.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/pixel_runs.h"
@@ -184,7 +184,7 @@ private:
     /** State shared by the thread and its callers. */
     struct State {
         void run() {
-            name_own_thread();
+            name_library_thread();
             std::unique_lock<std::mutex> lock(mutex);
             while (true) {
                 changed.wait(lock, [this] { return buffer || ending; });

@@ -26,8 +26,8 @@ distile_status check_quantized(distile_context *context, const char *call, const
         return fail_null(context, call, name);
     }
     if (!is_quantized(raw(tensor->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; the types are uint8 and int8", call,
-                    name, raw(tensor->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %s; the types are uint8 and int8", call,
+                    name, TypeText(raw(tensor->dtype)).text);
     }
     return tensor->channels < 1
                ? fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name, tensor->channels)
@@ -41,30 +41,22 @@ distile_status check_conversion(distile_context *context, const char *call, cons
     if (!input || !output) {
         return fail_null(context, call, input ? "output" : "input");
     }
-    distile_status status = check_cpu(context, call);
-    if (status == DISTILE_OK) {
-        status = quantizes ? check_any_tensor(context, call, input, "input")
-                           : check_quantized(context, call, input, "input");
+    require(check_cpu(context, call));
+    require(quantizes ? check_any_tensor(context, call, input, "input")
+                      : check_quantized(context, call, input, "input"));
+    require(quantizes ? check_quantized(context, call, output, "output")
+                      : check_any_tensor(context, call, output, "output"));
+    require(check_quantized_scale(context, call, scale, quantizes ? "output" : "input",
+                                  quantizes ? output->dtype : input->dtype));
+    if (output->channels != input->channels) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the output has %d channels; it must have %d", call,
+                    output->channels, input->channels);
     }
-    if (status == DISTILE_OK) {
-        status = quantizes ? check_quantized(context, call, output, "output")
-                           : check_any_tensor(context, call, output, "output");
+    require(check_same_extents(context, call, *input, *output));
+    if (overlap(without_border(*input), without_border(*output))) {
+        return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
     }
-    if (status == DISTILE_OK) {
-        status = check_quantized_scale(context, call, scale, quantizes ? "output" : "input",
-                                       quantizes ? output->dtype : input->dtype);
-    }
-    if (status == DISTILE_OK && output->channels != input->channels) {
-        status = fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the output has %d channels; it must have %d", call,
-                      output->channels, input->channels);
-    }
-    if (status == DISTILE_OK) {
-        status = check_same_extents(context, call, *input, *output);
-    }
-    if (status == DISTILE_OK && overlap(without_border(*input), without_border(*output))) {
-        status = fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
-    }
-    return status != DISTILE_OK || !mask ? status : check_output_mask(context, call, mask, *output);
+    return mask ? check_output_mask(context, call, mask, *output) : DISTILE_OK;
 }
 
 /** Calls visit(pixel) for the pixels of a row that are active. */
@@ -147,7 +139,7 @@ struct Collected {
 
 distile_scale scale_of(const Collected &collected, distile_dtype dtype, bool symmetric) {
     const double least = std::min<double>(collected.least, 0), most = std::max<double>(collected.most, 0);
-    const int32_t first = dtype == DISTILE_INT8 ? -128 : 0;
+    const int32_t first = least_of(dtype);
     const double range = symmetric ? 2 * std::max(-least, most) : most - least;
     const int32_t middle = first + 128;
     if (!(range > 0)) {
@@ -162,20 +154,15 @@ distile_scale scale_of(const Collected &collected, distile_dtype dtype, bool sym
 distile_status check_calibration(distile_context *context, const char *call, const distile_tensor *tensors,
                                  distile_mask *const *masks, int32_t count, distile_dtype dtype,
                                  const distile_calibration *calibration, const distile_scale *scale) {
-    distile_status status = check_cpu(context, call);
-    if (status == DISTILE_OK) {
-        status = check_pointers(context, call,
-                                {{tensors, "tensors"}, {calibration, "calibration"}, {scale, "pointer to the scale"}});
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_cpu(context, call));
+    require(check_pointers(context, call,
+                           {{tensors, "tensors"}, {calibration, "calibration"}, {scale, "pointer to the scale"}}));
     if (count < 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there are %d tensors", call, count);
     }
     if (!is_quantized(raw(dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %d; the types are uint8 and int8", call,
-                    raw(dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %s; the types are uint8 and int8", call,
+                    TypeText(raw(dtype)).text);
     }
     if (!(calibration->percentile > 50 && calibration->percentile <= 100) || calibration->symmetric < 0 ||
         calibration->symmetric > 1 || !is_reserved_zero(calibration->reserved)) {
@@ -184,13 +171,13 @@ distile_status check_calibration(distile_context *context, const char *call, con
                     "reserved fields 0",
                     call, calibration->percentile, calibration->symmetric);
     }
-    for (int32_t i = 0; status == DISTILE_OK && i < count; i++) {
-        status = check_any_tensor(context, call, &tensors[i], "tensor");
-        if (status == DISTILE_OK && masks && masks[i]) {
-            status = check_output_mask(context, call, masks[i], tensors[i]);
+    for (int32_t i = 0; i < count; i++) {
+        require(check_any_tensor(context, call, &tensors[i], "tensor"));
+        if (masks && masks[i]) {
+            require(check_output_mask(context, call, masks[i], tensors[i]));
         }
     }
-    return status;
+    return DISTILE_OK;
 }
 
 }  // namespace
@@ -205,11 +192,7 @@ distile_status distile_calibrate(distile_context *context, const distile_tensor 
         return fail_null(call, "context");
     }
     return guarded(context, call, [&] {
-        const distile_status status =
-            check_calibration(context, call, tensors, masks, count, dtype, calibration, scale);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+        require(check_calibration(context, call, tensors, masks, count, dtype, calibration, scale));
         const SimdLevel &level = supported_simd_levels().best();
         const bool keeps = calibration->percentile < 100;
         Collected collected(*context);
@@ -240,17 +223,15 @@ distile_status distile_quantize(distile_context *context, const distile_tensor *
         return fail_null(call, "context");
     }
     return guarded(context, call, [&] {
-        const distile_status status = check_conversion(context, call, input, mask, scale, output, true);
-        if (status == DISTILE_OK) {
-            const SimdLevel &level = supported_simd_levels().best();
-            convert_pixels(*context, *input, mask, *output,
-                           [&](const PixelRow &from, const PixelRow &to, int32_t x, float *memory) {
-                               const float *floats = floats_at(level, from, x, memory);
-                               to.dtype == DISTILE_INT8 ? quantize<int8_t>(floats, to.at(x), to.channels, scale)
-                                                        : quantize<uint8_t>(floats, to.at(x), to.channels, scale);
-                           });
-        }
-        return status;
+        require(check_conversion(context, call, input, mask, scale, output, true));
+        const SimdLevel &level = supported_simd_levels().best();
+        convert_pixels(*context, *input, mask, *output,
+                       [&](const PixelRow &from, const PixelRow &to, int32_t x, float *memory) {
+                           const float *floats = floats_at(level, from, x, memory);
+                           to.dtype == DISTILE_INT8 ? quantize<int8_t>(floats, to.at(x), to.channels, scale)
+                                                    : quantize<uint8_t>(floats, to.at(x), to.channels, scale);
+                       });
+        return DISTILE_OK;
     });
 }
 
@@ -261,18 +242,16 @@ distile_status distile_dequantize(distile_context *context, const distile_tensor
         return fail_null(call, "context");
     }
     return guarded(context, call, [&] {
-        const distile_status status = check_conversion(context, call, input, mask, scale, output, false);
-        if (status == DISTILE_OK) {
-            const SimdLevel &level = supported_simd_levels().best();
-            convert_pixels(*context, *input, mask, *output,
-                           [&](const PixelRow &from, const PixelRow &to, int32_t x, float *memory) {
-                               float *floats = result_at(to, x, memory);
-                               from.dtype == DISTILE_INT8 ? dequantize<int8_t>(from.at(x), floats, to.channels, scale)
-                                                          : dequantize<uint8_t>(from.at(x), floats, to.channels, scale);
-                               store_floats(level, floats, to, x);
-                           });
-        }
-        return status;
+        require(check_conversion(context, call, input, mask, scale, output, false));
+        const SimdLevel &level = supported_simd_levels().best();
+        convert_pixels(*context, *input, mask, *output,
+                       [&](const PixelRow &from, const PixelRow &to, int32_t x, float *memory) {
+                           float *floats = result_at(to, x, memory);
+                           from.dtype == DISTILE_INT8 ? dequantize<int8_t>(from.at(x), floats, to.channels, scale)
+                                                      : dequantize<uint8_t>(from.at(x), floats, to.channels, scale);
+                           store_floats(level, floats, to, x);
+                       });
+        return DISTILE_OK;
     });
 }
 

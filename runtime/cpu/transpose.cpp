@@ -61,12 +61,17 @@ void transpose(const SimdLevel &level, const float *from, int64_t from_stride, f
 
 void transpose_elements(const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t rows,
                         int64_t columns, int64_t bytes) {
+    const auto transpose_as = [&](auto transpose_block_of, auto element) {
+        using Element = decltype(element);
+        transpose_panels(transpose_block_of, static_cast<const Element *>(from), from_stride,
+                         static_cast<Element *>(to), to_stride, rows, columns);
+    };
     if (bytes == sizeof(float)) {
-        transpose(supported_simd_levels().best(), static_cast<const float *>(from), from_stride,
-                  static_cast<float *>(to), to_stride, rows, columns);
+        transpose_as(supported_simd_levels().best().transpose, float{});
+    } else if (bytes == sizeof(uint16_t)) {
+        transpose_as(transpose_portable<uint16_t>, uint16_t{});
     } else {
-        transpose_panels(transpose_portable<uint16_t>, static_cast<const uint16_t *>(from), from_stride,
-                         static_cast<uint16_t *>(to), to_stride, rows, columns);
+        transpose_as(transpose_portable<uint8_t>, uint8_t{});
     }
 }
 

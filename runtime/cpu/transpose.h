@@ -14,7 +14,7 @@ namespace distile {
 void transpose(const SimdLevel &level, const float *from, int64_t from_stride, float *to, int64_t to_stride,
                int64_t rows, int64_t columns);
 
-/** transpose() for elements of 2 or 4 bytes; strides in elements. */
+/** transpose() for elements of 1, 2 or 4 bytes; strides in elements. */
 void transpose_elements(const void *from, int64_t from_stride, void *to, int64_t to_stride, int64_t rows,
                         int64_t columns, int64_t bytes);
 

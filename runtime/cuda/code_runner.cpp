@@ -4,6 +4,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/gpu/rehearsal.h"
 #include <array>
+#include <optional>
 
 namespace distile {
 
@@ -19,6 +20,20 @@ LaunchGrid grid_of(const distile_gpu_launch &launch) {
     grid.cluster = number(launch.cluster);
     grid.early = launch.early != 0;
     return grid;
+}
+
+/** The driver's number of a type that is copied in boxes; nothing for others. */
+std::optional<CUtensorMapDataType> box_type(distile_dtype dtype) {
+    switch (dtype) {
+    case DISTILE_FLOAT32:
+        return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DISTILE_FLOAT16:
+        return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DISTILE_BFLOAT16:
+        return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    default:
+        return std::nullopt;
+    }
 }
 
 }  // namespace
@@ -194,6 +209,11 @@ void CodeRunner::map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) con
         return;
     }
     const distile_array &array = *boxes.array;
+    const std::optional<CUtensorMapDataType> type = box_type(array.dtype);
+    if (!type) {
+        throw Failure{fail(&device_.context, DISTILE_ERROR_BAD_TYPE,
+                           "distile_run: tensors of %s are not copied in boxes", type_name(array.dtype))};
+    }
     const auto bytes = static_cast<uint64_t>(element_bytes(array.dtype));
     constexpr size_t dimensions = 4;
     std::array<cuuint64_t, dimensions> extents{};
@@ -212,11 +232,8 @@ void CodeRunner::map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) con
                                                     span(boxes.pixels_h, boxes.step_h), 1};
     const std::array<cuuint32_t, dimensions> steps = {1, static_cast<cuuint32_t>(boxes.step_w),
                                                       static_cast<cuuint32_t>(boxes.step_h), 1};
-    const CUtensorMapDataType type = array.dtype == DISTILE_FLOAT32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                                     : array.dtype == DISTILE_FLOAT16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                      : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     device_.check(device_.driver.cuTensorMapEncodeTiled(
-                      map, type, dimensions, array.data, extents.data(), strides.data(), box.data(), steps.data(),
+                      map, *type, dimensions, array.data, extents.data(), strides.data(), box.data(), steps.data(),
                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                   "cuTensorMapEncodeTiled");

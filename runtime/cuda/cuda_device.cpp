@@ -133,22 +133,22 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::open(const distile_cuda_options &options) {
     check(driver.cuInit(0), "cuInit");
     check(driver.cuDriverGetVersion(&driver_version), "cuDriverGetVersion");
-    if (driver_version < OwnKernels::oldest_cuda) {
+    if (driver_version < LibraryKernels::oldest_cuda) {
         throw Failure{fail(&context, DISTILE_ERROR_OLD_DRIVER,
                            "the driver supports CUDA %d.%d, but this library needs CUDA %d.%d", driver_version / 1000,
-                           driver_version % 1000 / 10, OwnKernels::oldest_cuda / 1000,
-                           OwnKernels::oldest_cuda % 1000 / 10)};
+                           driver_version % 1000 / 10, LibraryKernels::oldest_cuda / 1000,
+                           LibraryKernels::oldest_cuda % 1000 / 10)};
     }
     used_ = use_context(options);
     caller_stream = static_cast<CUstream>(options.stream);
     choose_on_device = options.choose_on_device != 0;
     // As measured in graphs of small layers: 1.6 to 4 us.
     constexpr double usual_launch_us = 2;
-    own_launch_us = options.launch_us == 0 ? usual_launch_us : std::max(options.launch_us, 0.0);
+    context_launch_us = options.launch_us == 0 ? usual_launch_us : std::max(options.launch_us, 0.0);
     const CurrentDevice current(*this);
     find_features();
     loader.emplace(*this, CubinCache(options.cache_folder ? options.cache_folder : "", driver_version, capability));
-    kernels = std::make_unique<OwnKernels>(driver, *loader, capability);
+    kernels = std::make_unique<LibraryKernels>(driver, *loader, capability);
     side_ = std::make_unique<SideStream>(*this);
     runner = std::make_unique<CodeRunner>(*this);
     dense_output_ = std::make_unique<DeviceMemory>(*this);
@@ -183,10 +183,11 @@ void CudaDevice::find_features() {
     check(driver.cuCtxGetDevice(&device_), "cuCtxGetDevice");
     capability = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
                  attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    if (capability < OwnKernels::oldest_capability) {
+    if (capability < LibraryKernels::oldest_capability) {
         throw Failure{fail(&context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
                            "the GPU has compute capability %d.%d, but this library needs %d.%d", capability / 10,
-                           capability % 10, OwnKernels::oldest_capability / 10, OwnKernels::oldest_capability % 10)};
+                           capability % 10, LibraryKernels::oldest_capability / 10,
+                           LibraryKernels::oldest_capability % 10)};
     }
     multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 #ifdef DISTILE_CUDA_RESOURCES

@@ -8,8 +8,8 @@
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/kernels/pixels.h"
+#include "runtime/cuda/library_kernels.h"
 #include "runtime/cuda/module_loader.h"
-#include "runtime/cuda/own_kernels.h"
 #include "runtime/cuda/side_stream.h"
 #include "runtime/cuda/used_context.h"
 #include <distile/cuda.h>
@@ -48,7 +48,7 @@ public:
         return DISTILE_CUDA;
     }
     double launch_us() const override {
-        return own_launch_us;
+        return context_launch_us;
     }
     int32_t threads() const override {
         return multiprocessors_;
@@ -119,12 +119,12 @@ public:
 
     const Driver &driver;
     CUstream caller_stream = nullptr;
-    bool choose_on_device = false;  ///< Also where the host could choose.
-    double own_launch_us = 0;       ///< launch_us() of this context.
+    bool choose_on_device = false;  ///< Let the device choose, also where the host could.
+    double context_launch_us = 0;   ///< launch_us() of this context.
     int driver_version = 0;
     int32_t capability = 0;
     std::optional<ModuleLoader> loader;
-    std::unique_ptr<OwnKernels> kernels;
+    std::unique_ptr<LibraryKernels> kernels;
     std::unique_ptr<CodeRunner> runner;
     /** How often a block polls a silent predecessor before it counts that block's tiles itself. */
     uint32_t patience = 256;
@@ -138,7 +138,7 @@ private:
     void update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const;
     void write(CUstream on, const Zeros &zeros) const;
     /** Launches a kernel for listed pixels that are split into teams. */
-    template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
+    template<typename Pixels> void launch_pixels(const LibraryKernels::PixelKernels &functions, bool in_vectors,
                                                  const TileList &list, const Pixels &pixels) const;
     /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with `bytes_behind` bytes
      * behind them. */

@@ -46,7 +46,7 @@ void CudaMask::set_difference(const distile_tensor &a, const distile_tensor &b, 
                                    team,
                                    a.width,
                                    threshold};
-    const OwnKernels::Compare &compare = device_.kernels->compare(a.dtype);
+    const LibraryKernels::Compare &compare = device_.kernels->compare(a.dtype);
     CUfunction function = pixels    ? compare.pixels.at(static_cast<size_t>(a.channels) - 1)
                           : vectors ? compare.vectors
                                     : compare.elements;

@@ -35,7 +35,7 @@ struct VectorSplit {
 
 }  // namespace
 
-template<typename Pixels> void CudaDevice::launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
+template<typename Pixels> void CudaDevice::launch_pixels(const LibraryKernels::PixelKernels &functions, bool in_vectors,
                                                          const TileList &list, const Pixels &pixels) const {
     LaunchGrid grid = grid_of(static_cast<uint64_t>(list.capacity) * pixels.team);
     grid.x = std::min(grid.x, most_blocks());
@@ -207,7 +207,7 @@ void CudaMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
                                  take_mirror()};
     const bool in_vectors =
         is_in_units(tensor, layer_bytes) && reinterpret_cast<uintptr_t>(scores.weights) % layer_bytes == 0;
-    const OwnKernels::PixelKernels &functions = device_.kernels->score_pixels(tensor.dtype);
+    const LibraryKernels::PixelKernels &functions = device_.kernels->score_pixels(tensor.dtype);
     set_words({tensor.batch, tensor.height, tensor.width}, [&](uint32_t *words, Listing &) {
         launch(in_vectors ? functions.vectors : functions.elements,
                pixels.by_lane != 0 ? grid_of(uint64_t{32} * pixels.num_words) : LaunchGrid{pixels.num_words}, pixels,

@@ -47,7 +47,7 @@ void CudaDevice::normalize(const Normalization &normalization) {
     while (pixels.team < block_threads && pixels.team * vectors_of_thread < loads) {
         pixels.team *= 2;
     }
-    const OwnKernels::PixelKernels &normalize = kernels->normalize(output.dtype);
+    const LibraryKernels::PixelKernels &normalize = kernels->normalize(output.dtype);
     LaunchGrid grid = grid_of(static_cast<uint64_t>(list.capacity) * pixels.team);
     grid.x = std::min(grid.x, most_blocks());
     grid.early = kernels->masks_wait;

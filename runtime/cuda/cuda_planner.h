@@ -30,7 +30,7 @@ private:
     size_t turn_ = 0;
     std::unique_ptr<SideStream> background_;
     bool pending_ = false;           ///< Background work that no stream waits for yet.
-    bool pending_captured_ = false;  ///< That work is part of a graph.
+    bool pending_captured_ = false;  ///< The pending work is part of a graph.
 };
 
 }  // namespace distile

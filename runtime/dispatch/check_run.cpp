@@ -1,3 +1,4 @@
+#include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/dispatch/run.h"
 #include "runtime/mask/mask_checks.h"
@@ -9,11 +10,12 @@ namespace distile {
 namespace {
 
 distile_status check_options(distile_context *context, const char *call, const distile_run_args &args) {
-    const int32_t inactive = raw(args.inactive), store = raw(args.store);
-    if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO || store < DISTILE_STORE_EXACT ||
-        store > DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d; each must be 0 or 1", call,
-                    inactive, store);
+    distile_status status = check_enumerator(context, call, "inactive", args.inactive);
+    if (status == DISTILE_OK) {
+        status = check_enumerator(context, call, "store", args.store);
+    }
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
@@ -25,8 +27,8 @@ distile_status check_options(distile_context *context, const char *call, const d
 distile_status check_operand(distile_context *context, const char *call, const distile_tensor *tensor, const char *name,
                              const distile_operand &operand, bool has_border, int32_t tokens = 0) {
     const int32_t channels = operand.channels != 0 ? operand.channels : tokens;
-    const distile_status status = check_tensor(context, operand.dtype, call, tensor, name, channels, has_border);
-    return status != DISTILE_OK ? status : context->device->check_memory(call, *tensor, name);
+    require(check_tensor(context, operand.dtype, call, tensor, name, channels, has_border));
+    return context->device->check_memory(call, *tensor, name);
 }
 
 /** Fails if an argument is given that the operator does not take. */
@@ -54,10 +56,7 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
     if (!kernel.residual) {
         return check_absent(kernel, call, residual != nullptr, "residual");
     }
-    const distile_status status = check_operand(context, call, residual, "residual", *kernel.residual, false);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_operand(context, call, residual, "residual", *kernel.residual, false));
     if (residual->batch != output.batch || residual->height != output.height || residual->width != output.width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
                     "%s: the residual is %d x %d x %d (batch, height, width), but the output is %d x %d x %d", call,
@@ -88,7 +87,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
     for (const WeightLayout *wanted : kernel.layouts) {
-        const distile_weights::Layout *layout = weights->find(wanted->name);
+        const distile_weights::PackedLayout *layout = weights->find(wanted->name);
         if (!layout) {
             return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights lack the layout %s, which '%s' reads",
                         call, wanted->name, kernel.polykernel.name);
@@ -111,24 +110,17 @@ distile_status check_tokens(const distile_kernel &kernel, const char *call, cons
     if (!operand) {
         return check_absent(kernel, call, tensor != nullptr, name);
     }
-    const distile_status status = check_operand(&kernel.context, call, tensor, name, *operand, false);
-    if (status == DISTILE_OK && tensor->height != 1) {
-        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: the %s has %d rows; tokens have 1", call, name,
-                    tensor->height);
-    }
-    return status;
+    require(check_operand(&kernel.context, call, tensor, name, *operand, false));
+    return tensor->height == 1 ? DISTILE_OK
+                               : fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: the %s has %d rows; tokens have 1",
+                                      call, name, tensor->height);
 }
 
 /** Checks the key, the value, their mask and the scale. */
 distile_status check_keys(const distile_kernel &kernel, const char *call, const distile_run_args &args) {
     distile_context *context = &kernel.context;
-    distile_status status = check_tokens(kernel, call, args.key, kernel.key, "key");
-    if (status == DISTILE_OK) {
-        status = check_tokens(kernel, call, args.value, kernel.value, "value");
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tokens(kernel, call, args.key, kernel.key, "key"));
+    require(check_tokens(kernel, call, args.value, kernel.value, "value"));
     const distile_tensor *keys = args.key ? args.key : args.value;
     if (args.key && args.value && (args.key->batch != args.value->batch || args.key->width != args.value->width)) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
@@ -146,14 +138,14 @@ distile_status check_keys(const distile_kernel &kernel, const char *call, const 
     if (!args.key_mask || !tokens) {
         return check_absent(kernel, call, args.key_mask != nullptr, "key mask");
     }
-    status = check_mask(context, call, args.key_mask, "key mask");
+    require(check_mask(context, call, args.key_mask, "key mask"));
     const MaskShape &shape = args.key_mask->shape;
-    if (status == DISTILE_OK && !(shape == MaskShape{keys->batch, 1, keys->width})) {
+    if (!(shape == MaskShape{keys->batch, 1, keys->width})) {
         return fail(context, DISTILE_ERROR_BAD_MASK,
                     "%s: the key mask is %d x %d x %d (batch, height, width), but the keys are %d x 1 x %d", call,
                     shape.batch, shape.height, shape.width, keys->batch, keys->width);
     }
-    return status;
+    return DISTILE_OK;
 }
 
 /** Checks the rows of the input, and that nothing that the operator reads overlaps the output. */
@@ -186,40 +178,23 @@ distile_status check_tokens_in(const distile_kernel &kernel, const char *call, c
 
 distile_status check_run(const distile_kernel &kernel, const char *call, const distile_run_args &args) {
     distile_context *context = &kernel.context;
-    distile_status status = check_options(context, call, args);
-    if (status == DISTILE_OK) {
-        status = check_keys(kernel, call, args);
-    }
+    require(check_options(context, call, args));
+    require(check_keys(kernel, call, args));
     const int32_t tokens = args.key ? args.key->width : args.value ? args.value->width : 0;
-    if (status == DISTILE_OK) {
-        status = check_operand(context, call, args.input, "input", kernel.input, !kernel.kind.tokens, tokens);
-    }
-    if (status == DISTILE_OK) {
-        status = check_operand(context, call, args.output, "output", kernel.output, false, tokens);
-    }
-    if (status == DISTILE_OK) {
-        status = check_tokens_in(kernel, call, args);
-    }
-    if (status == DISTILE_OK) {
-        status = check_output_size(kernel, call, *args.input, *args.output);
-    }
-    if (status == DISTILE_OK) {
-        status = check_residual(kernel, call, args.residual, *args.output);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_operand(context, call, args.input, "input", kernel.input, !kernel.kind.tokens, tokens));
+    require(check_operand(context, call, args.output, "output", kernel.output, false, tokens));
+    require(check_tokens_in(kernel, call, args));
+    require(check_output_size(kernel, call, *args.input, *args.output));
+    require(check_residual(kernel, call, args.residual, *args.output));
     if (overlap(*args.input, without_border(*args.output))) {
         return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
     }
-    status = check_weights(kernel, call, args.weights);
-    if (status != DISTILE_OK || !kernel.kind.tokens) {
-        return status != DISTILE_OK ? status : check_output_mask(context, call, args.mask, *args.output);
+    require(check_weights(kernel, call, args.weights));
+    if (!kernel.kind.tokens) {
+        return check_output_mask(context, call, args.mask, *args.output);
     }
-    status = check_mask(context, call, args.mask);
-    return status != DISTILE_OK
-               ? status
-               : check_same_shape(context, call, args.mask->shape, {args.output->batch, 1, args.output->width});
+    require(check_mask(context, call, args.mask));
+    return check_same_shape(context, call, args.mask->shape, {args.output->batch, 1, args.output->width});
 }
 
 distile_status check_named(const distile_kernel &kernel, const char *call, const distile_run_args &args,

@@ -1,3 +1,4 @@
+#include "runtime/base/enumerators.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include "runtime/dispatch/run.h"
 #include "runtime/dispatch/time_table_file.h"
@@ -37,7 +38,7 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         return fail(context, DISTILE_ERROR_VERSION, "%s: this library cannot run '%s': %s", call, polykernel.name,
                     bad_types.c_str());
     }
-    if (raw(polykernel.math) < DISTILE_MATH_DEFAULT || raw(polykernel.math) > DISTILE_MATH_TF32) {
+    if (!is_enumerator(polykernel.math)) {
         return fail(context, DISTILE_ERROR_VERSION,
                     "%s: '%s' has the unknown math %d; build it and this library with the same version of distile",
                     call, polykernel.name, raw(polykernel.math));
@@ -61,9 +62,9 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
             (dtype != DISTILE_FLOAT32 || raw(polykernel.device) != DISTILE_CPU)) {
             return fail(context, DISTILE_ERROR_VERSION,
-                        "%s: the variant '%s' of '%s' reads its input as type %d; this library converts to float32 "
+                        "%s: the variant '%s' of '%s' reads its input as type %s; this library converts to float32 "
                         "only, on CPUs",
-                        call, variant.name, polykernel.name, dtype);
+                        call, variant.name, polykernel.name, TypeText(dtype).text);
         }
     }
     if (raw(polykernel.device) != context->device->kind()) {
@@ -85,28 +86,23 @@ bool allows_math(const distile_context &context, const distile_polykernel &polyk
            (chosen == DISTILE_MATH_DEFAULT ? find_operator_kind(polykernel.kind)->default_math : chosen);
 }
 
-/** The first PolyKernel of a chain that the device can run with math that the context allows. If none, stores why and
- * returns null. */
-const distile_polykernel *find_polykernel(distile_context *context, const distile_polykernel *polykernel,
-                                          distile_status &status) {
+/** The first PolyKernel of a chain that the device can run with math that the context allows. Throws Failure if there
+ * is none. */
+const distile_polykernel &find_polykernel(distile_context *context, const distile_polykernel *polykernel) {
     std::string reasons;
-    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
-        status = check_polykernel(context, *candidate);
-        if (status != DISTILE_OK) {
-            return nullptr;
-        }
+    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->fallback) {
+        require(check_polykernel(context, *candidate));
         const std::string missing = context->device->missing_features(*candidate);
         const bool allowed = allows_math(*context, *candidate);
         if (missing.empty() && allowed) {
-            return candidate;
+            return *candidate;
         }
         reasons += (reasons.empty() ? "" : "; ") +
                    (missing.empty() ? "the context allows no TF32 (set its option math to DISTILE_MATH_TF32)"
                                     : "this device lacks " + missing) +
                    ", which '" + candidate->name + "' needs";
     }
-    status = fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE, "distile_kernel_create: %s", reasons.c_str());
-    return nullptr;
+    throw Failure{fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE, "distile_kernel_create: %s", reasons.c_str())};
 }
 
 /** Runs the variant with this index, the one that the arguments name, or the fastest, which the host or the device
@@ -117,10 +113,7 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
         return fail_null(context, call, "pointer to the arguments");
     }
     return guarded(context, call, [&]() -> distile_status {
-        const distile_status status = check_run(*kernel, call, *args);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+        require(check_run(*kernel, call, *args));
         int32_t named = index ? *index : -1;
         if (args->variant) {
             named = kernel->find(args->variant);
@@ -129,10 +122,7 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
                             kernel->polykernel.name, args->variant);
             }
         }
-        const distile_status allowed = named >= 0 ? check_named(*kernel, call, *args, named) : DISTILE_OK;
-        if (allowed != DISTILE_OK) {
-            return allowed;
-        }
+        require(named >= 0 ? check_named(*kernel, call, *args, named) : DISTILE_OK);
         distile_mask &mask = *args->mask;
         distile_choice choice = named >= 0                           ? kernel->describe(named, mask)
                                 : context->device->chooses_for(mask) ? kernel->choose_on_device(mask)
@@ -142,12 +132,10 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
         }
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();
-        const distile_status result = run_variant(*kernel, call, *args, choice);
+        require(run_variant(*kernel, call, *args, choice));
         choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-        if (result == DISTILE_OK) {
-            context->options.trace(context->options.trace_user, &choice);
-        }
-        return result;
+        context->options.trace(context->options.trace_user, &choice);
+        return DISTILE_OK;
     });
 }
 
@@ -161,16 +149,13 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
     if (!context) {
         return fail_null(call, "context");
     }
-    distile_status status =
+    const distile_status status =
         check_pointers(context, call, {{polykernel, "PolyKernel"}, {kernel, "pointer to the kernel"}});
     return status != DISTILE_OK ? status : guarded(context, call, [&] {
-        const distile_polykernel *found = find_polykernel(context, polykernel, status);
-        if (found) {
-            auto created = std::make_unique<distile_kernel>(*context, *found);
-            created->code = context->device->load(*created);
-            *kernel = created.release();
-        }
-        return status;
+        auto created = std::make_unique<distile_kernel>(*context, find_polykernel(context, polykernel));
+        created->code = context->device->load(*created);
+        *kernel = created.release();
+        return DISTILE_OK;
     });
 }
 

@@ -82,9 +82,9 @@ Costs bounds_of(const TimedVariant &variant, const Granularity &granularity, con
     }
     // Every tile has one to all of its pixels.
     const int64_t tile_pixels = int64_t{granularity.h} * granularity.w,
-                  own_pixels = int64_t{variant.tile_h} * variant.tile_w;
+                  variant_pixels = int64_t{variant.tile_h} * variant.tile_w;
     const int64_t most_pixels = std::min(tiles.last * tile_pixels, shape.num_pixels());
-    const int64_t least = (tiles.first + own_pixels - 1) / own_pixels;
+    const int64_t least = (tiles.first + variant_pixels - 1) / variant_pixels;
     const double highest = highest_cost(variant, {least, std::max(least, std::min(most_pixels, most))});
     return {highest, highest};
 }

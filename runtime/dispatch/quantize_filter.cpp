@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
 #include "runtime/base/types.h"
 #include "runtime/dispatch/weights.h"
@@ -41,8 +42,8 @@ distile_status check_source(distile_context *context, const distile_weights_sour
         return status;
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
-                    raw(source->dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
+                    TypeText(raw(source->dtype)).text, type_names());
     }
     status = check_source_alignment(context, call, *source);
     if (status == DISTILE_OK) {
@@ -54,11 +55,12 @@ distile_status check_source(distile_context *context, const distile_weights_sour
     }
     if (!find_range(dtype)) {
         return fail(context, DISTILE_ERROR_BAD_TYPE,
-                    "%s: the quantized filter has the data type %d; the types are int8 and int4", call, raw(dtype));
+                    "%s: the quantized filter has the data type %s; the types are int8 and int4", call,
+                    TypeText(raw(dtype)).text);
     }
-    const int32_t order = raw(source->order);
-    if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not an order of dimensions", call, order);
+    status = check_enumerator(context, call, "order", source->order);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (source->quantization || !is_reserved_zero(source->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the source has a %s", call,

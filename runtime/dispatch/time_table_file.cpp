@@ -17,7 +17,7 @@ struct Scalar {
     enum Kind { Missing, Unsigned, Integer, Real, Text, Other } kind = Missing;
     double number = 0;
     uint64_t whole = 0;
-    std::string text = "null"; /**< As written in the file. */
+    std::string text = "null"; /**< The member's text in the file. */
 
     bool is_number() const {
         return kind == Unsigned || kind == Integer || kind == Real;

@@ -1,5 +1,6 @@
 #include "runtime/dispatch/weights.h"
 #include "runtime/base/activation.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
 #include "runtime/base/types.h"
 #include "runtime/dispatch/kernel.h"
@@ -100,18 +101,18 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     if (!source) {
         return fail_null(context, call, "source");
     }
-    const distile_status status =
+    distile_status status =
         check_pointers(context, call, {{source->filter, "source's filter"}, {weights, "pointer to the weights"}});
     if (status != DISTILE_OK) {
         return status;
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
-                    raw(source->dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
+                    TypeText(raw(source->dtype)).text, type_names());
     }
-    const int32_t order = raw(source->order);
-    if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not an order of dimensions", call, order);
+    status = check_enumerator(context, call, "order", source->order);
+    if (status != DISTILE_OK) {
+        return status;
     }
     const bool normalised = source->bn_mean && source->bn_variance;
     if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
@@ -174,7 +175,7 @@ distile_weights::Operand upload(Device &device, const PackedArray &packed, disti
 
 void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
                 const WeightLayout &layout) {
-    distile_weights::Layout added{layout.name, {}};
+    distile_weights::PackedLayout added{layout.name, {}};
     for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
         const bool as_filter =
             layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
@@ -186,8 +187,8 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
 
 }  // namespace
 
-const distile_weights::Layout *distile_weights::find(const char *layout) const {
-    for (const Layout &known : layouts) {
+const distile_weights::PackedLayout *distile_weights::find(const char *layout) const {
+    for (const PackedLayout &known : layouts) {
         if (known.name == layout) {
             return &known;
         }

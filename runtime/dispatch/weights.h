@@ -17,18 +17,18 @@ struct distile_weights {
         distile_array array;
         std::shared_ptr<const void> memory;
     };
-    struct Layout {
+    struct PackedLayout {
         std::string name;
         std::vector<Operand> operands;
     };
 
     /** Null if no layout has that name. */
-    const Layout *find(const char *layout) const;
+    const PackedLayout *find(const char *layout) const;
 
     const void *memory_space; /**< The device's. */
     distile_operator_kind kind;
     std::string shape; /**< In the kind's words. */
-    std::vector<Layout> layouts;
+    std::vector<PackedLayout> layouts;
     int64_t bytes = 0;
     uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
     float slope = 0;       /**< The epilogue's, if it has one. */

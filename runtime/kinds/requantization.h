@@ -4,7 +4,6 @@
 #ifndef DISTILE_REQUANTIZATION_H
 #define DISTILE_REQUANTIZATION_H
 
-#include "kernels/dot_products.h"
 #include "runtime/kinds/filter.h"
 #include <functional>
 

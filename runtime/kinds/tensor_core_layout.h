@@ -4,7 +4,6 @@
 #ifndef DISTILE_TENSOR_CORE_LAYOUT_H
 #define DISTILE_TENSOR_CORE_LAYOUT_H
 
-#include "kernels/dot_products.h"
 #include "runtime/kinds/filter.h"
 
 namespace distile {

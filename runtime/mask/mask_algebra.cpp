@@ -68,8 +68,8 @@ distile_status check_difference(distile_context *context, const char *call, cons
         }
     }
     if (a->dtype != b->dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the tensors must have the same data type, but have %d and %d",
-                    call, raw(a->dtype), raw(b->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the tensors must have the same data type, but have %s and %s",
+                    call, TypeText(a->dtype).text, TypeText(b->dtype).text);
     }
     if (a->batch != b->batch || a->height != b->height || a->width != b->width || a->channels != b->channels) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,

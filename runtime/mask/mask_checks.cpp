@@ -1,4 +1,5 @@
 #include "runtime/mask/mask_checks.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/tensor/tensor.h"
 
 namespace distile {
@@ -91,10 +92,7 @@ distile_status check_window(distile_context *context, const char *call, const di
                         call, pad, largest_extent);
         }
     }
-    const int32_t kind = raw(window->kind);
-    return kind >= DISTILE_WINDOW_CONV && kind <= DISTILE_WINDOW_UPSAMPLED
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of window", call, kind);
+    return check_enumerator(context, call, "the window's kind", window->kind);
 }
 
 }  // namespace distile

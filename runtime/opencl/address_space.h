@@ -49,15 +49,15 @@ private:
 };
 
 /** A buffer of our own and its address. */
-class OwnBuffer {
+class OwnedBuffer {
 public:
-    OwnBuffer(std::shared_ptr<AddressSpace> space, void *address) : space_(std::move(space)), address_(address) {
+    OwnedBuffer(std::shared_ptr<AddressSpace> space, void *address) : space_(std::move(space)), address_(address) {
     }
-    ~OwnBuffer() {
+    ~OwnedBuffer() {
         space_->unmap(address_);
     }
-    OwnBuffer(const OwnBuffer &) = delete;
-    OwnBuffer &operator=(const OwnBuffer &) = delete;
+    OwnedBuffer(const OwnedBuffer &) = delete;
+    OwnedBuffer &operator=(const OwnedBuffer &) = delete;
 
     void *address() const {
         return address_;

@@ -28,7 +28,7 @@ public:
 
 private:
     const OpenClDevice &device_;
-    std::unique_ptr<OwnBuffer> buffer_;
+    std::unique_ptr<OwnedBuffer> buffer_;
     uint64_t bytes_ = 0;
 };
 

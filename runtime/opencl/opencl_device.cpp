@@ -264,7 +264,7 @@ std::string OpenClDevice::missing_features(const distile_polykernel &polykernel)
 
 // ---- Memory and objects ----------------------------------------------------------------------
 
-std::unique_ptr<OwnBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void *content) const {
+std::unique_ptr<OwnedBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void *content) const {
     if (bytes > most_bytes_) {
         throw Failure{fail(&context, DISTILE_ERROR_OUT_OF_DEVICE_MEMORY,
                            "a buffer of %llu bytes exceeds the device's limit of %llu",
@@ -275,7 +275,7 @@ std::unique_ptr<OwnBuffer> OpenClDevice::make_buffer(uint64_t bytes, const void 
     cl_mem buffer = library.clCreateBuffer(space->context, flags, std::max<uint64_t>(bytes, 1),
                                            const_cast<void *>(content), &result);
     check(result, "clCreateBuffer");
-    return std::make_unique<OwnBuffer>(space, space->map(buffer, std::max<uint64_t>(bytes, 1)));
+    return std::make_unique<OwnedBuffer>(space, space->map(buffer, std::max<uint64_t>(bytes, 1)));
 }
 
 std::unique_ptr<distile_mask> OpenClDevice::make_mask() {
@@ -287,7 +287,7 @@ std::unique_ptr<distile_planner> OpenClDevice::make_planner(const PlannerSetting
 }
 
 std::shared_ptr<const void> OpenClDevice::upload(const void *from, size_t bytes) {
-    const std::shared_ptr<const OwnBuffer> buffer = make_buffer(bytes, from);
+    const std::shared_ptr<const OwnedBuffer> buffer = make_buffer(bytes, from);
     return {buffer, buffer->address()};
 }
 
@@ -368,7 +368,8 @@ void OpenClDevice::update_pixels(const distile_tensor &output, const distile_ten
     const auto units = static_cast<uint32_t>(output.channels / lanes);
     const char *name = unit == 16  ? "distile_update_pixels_16"
                        : unit == 4 ? "distile_update_pixels_4"
-                                   : "distile_update_pixels_2";
+                       : unit == 2 ? "distile_update_pixels_2"
+                                   : "distile_update_pixels_1";
     const distile_tensor &source = from ? *from : output;
     // A row of the grid is an image's row.
     launch(name,
@@ -402,7 +403,9 @@ void OpenClDevice::convert_layout(const distile_nchw &planes, const distile_tens
                          (tensor.height - 1) * planes.stride_h + tensor.width;
     check_range(planes.data, static_cast<uint64_t>(last * bytes), static_cast<size_t>(bytes), "NCHW tensor");
     check_view(tensor, "tensor");
-    launch(bytes == 4 ? "distile_convert_layout_4" : "distile_convert_layout_2",
+    launch(bytes == 4   ? "distile_convert_layout_4"
+           : bytes == 2 ? "distile_convert_layout_2"
+                        : "distile_convert_layout_1",
            items_for(static_cast<uint64_t>(tensor.width) * static_cast<uint32_t>(tensor.channels),
                      static_cast<uint64_t>(tensor.batch) * tensor.height),
            planes.data, cl_long{planes.stride_n}, cl_long{planes.stride_c}, cl_long{planes.stride_h}, tensor.data,

@@ -111,7 +111,7 @@ public:
     /** Throws unless all pixels of a caller's tensor are in a buffer, and aligned. */
     void check_view(const distile_tensor &tensor, const char *name) const;
     /** A new buffer. Throws Failure. */
-    std::unique_ptr<OwnBuffer> make_buffer(uint64_t bytes, const void *content = nullptr) const;
+    std::unique_ptr<OwnedBuffer> make_buffer(uint64_t bytes, const void *content = nullptr) const;
     void fill(const void *address, uint32_t word, uint64_t bytes) const;
     void copy(const void *from, void *to, uint64_t bytes) const;
     /** Copies to the host and waits. */

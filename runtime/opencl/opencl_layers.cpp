@@ -1,4 +1,5 @@
 // Pooling, combinations and group norm of active pixels, and masks from scores, on an OpenCL device.
+#include "runtime/opencl/kernel_names.h"
 #include "runtime/opencl/opencl_mask.h"
 #include <algorithm>
 #include <distile/layers.h>
@@ -11,7 +12,7 @@ namespace {
 /** The most rows of a grid that loop. */
 constexpr int64_t most_rows = 4096;
 
-/** As in kernels.cl. */
+/** Equals the struct of this name in kernels.cl. */
 struct Window {
     int32_t height, width;
     int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
@@ -22,25 +23,8 @@ struct Moments {
     float count, mean, squares;
 };
 
-/** The names of a kernel for each type. */
-struct KernelNames {
-    const char *float32, *float16, *bfloat16;
-
-    const char *of(distile_dtype dtype) const {
-        return dtype == DISTILE_FLOAT32 ? float32 : dtype == DISTILE_FLOAT16 ? float16 : bfloat16;
-    }
-};
-
-// Literals, because a program knows its kernels by the addresses of their names.
-#define DISTILE_KERNEL_NAMES(name)                                                                                     \
-    KernelNames {                                                                                                      \
-        "distile_" name "_float32", "distile_" name "_float16", "distile_" name "_bfloat16"                            \
-    }
-constexpr KernelNames pool_names = DISTILE_KERNEL_NAMES("pool"), combine_names = DISTILE_KERNEL_NAMES("combine"),
-                      sum_names = DISTILE_KERNEL_NAMES("sum_pixels"),
-                      merge_names = DISTILE_KERNEL_NAMES("merge_pixels"),
-                      normalize_names = DISTILE_KERNEL_NAMES("normalize_groups"),
-                      score_names = DISTILE_KERNEL_NAMES("score_pixels");
+constexpr KernelNames pool_names("pool"), combine_names("combine"), sum_names("sum_pixels"),
+    merge_names("merge_pixels"), normalize_names("normalize_groups"), score_names("score_pixels");
 
 /** An item for every channel of listed pixels. */
 ItemGrid items_of(const distile_tensor &output, const TileList &list) {

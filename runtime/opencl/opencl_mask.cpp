@@ -1,6 +1,7 @@
 #include "runtime/opencl/opencl_mask.h"
 #include "runtime/base/types.h"
 #include "runtime/gpu/bit_steps.h"
+#include "runtime/opencl/kernel_names.h"
 #include <algorithm>
 #include <array>
 #include <string>
@@ -9,7 +10,7 @@ namespace distile {
 
 namespace {
 
-/** As in kernels.cl. */
+/** Equals the struct of this name in kernels.cl. */
 struct Tiles {
     int32_t height, width, words_per_row;
     int32_t tile_h, tile_w, tile_rows, tile_columns;
@@ -152,14 +153,13 @@ void OpenClMask::set_combination(Combination how, distile_mask &a, distile_mask 
 void OpenClMask::set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) {
     device_.check_view(a, "first tensor");
     device_.check_view(b, "second tensor");
-    const char *kernel = a.dtype == DISTILE_FLOAT32   ? "distile_compare_float32"
-                         : a.dtype == DISTILE_FLOAT16 ? "distile_compare_float16"
-                                                      : "distile_compare_bfloat16";
+    static constexpr KernelNames compare_names("compare");
     const MaskShape to = {a.batch, a.height, a.width};
     set_words(to, [&](uint32_t *words) {
-        device_.launch(kernel, items_for(static_cast<uint64_t>(to.width), rows_of(to)), a.data, cl_long{a.stride_n},
-                       cl_long{a.stride_h}, cl_long{a.stride_w}, b.data, cl_long{b.stride_n}, cl_long{b.stride_h},
-                       cl_long{b.stride_w}, to.height, to.width, a.channels, threshold, words_per_row_, words);
+        device_.launch(compare_names.of(a.dtype), items_for(static_cast<uint64_t>(to.width), rows_of(to)), a.data,
+                       cl_long{a.stride_n}, cl_long{a.stride_h}, cl_long{a.stride_w}, b.data, cl_long{b.stride_n},
+                       cl_long{b.stride_h}, cl_long{b.stride_w}, to.height, to.width, a.channels, threshold,
+                       words_per_row_, words);
     });
 }
 

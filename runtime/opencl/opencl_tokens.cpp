@@ -1,6 +1,7 @@
 // Normalization and packing of tokens on an OpenCL device.
 #include "runtime/base/types.h"
 #include "runtime/gpu/views.h"
+#include "runtime/opencl/kernel_names.h"
 #include "runtime/opencl/opencl_mask.h"
 #include <algorithm>
 #include <utility>
@@ -11,6 +12,8 @@ namespace {
 
 /** The most groups or rows of a grid that loop. */
 constexpr int64_t most_groups = 4096;
+
+constexpr KernelNames normalize_names("normalize");
 
 }  // namespace
 
@@ -23,7 +26,8 @@ void OpenClDevice::move_packed(const distile_tensor &tensor, distile_mask &mask,
     const auto units = static_cast<uint32_t>(tensor.channels / unit.lanes);
     const char *name = unit.bytes == 16  ? "distile_move_packed_16"
                        : unit.bytes == 4 ? "distile_move_packed_4"
-                                         : "distile_move_packed_2";
+                       : unit.bytes == 2 ? "distile_move_packed_2"
+                                         : "distile_move_packed_1";
     launch(name, items_for(units, static_cast<uint64_t>(std::min(list.capacity, most_groups))), tensor.data,
            cl_long{tensor.stride_n / unit.lanes}, cl_long{tensor.stride_h / unit.lanes},
            cl_long{tensor.stride_w / unit.lanes}, packed.data, cl_long{packed.stride_n / unit.lanes},
@@ -57,10 +61,8 @@ void OpenClDevice::normalize(const Normalization &normalization) {
         }
     }
     const TileList list = normalization.mask.list({1, 1}, {});
-    const char *name = output.dtype == DISTILE_FLOAT32   ? "distile_normalize_float32"
-                       : output.dtype == DISTILE_FLOAT16 ? "distile_normalize_float16"
-                                                         : "distile_normalize_bfloat16";
-    launch(name, items_for(static_cast<uint64_t>(std::min(list.capacity, most_groups)) * group_items), input.data,
+    launch(normalize_names.of(output.dtype),
+           items_for(static_cast<uint64_t>(std::min(list.capacity, most_groups)) * group_items), input.data,
            cl_long{input.stride_n}, cl_long{input.stride_h}, cl_long{input.stride_w}, output.data,
            cl_long{output.stride_n}, cl_long{output.stride_h}, cl_long{output.stride_w}, list.xy,
            static_cast<uint32_t>(list.capacity), list.device_count, gamma, gamma ? 1 : 0, beta, beta ? 1 : 0, channels,

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -41,11 +42,7 @@ distile_status check_other(distile_context *context, const distile_combine_args 
                           call)
                    : DISTILE_OK;
     }
-    distile_status status =
-        check_tensor(context, input.dtype, call, args.other, "second operand", input.channels, false);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tensor(context, input.dtype, call, args.other, "second operand", input.channels, false));
     const distile_tensor &other = *args.other;
     if (!has_extents(other, input.batch, input.height, input.width) && !has_extents(other, input.batch, 1, 1)) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
@@ -57,35 +54,18 @@ distile_status check_other(distile_context *context, const distile_combine_args 
 }
 
 distile_status check_args(distile_context *context, const char *, const distile_combine_args &args) {
-    const int32_t combination = raw(args.combination);
-    if (combination < DISTILE_COPY || combination > DISTILE_MULTIPLY) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: combination is %d; it must be 0 to 2", call, combination);
-    }
-    distile_status status = check_any_tensor(context, call, args.input, "input");
-    if (status == DISTILE_OK) {
-        status = check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false);
-    }
-    if (status == DISTILE_OK) {
-        status = check_same_extents(context, call, *args.input, *args.output);
-    }
-    if (status == DISTILE_OK) {
-        status = check_operand(context, *args.input, *args.output, "input");
-    }
-    if (status == DISTILE_OK) {
-        status = check_other(context, args);
-    }
-    if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.other_activation, args.other_slope, "other_activation");
-    }
-    if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, args.slope, "activation");
-    }
-    if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_enumerator(context, call, "combination", args.combination));
+    require(check_any_tensor(context, call, args.input, "input"));
+    require(check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false));
+    require(check_same_extents(context, call, *args.input, *args.output));
+    require(check_operand(context, *args.input, *args.output, "input"));
+    require(check_other(context, args));
+    require(check_enumerator(context, call, "other_activation", args.other_activation));
+    require(check_enumerator(context, call, "activation", args.activation));
+    require(check_alignment(context, call,
+                            {{args.other_slope, sizeof(float), "the slope of other_activation"},
+                             {args.slope, sizeof(float), "the slope of activation"}}));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }

@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -20,10 +21,7 @@ distile_status check_statistic(distile_context *context, const char *call, const
     if (!statistic) {
         return fail_null(context, call, name);
     }
-    const distile_status status = check_alignment(context, call, {{statistic, sizeof(float), name}});
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_alignment(context, call, {{statistic, sizeof(float), name}}));
     const auto bytes = static_cast<uintptr_t>(int64_t{args.input->batch} * args.groups) * sizeof(float);
     return overlap(without_border(*args.input), statistic, bytes)
                ? fail(context, DISTILE_ERROR_ALIASING, "%s: %s overlaps the input", call, name)
@@ -31,19 +29,10 @@ distile_status check_statistic(distile_context *context, const char *call, const
 }
 
 distile_status check_args(distile_context *context, const char *call, const distile_group_statistics_args &args) {
-    distile_status status = check_any_tensor(context, call, args.input, "input");
-    if (status == DISTILE_OK) {
-        status = check_groups(context, call, args.groups, args.input->channels);
-    }
-    if (status == DISTILE_OK) {
-        status = check_statistic(context, call, args.mean, "mean", args);
-    }
-    if (status == DISTILE_OK) {
-        status = check_statistic(context, call, args.variance, "variance", args);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_any_tensor(context, call, args.input, "input"));
+    require(check_groups(context, call, args.groups, args.input->channels));
+    require(check_statistic(context, call, args.mean, "mean", args));
+    require(check_statistic(context, call, args.variance, "variance", args));
     const distile_tensor &input = *args.input;
     const auto mean = reinterpret_cast<uintptr_t>(args.mean), variance = reinterpret_cast<uintptr_t>(args.variance);
     const auto bytes = static_cast<uintptr_t>(int64_t{input.batch} * args.groups) * sizeof(float);
@@ -56,23 +45,14 @@ distile_status check_args(distile_context *context, const char *call, const dist
     if (!args.mask) {
         return DISTILE_OK;
     }
-    status = check_mask(context, call, args.mask);
-    return status != DISTILE_OK
-               ? status
-               : check_same_shape(context, call, args.mask->shape, {input.batch, input.height, input.width}, "input");
+    require(check_mask(context, call, args.mask));
+    return check_same_shape(context, call, args.mask->shape, {input.batch, input.height, input.width}, "input");
 }
 
 distile_status check_tensors(distile_context *context, const char *call, const distile_group_norm_args &args) {
-    distile_status status = check_any_tensor(context, call, args.input, "input");
-    if (status == DISTILE_OK) {
-        status = check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false);
-    }
-    if (status == DISTILE_OK) {
-        status = check_same_extents(context, call, *args.input, *args.output);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_any_tensor(context, call, args.input, "input"));
+    require(check_tensor(context, args.input->dtype, call, args.output, "output", args.input->channels, false));
+    require(check_same_extents(context, call, *args.input, *args.output));
     const distile_tensor &input = *args.input, &output = *args.output;
     return !same_view(input, output) && overlap(without_border(input), without_border(output))
                ? fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output but is not the same view",
@@ -103,34 +83,19 @@ distile_status check_vectors(distile_context *context, const char *call, const d
                    {args.gamma, "gamma", output.channels},
                    {args.beta, "beta", output.channels}};
     for (const auto &[vector, name, count] : vectors) {
-        const distile_status status = check_vector(context, call, vector, name, count, output);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+        require(check_vector(context, call, vector, name, count, output));
     }
     return DISTILE_OK;
 }
 
 distile_status check_args(distile_context *context, const char *call, const distile_group_norm_args &args) {
-    distile_status status = check_tensors(context, call, args);
-    if (status == DISTILE_OK) {
-        status = check_groups(context, call, args.groups, args.input->channels);
-    }
-    if (status == DISTILE_OK) {
-        status = check_vectors(context, call, args);
-    }
-    if (status == DISTILE_OK) {
-        status = check_epsilon(context, call, args.epsilon);
-    }
-    if (status == DISTILE_OK) {
-        status = check_activation(context, call, args.activation, args.slope, "activation");
-    }
-    if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tensors(context, call, args));
+    require(check_groups(context, call, args.groups, args.input->channels));
+    require(check_vectors(context, call, args));
+    require(check_epsilon(context, call, args.epsilon));
+    require(check_enumerator(context, call, "activation", args.activation));
+    require(check_alignment(context, call, {{args.slope, sizeof(float), "the slope"}}));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }

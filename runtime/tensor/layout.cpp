@@ -24,8 +24,8 @@ distile_status convert(const char *call, distile_context *context, const distile
         return status;
     }
     if (raw(planes->dtype) != tensor->dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the NCHW tensor has data type %d, but the tensor has %d",
-                    call, raw(planes->dtype), raw(tensor->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the NCHW tensor has data type %s, but the tensor has %s",
+                    call, TypeText(raw(planes->dtype)).text, TypeText(tensor->dtype).text);
     }
     if (reinterpret_cast<uintptr_t>(planes->data) % static_cast<uintptr_t>(element_bytes(tensor->dtype)) != 0) {
         return fail(context, DISTILE_ERROR_BAD_ALIGNMENT,

@@ -1,4 +1,5 @@
 #include "runtime/tensor/planner.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
@@ -20,8 +21,9 @@ distile_status read_options(distile_context *context, const char *call, const di
                     fewest_buffers, most_buffers);
     }
     settings.clearing = options ? raw(options->clearing) : DISTILE_CLEAR_WRITTEN;
-    if (settings.clearing < DISTILE_CLEAR_WRITTEN || settings.clearing > DISTILE_CLEAR_BACKGROUND) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of clearing", call, settings.clearing);
+    const distile_status status = options ? check_enumerator(context, call, "clearing", options->clearing) : DISTILE_OK;
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (options && !is_reserved_zero(options->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
@@ -41,8 +43,8 @@ distile_status check_spec(distile_context *context, const char *call, const dist
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: channels is %d; it must be at least 1", call, spec.channels);
     }
     if (raw(spec.dtype) != 0 && !find_float_type(raw(spec.dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: unknown data type %d; the types are %s", call,
-                    raw(spec.dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %s; the types are %s", call,
+                    TypeText(raw(spec.dtype)).text, type_names());
     }
     const distile_status status = check_same_shape(context, call, mask, {spec.batch, spec.height, spec.width});
     if (status != DISTILE_OK) {
@@ -115,16 +117,14 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
     if (status == DISTILE_OK) {
         status = check_mask(context, call, mask);
     }
-    if (status != DISTILE_OK) {
-        return status;
+    if (status == DISTILE_OK) {
+        status = check_enumerator(context, call, "store", store);
     }
-    const int32_t how = raw(store);
-    if (how != DISTILE_STORE_EXACT && how != DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: store is %d; it must be 0 or 1", call, how);
+    if (status == DISTILE_OK) {
+        status = check_spec(context, call, *spec, mask->shape);
     }
-    status = check_spec(context, call, *spec, mask->shape);
     return status != DISTILE_OK ? status : guarded(context, call, [&] {
-        *output = planner->next(*spec, *mask, how == DISTILE_STORE_TILES);
+        *output = planner->next(*spec, *mask, store == DISTILE_STORE_TILES);
         return DISTILE_OK;
     });
 }

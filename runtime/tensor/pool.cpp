@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/layers.h>
@@ -10,13 +11,8 @@ namespace {
 /** Checks both tensors of a pooling, except their heights and widths. */
 distile_status check_tensors(distile_context *context, const char *call, const distile_tensor *input,
                              const distile_tensor *output) {
-    distile_status status = check_any_tensor(context, call, input, "input");
-    if (status == DISTILE_OK) {
-        status = check_tensor(context, input->dtype, call, output, "output", input->channels, false);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_any_tensor(context, call, input, "input"));
+    require(check_tensor(context, input->dtype, call, output, "output", input->channels, false));
     if (output->batch != input->batch) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d", call,
                     output->batch, input->batch);
@@ -24,13 +20,6 @@ distile_status check_tensors(distile_context *context, const char *call, const d
     return overlap(without_border(*input), without_border(*output))
                ? fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call)
                : DISTILE_OK;
-}
-
-distile_status check_pooling(distile_context *context, const char *call, const distile_pooling &pooling) {
-    const int32_t number = raw(pooling);
-    return number >= DISTILE_MAX_POOLING && number <= DISTILE_AVERAGE_POOLING
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: pooling is %d; it must be 0 or 1", call, number);
 }
 
 /** The window along one axis. */
@@ -51,13 +40,9 @@ struct Axis {
 
 distile_status check_windows(distile_context *context, const char *call, const distile_pool_args &args) {
     const distile_window &window = args.window;
-    distile_status status = check_window(context, call, &window);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_window(context, call, &window));
     if (window.kind != DISTILE_WINDOW_CONV) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has the kind %d; pooling needs 0", call,
-                    raw(window.kind));
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window's kind is not DISTILE_WINDOW_CONV", call);
     }
     const Axis rows = {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top};
     const Axis columns = {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left};
@@ -74,19 +59,10 @@ distile_status check_windows(distile_context *context, const char *call, const d
 }
 
 distile_status check_args(distile_context *context, const char *call, const distile_pool_args &args) {
-    distile_status status = check_tensors(context, call, args.input, args.output);
-    if (status == DISTILE_OK) {
-        status = check_windows(context, call, args);
-    }
-    if (status == DISTILE_OK) {
-        status = check_pooling(context, call, args.pooling);
-    }
-    if (status == DISTILE_OK) {
-        status = check_inactive(context, call, args.inactive);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tensors(context, call, args.input, args.output));
+    require(check_windows(context, call, args));
+    require(check_enumerator(context, call, "pooling", args.pooling));
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (args.count_padding < 0 || args.count_padding > 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: count_padding is %d; it must be 0 or 1", call,
                     args.count_padding);
@@ -98,13 +74,8 @@ distile_status check_args(distile_context *context, const char *call, const dist
 }
 
 distile_status check_args(distile_context *context, const char *call, const distile_global_pool_args &args) {
-    distile_status status = check_tensors(context, call, args.input, args.output);
-    if (status == DISTILE_OK) {
-        status = check_pooling(context, call, args.pooling);
-    }
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tensors(context, call, args.input, args.output));
+    require(check_enumerator(context, call, "pooling", args.pooling));
     if (args.output->height != 1 || args.output->width != 1) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: the output has images of %d x %d pixels; each must be 1 x 1",
                     call, args.output->height, args.output->width);
@@ -115,11 +86,9 @@ distile_status check_args(distile_context *context, const char *call, const dist
     if (!args.mask) {
         return DISTILE_OK;
     }
-    status = check_mask(context, call, args.mask);
+    require(check_mask(context, call, args.mask));
     const distile_tensor &input = *args.input;
-    return status != DISTILE_OK
-               ? status
-               : check_same_shape(context, call, args.mask->shape, {input.batch, input.height, input.width}, "input");
+    return check_same_shape(context, call, args.mask->shape, {input.batch, input.height, input.width}, "input");
 }
 
 }  // namespace

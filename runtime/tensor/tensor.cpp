@@ -113,8 +113,8 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the data of the %s is null", call, name);
     }
     if (raw(tensor->dtype) != dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; it must have %d (%s)", call, name,
-                    raw(tensor->dtype), dtype, find_type(dtype)->name);
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %s; it must have %s", call, name,
+                    TypeText(raw(tensor->dtype)).text, find_type(dtype)->name);
     }
     if (reinterpret_cast<uintptr_t>(tensor->data) % static_cast<uintptr_t>(element_bytes(dtype)) != 0) {
         return fail(context, DISTILE_ERROR_BAD_ALIGNMENT,
@@ -192,32 +192,16 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name, given.channels);
     }
     if (tensor && !find_float_type(raw(given.dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; the types are %s", call, name,
-                    raw(given.dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %s; the types are %s", call, name,
+                    TypeText(raw(given.dtype)).text, type_names());
     }
     const distile_dtype dtype = tensor ? given.dtype : DISTILE_FLOAT32;
     return check_tensor(context, dtype, call, tensor, name, given.channels, false);
 }
 
-distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive) {
-    const int32_t number = raw(inactive);
-    return number >= DISTILE_KEEP && number <= DISTILE_ZERO
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, number);
-}
-
-distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
-                                const float *slope, const char *name) {
-    const int32_t number = raw(activation);
-    return number >= 0 && number < DISTILE_NUM_ACTIVATIONS
-               ? check_alignment(context, call, {{slope, sizeof(float), "a slope"}})
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is %d; it must be 0 to %d", call, name, number,
-                      DISTILE_NUM_ACTIVATIONS - 1);
-}
-
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
                                      const char *name, distile_dtype dtype) {
-    const int32_t least = dtype == DISTILE_INT8 ? -128 : 0, most = least + 255;
+    const int32_t least = least_of(dtype), most = least + 255;
     if (!(scale.scale > 0) || std::isinf(scale.scale)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scale of the %s is %g; it must be above 0 and finite",
                     call, name, static_cast<double>(scale.scale));

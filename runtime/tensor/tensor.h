@@ -22,13 +22,6 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 
-/** Checks what a caller wants of inactive pixels. */
-distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive);
-
-/** Checks a function of the caller's and its slope, null or not; messages use its `name`. */
-distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
-                                const float *slope, const char *name);
-
 /** Checks the scale and the zero point of a quantized tensor. Messages use its `name`. */
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
                                      const char *name, distile_dtype dtype);

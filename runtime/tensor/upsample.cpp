@@ -1,4 +1,5 @@
 #include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
 #include "runtime/mask/mask_checks.h"
 #include "runtime/tensor/tensor.h"
 #include <distile/upsample.h>
@@ -9,25 +10,16 @@ namespace {
 
 constexpr const char *call = "distile_upsample_nearest";
 
-distile_status check_args(distile_context *context, const distile_upsample_args &args) {
-    distile_status status = check_any_tensor(context, call, args.input, "input");
-    if (status != DISTILE_OK) {
-        return status;
-    }
+distile_status check_args(distile_context *context, const char *, const distile_upsample_args &args) {
+    require(check_any_tensor(context, call, args.input, "input"));
     const distile_tensor &input = *args.input;
-    status = check_tensor(context, input.dtype, call, args.output, "output", input.channels, false);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_tensor(context, input.dtype, call, args.output, "output", input.channels, false));
     const distile_tensor &output = *args.output;
     if (args.scale_h < 1 || args.scale_w < 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scales are %d and %d; each must be at least 1", call,
                     args.scale_h, args.scale_w);
     }
-    status = check_inactive(context, call, args.inactive);
-    if (status != DISTILE_OK) {
-        return status;
-    }
+    require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }
@@ -49,19 +41,9 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
 extern "C" {
 
 distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args) {
-    if (!context) {
-        return fail_null(call, "context");
-    }
-    if (!args) {
-        return fail_null(context, call, "pointer to the arguments");
-    }
-    return guarded(context, call, [&] {
-        const distile_status status = check_args(context, *args);
-        if (status == DISTILE_OK) {
-            context->device->upsample_nearest(*args->input, *args->output, *args->mask, args->scale_h, args->scale_w,
-                                              args->inactive == DISTILE_ZERO);
-        }
-        return status;
+    return call_with(context, call, args, check_args, [&] {
+        context->device->upsample_nearest(*args->input, *args->output, *args->mask, args->scale_h, args->scale_w,
+                                          args->inactive == DISTILE_ZERO);
     });
 }
 

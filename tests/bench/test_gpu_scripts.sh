@@ -47,6 +47,9 @@ pack | has 'compile .*/plans/conv3x3_256_cuda.json -o .*/plans/conv3x3_256_cuda.
 for name in conv3x3_256.boxes conv3x3_256_float16.boxes conv3x3_128_bfloat16.sm90 op1.bound op26_float16.bound; do
     [[ -e $folder/gpu/objects/$name.so && -e $folder/gpu/objects/$name.json ]] || fail "$name was not packed"
 done
+for module in $(sed -n 's/^\(import\|from\) \(c_api\|json_rows\).*/\2/p' "$source_folder/bench/gpu/attention_rows.py") attention_rows; do
+    [[ -e $folder/gpu/$module.py ]] || fail "$module.py was not packed"
+done
 has "^op5: 'distile plan' makes no plan for tensor cores" <"$folder/printed" || fail "nothing was said of op5"
 [[ ! -e $folder/gpu/objects/op5.bound.so ]] || fail "op5 has an object without a plan"
 python3 - "$folder/gpu/objects" <<'PYTHON' || fail "the plans are wrong"

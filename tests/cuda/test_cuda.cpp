@@ -580,7 +580,7 @@ TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gp
     // A PolyKernel that only a later GPU runs.
     distile_polykernel later = *gpu_polykernels[0];
     later.features = "sm_990";
-    later.otherwise = nullptr;
+    later.fallback = nullptr;
     distile_kernel *kernel = nullptr;
     CHECK(distile_kernel_create(gpu.context.get(), &later, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
 }

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /** Modules of the library's own kernels. */
-constexpr int64_t own_modules = 14;
+constexpr int64_t library_modules = 14;
 
 using AllArguments = tensor_core::Launch<tensor_core::most_variants>;
 
@@ -370,7 +370,7 @@ TEST_CASE("Code for tensor cores is launched with what it needs", "[.fake_driver
     const int64_t compiled = count_fake("cuLinkComplete"), allowed = count_fake("cuFuncSetAttribute");
     Setup setup(op.polykernel, 2, 11, 9, options);
     // Cubins are loaded as they are, and each kernel is allowed its shared memory once.
-    CHECK(count_fake("cuLinkComplete") == compiled + own_modules);
+    CHECK(count_fake("cuLinkComplete") == compiled + library_modules);
     CHECK(count_fake("cuFuncSetAttribute") == allowed + 2);
     setup.set_mask();
     struct Launch {
@@ -471,7 +471,7 @@ TEST_CASE("Code in a cache is not compiled again", "[.fake_driver]") {
         const Setup setup(test_odd_cuda, 1, 5, 5, options);
         return count_fake("cuLinkComplete") - before;
     };
-    const int64_t modules = test_odd_cuda.num_variants + own_modules;
+    const int64_t modules = test_odd_cuda.num_variants + library_modules;
     CHECK(compilations() == modules);
     CHECK(compilations() == 0);
     fs::resize_file(fs::directory_iterator(path)->path(), 100);

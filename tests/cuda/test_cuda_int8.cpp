@@ -23,7 +23,7 @@ void check_variants(const Gpu &gpu, const distile_polykernel &polykernel, bool h
                                find_operand(polykernel, DISTILE_ROLE_OUTPUT)->dtype};
     const QuantizedModel model(one, halves, random, filter);
     distile_polykernel alone = polykernel;
-    alone.otherwise = nullptr;
+    alone.fallback = nullptr;
     const Kernel kernel = gpu.make_kernel(alone);
     const Weights weights = model.pack(gpu.context, kernel);
     INFO(polykernel.name << (halves ? ", halves" : "") << ", type of the filter " << filter);
@@ -59,7 +59,7 @@ TEST_CASE("Quantized operators on tensor cores compute what integer sums give", 
     std::mt19937 random(1);
     QuantizedRuns runs;
     for (const auto &linked : linked_polykernels) {
-        for (const distile_polykernel *each = linked.polykernel; each; each = each->otherwise) {
+        for (const distile_polykernel *each = linked.polykernel; each; each = each->fallback) {
             DYNAMIC_SECTION(each->name) {
                 if (can_run(gpu, *each)) {
                     check_variants(gpu, *each, false, DISTILE_INT8, runs, random);

@@ -112,8 +112,8 @@ struct GpuSetup : Setup {
 };
 
 /** A dense implementation: the PolyKernel's own, over a mask of ones. */
-struct OwnDense {
-    explicit OwnDense(GpuSetup &setup)
+struct LinkedDense {
+    explicit LinkedDense(GpuSetup &setup)
         : kernel(make_kernel(setup.context, *setup.polykernel)), mask(make_mask(setup.context)),
           bytes(std::vector<uint8_t>(setup.num_pixels, 1)), weights(setup.weights.get()),
           variant(variant_of(*setup.polykernel)) {
@@ -124,7 +124,7 @@ struct OwnDense {
         check(setup.context, distile_kernel_add_dense(setup.kernel.get(), &candidate));
     }
     static int run(void *user, void *, const distile_run_args *given) {
-        const auto &self = *static_cast<const OwnDense *>(user);
+        const auto &self = *static_cast<const LinkedDense *>(user);
         distile_run_args args = *given;
         args.weights = self.weights;
         args.mask = self.mask.get();
@@ -238,7 +238,7 @@ TEST_CASE("Zeros and dense candidates write what is due, and nothing around it",
     for (const distile_polykernel *polykernel :
          {static_cast<const distile_polykernel *>(&test_odd_cuda), gpu_polykernels[1]}) {
         GpuSetup setup(*polykernel, 2, 11, 9);
-        const OwnDense dense(setup);
+        const LinkedDense dense(setup);
         const bool has_residual = setup.conv.residual != 0;
         for (bool on_stream : {false, true}) {
             check(setup.context, distile_cuda_set_stream(setup.context.get(), on_stream ? stream : nullptr));
@@ -283,7 +283,7 @@ TEST_CASE("Zeros and dense candidates run in a graph", "[gpu][zeros]") {
     CUstream stream = nullptr;
     CU(cuStreamCreate, &stream, static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
     GpuSetup setup(test_odd_cuda, 2, 30, 33);
-    const OwnDense dense(setup);
+    const LinkedDense dense(setup);
     check(setup.context, distile_cuda_set_stream(setup.context.get(), stream));
     setup.args.inactive = DISTILE_ZERO;
     for (const char *variant : {"t1x1s2", "t3x2s2", "mine"}) {

@@ -1,7 +1,7 @@
 // Every operator of the tests on every device of the machine: what runs, whether it is right, and how fast it is.
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/search/spread.h"
-#include "bindings/linked_polykernels.h"
+#include "linked_polykernels.h"
 #include "masks/mask_families.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"
@@ -142,7 +142,7 @@ public:
                  device.trials ? fmt::format("{}: {}", backend, device.name)
                                : fmt::format("[SKIP] {}: {}", backend, device.missing));
             for (const auto &[name, first] : linked_polykernels) {
-                for (const distile_polykernel *each = first; device.trials && each; each = each->otherwise) {
+                for (const distile_polykernel *each = first; device.trials && each; each = each->fallback) {
                     if (each->device == device_of(backend) && std::regex_search(name, wanted_)) {
                         report(device, name, *each);
                     }

@@ -98,6 +98,23 @@ for name in $activations; do
     done
 done
 
+# It also lists the places of a data type: the files that name one of which no fast path knows. The document of types
+# names those of facts/types.h.
+listed=$(sed -n '/^\* \*\*A data type\*\*/,/^  `tests/p' HACKING.md | grep -oE '`[^`]+/[^`]+\.[a-z]+`' | tr -d '`' | grep -v '/tests\?/\|^tests/')
+naming=$(grep -rliE 'float8_?e5m2' --include='*.'{h,hpp,c,cpp,cu,cuh,cl,py,cmake} --exclude=_facts.py \
+    --exclude-dir={build,tests,third_party,.venv*} .)
+for file in $naming; do
+    has -Fx "${file#./}" <<<"$listed" || fail "$file names a data type, but is not in HACKING.md's list of its places"
+done
+for file in $listed; do
+    grep -qE 'DISTILE_BFLOAT16|DISTILE_FLOAT_TYPES' "$file" || fail "$file, in HACKING.md, has no data type"
+done
+types=$(sed -n 's/^    ROW([0-9]*, \([a-z0-9_]*\), .*/\1/p' facts/types.h)
+[[ $types == *float16*float8_e5m2*int4* ]] || fail "found the types $types only"
+for name in $types; do
+    has -w "$name" <docs/runtime.md || fail "docs/runtime.md does not name the type $name"
+done
+
 # The messages that docs/own_operator.md explains; test_messages.cpp has those of the runtime.
 misspelt='masked_conv2d has no parameter "in_chanels"'
 file=$(mktemp)

@@ -129,7 +129,7 @@ public:
     }
 
 private:
-    /** None of a call that would be legal but take much memory or time, and of one that sets no mask. */
+    /** No status for a call that would be legal but take much memory or time, and for one that sets no mask. */
     using Status = std::optional<distile_status>;
 
     static Context make_limited_context() {

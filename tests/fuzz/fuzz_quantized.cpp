@@ -39,9 +39,9 @@ struct Session {
 };
 
 /** What the input spells of a layer. */
-class Numbers {
+class Layer {
 public:
-    explicit Numbers(Bytes &bytes) : conv_(convolution_of(polykernel)), filter_(filter_size(conv_)) {
+    explicit Layer(Bytes &bytes) : conv_(convolution_of(polykernel)), filter_(filter_size(conv_)) {
         for (int8_t &weight : filter_) {
             // Mostly what the input does not spell.
             weight = static_cast<int8_t>(&weight - filter_.data() < 64 ? bytes.take<int8_t>()
@@ -111,7 +111,7 @@ private:
 
 class Call {
 public:
-    Call(Bytes &bytes, const Numbers &layer) : layer_(layer) {
+    Call(Bytes &bytes, const Layer &layer) : layer_(layer) {
         const distile_conv2d &conv = layer.conv();
         const auto extent = [](int64_t in, int64_t pads, int64_t kernel, int64_t stride) {
             return static_cast<int32_t>(std::clamp<int64_t>((in + pads - kernel) / stride + 1, 0, INT32_MAX));
@@ -236,7 +236,7 @@ private:
         }
     }
 
-    const Numbers &layer_;
+    const Layer &layer_;
     Tensor input_, output_, residual_;
     bool in_place_ = false;
     distile_inactive inactive_ = DISTILE_KEEP;
@@ -256,7 +256,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return made;
     }();
     Bytes bytes(data, size);
-    const Numbers layer(bytes);
+    const Layer layer(bytes);
     Call(bytes, layer).run(sessions);
     return 0;
 }

@@ -1,5 +1,5 @@
-// The other JSON files of the command. The first byte of an input says which: the log of a search, the profile of a
-// device, or the result of a trial.
+// The JSON files of the command except plans. The first byte of an input says which: the log of a search, the profile
+// of a device, or the result of a trial.
 #include "autoscheduler/bound/bound.h"
 #include "autoscheduler/search/search_log.h"
 #include "plans/operator.h"

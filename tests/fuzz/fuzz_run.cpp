@@ -3,6 +3,7 @@
 // every other where all access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes
 // nothing.
 #include "reference/conv2d_reference.h"
+#include "runtime/base/types.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_tensor.h"
 #include "tests/support/cpu_features_of.h"
@@ -265,9 +266,9 @@ private:
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
     void lay_over_input(int32_t channels) {
-        const int32_t dtype = number(input_.view.dtype);
-        const int32_t element_bytes = dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16 ? 2 : 4;
-        output_.view.data = static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * element_bytes;
+        const Type *const type = find_type(number(input_.view.dtype));
+        const int32_t bytes = type ? type->bytes : 4;
+        output_.view.data = static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * bytes;
         aliased_ = true;
     }
     bool is_same_view() const {

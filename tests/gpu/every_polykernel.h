@@ -20,7 +20,7 @@ inline const std::vector<TestedPolykernel> &every_polykernel() {
     static const std::vector<TestedPolykernel> all = [] {
         std::vector<TestedPolykernel> found;
         for (size_t i = 0; i < std::size(gpu_polykernels); i++) {
-            for (const distile_polykernel *each = gpu_polykernels[i]; each; each = each->otherwise) {
+            for (const distile_polykernel *each = gpu_polykernels[i]; each; each = each->fallback) {
                 found.push_back({each, gpu_cpu_polykernels[i]});
             }
         }
@@ -37,7 +37,7 @@ inline distile_math math_of(const distile_polykernel &polykernel) {
 /** Whether the GPU can run a PolyKernel itself, and not only one behind it. */
 inline bool can_run(const Gpu &gpu, const distile_polykernel &polykernel) {
     distile_polykernel alone = polykernel;
-    alone.otherwise = nullptr;
+    alone.fallback = nullptr;
     distile_kernel *made = nullptr;
     const distile_status status = distile_kernel_create(gpu.context.get(), &alone, &made);
     const Kernel kernel(made);

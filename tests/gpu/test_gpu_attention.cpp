@@ -193,7 +193,7 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
         call.scale = scales[values[5]];
         call.inactive = values[6] == 0 ? DISTILE_KEEP : DISTILE_ZERO;
         call.as_tf32 = values[8] == 0;
-        for (Layout *layout : {&call.input, &call.key, &call.value, &call.output}) {
+        for (TensorLayout *layout : {&call.input, &call.key, &call.value, &call.output}) {
             layout->pixel_gap = values[7] == 1 ? 8 : values[7] == 2 ? static_cast<int32_t>(random() % 5) * 8 : 0;
             layout->image_gap = values[7] == 2 ? static_cast<int32_t>(random() % 3) * 8 : 0;
         }

@@ -32,7 +32,7 @@ TEST_CASE("Layers on a GPU compute what the plain loops do, and touch nothing el
     }
     std::mt19937 random(55);
     int number = 0;
-    for (distile_dtype dtype : layer_types) {
+    for (distile_dtype dtype : float_types) {
         for (int i = 0; i < 84; i++) {
             test_pooling(gpu, dtype, number, random);
             test_global_pooling(gpu, dtype, number, random);
@@ -50,7 +50,7 @@ TEST_CASE("Group norm on a GPU and masks from scores are those of the plain loop
     }
     std::mt19937 random(59);
     int number = 0;
-    for (distile_dtype dtype : layer_types) {
+    for (distile_dtype dtype : float_types) {
         for (int i = 0; i < 96; i++) {
             test_group_norm(gpu, dtype, number, random);
             test_scores(gpu, dtype, number++, random);

@@ -324,7 +324,8 @@ TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     Twin mask(gpu, 1);
     Operand a, b;
-    for (distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (distile_dtype dtype :
+         {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT8_E4M3FN, DISTILE_FLOAT8_E5M2}) {
         for (int32_t width : {1, 4, 7, 32, 33, 36, 44, 513}) {
             for (int32_t channels : {1, 2, 3, 4, 5, 8, 16, 64, 65}) {
                 const Size size{2, 3, width};

@@ -74,7 +74,7 @@ public:
             single.variants += i;
             single.num_variants = 1;
             single.num_times = 0;
-            single.otherwise = nullptr;
+            single.fallback = nullptr;
             single_polykernels_.push_back(single);
             singles_.push_back(gpu.make_kernel(single_polykernels_.back()));
         }

@@ -231,7 +231,9 @@ TEST_CASE("A tensor on a GPU stays the caller's until the planner's other buffer
                                                   {DISTILE_FLOAT16, 4},
                                                   {DISTILE_FLOAT16, 72},
                                                   {DISTILE_BFLOAT16, 3},
-                                                  {DISTILE_BFLOAT16, 264}}) {
+                                                  {DISTILE_BFLOAT16, 264},
+                                                  {DISTILE_FLOAT8_E4M3FN, 3},
+                                                  {DISTILE_FLOAT8_E5M2, 80}}) {
                 CAPTURE(clearing, buffers, dtype, channels);
                 const Planner planner = make_planner(gpu.context, {buffers, clearing, {}});
                 const Mask mask = gpu.make_mask();

@@ -11,8 +11,6 @@ using namespace distile;
 
 namespace {
 
-constexpr distile_dtype all_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
-
 /** Bytes of a type that are all different for a while. */
 std::vector<unsigned char> count_up(size_t elements, distile_dtype dtype) {
     std::vector<unsigned char> bytes(elements * distile_dtype_size(dtype));
@@ -53,7 +51,7 @@ TEST_CASE("Nearest upsampling on a GPU copies and zeroes what is due, and nothin
     const int32_t sizes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 5, 33}, {1, 40, 17}};
     const int32_t scales[][2] = {{1, 1}, {2, 2}, {3, 1}, {1, 4}, {5, 3}};
     int cases = 0;
-    for (distile_dtype dtype : all_types) {
+    for (distile_dtype dtype : float_types) {
         const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
         for (int32_t channels : {1, 2, 3, 8, 13, 48, 64, 264}) {
             for (const auto &[batch, height, width] : sizes) {
@@ -114,7 +112,7 @@ TEST_CASE("Layouts are converted on a GPU, and nothing beside the pixels is touc
     }
     const int32_t sizes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 5, 33}, {1, 40, 130}, {3000, 1, 2}};
     int cases = 0;
-    for (distile_dtype dtype : all_types) {
+    for (distile_dtype dtype : float_types) {
         const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
         for (int32_t channels : {1, 2, 3, 5, 16, 31, 32, 33, 100, 256}) {
             for (const auto &[batch, height, width] : sizes) {

@@ -88,7 +88,7 @@ TEST_CASE("On an OpenCL device, functions refuse every argument that is wrong", 
         distile_context *context = nullptr;
         const distile_status status = distile_opencl_context_create(nullptr, &options, &context);
         first = current_context() = first ? first : context;
-        return own_context(status, context);
+        return take_context(status, context);
     };
     refuse_wrong_arguments({make,
                             copy,

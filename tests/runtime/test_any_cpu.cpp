@@ -27,12 +27,12 @@ const char *const avx512 = test_conv3_16_48_avx512.features;
 /** PolyKernels for these levels and for any CPU: the build chained the last two. */
 distile_polykernel whole_chain() {
     distile_polykernel chain = test_conv3_16_48_avx512;
-    chain.otherwise = &test_conv3_16_48_avx2;
+    chain.fallback = &test_conv3_16_48_avx2;
     return chain;
 }
 
 const distile_polykernel &portable() {
-    return *test_conv3_16_48_avx2.otherwise;
+    return *test_conv3_16_48_avx2.fallback;
 }
 
 Context context_of(const char *features) {
@@ -46,7 +46,7 @@ Context context_of(const char *features) {
 const distile_polykernel *taken_by(const Kernel &kernel, const distile_polykernel &chain) {
     distile_kernel_info info{};
     REQUIRE(distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK);
-    for (const distile_polykernel *one = &chain; one; one = one->otherwise) {
+    for (const distile_polykernel *one = &chain; one; one = one->fallback) {
         if (one->name == info.name) {
             CHECK(one->features == info.features);
             return one;
@@ -78,13 +78,13 @@ bool contains(const std::string &text, const std::string &part) {
 TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
     const distile_polykernel &tuned = test_conv3_16_48_avx2;
     CHECK(std::string(tuned.name) == "test_conv3_16_48_avx2");
-    REQUIRE(tuned.otherwise != nullptr);
+    REQUIRE(tuned.fallback != nullptr);
     CHECK(std::string(portable().name) == "test_conv3_16_48_portable");
     // Every CPU of the architecture has these.
     CHECK(missing_cpu_feature(portable().features, "").empty());
     CHECK_FALSE(missing_cpu_feature(tuned.features, "").empty());
     CHECK(portable().num_times == 0);
-    CHECK(portable().otherwise == nullptr);
+    CHECK(portable().fallback == nullptr);
     CHECK(portable().kind == tuned.kind);
     CHECK(std::memcmp(portable().op, tuned.op, sizeof(distile_conv2d)) == 0);
     REQUIRE(portable().num_operands == tuned.num_operands);
@@ -100,7 +100,7 @@ TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
     CHECK(portable().variants[0].dense == 0);
     CHECK(portable().variants[1].dense == 1);
     // Told NO_PORTABLE, it adds none.
-    CHECK(test_conv3_16_48_avx512.otherwise == nullptr);
+    CHECK(test_conv3_16_48_avx512.fallback == nullptr);
 }
 
 TEST_CASE("A kernel takes the first of a chain that the CPU can run", "[any_cpu]") {
@@ -136,9 +136,9 @@ TEST_CASE("A kernel takes the first of a chain that the CPU can run", "[any_cpu]
 
 TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
     distile_polykernel tuned = test_conv3_16_48_avx2;
-    tuned.otherwise = nullptr;
+    tuned.fallback = nullptr;
     distile_polykernel chain = test_conv3_16_48_avx512;
-    chain.otherwise = &tuned;
+    chain.fallback = &tuned;
     std::string message;
     std::vector<std::string> less = features_of(tuned);
     const std::string last = less.back();
@@ -153,7 +153,7 @@ TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
     // The one that would be taken may be of another version.
     distile_polykernel old = portable();
     old.version = DISTILE_POLYKERNEL_VERSION - 1;
-    tuned.otherwise = &old;
+    tuned.fallback = &old;
     const Context context = context_of("");
     distile_kernel *kernel = nullptr;
     CHECK(distile_kernel_create(context.get(), &chain, &kernel) == DISTILE_ERROR_VERSION);
@@ -252,7 +252,7 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
     };
     CHECK(choose().predicted_us == 0);
     CHECK(choose().tile_h * choose().tile_w == 1);
-    for (const distile_polykernel *other : {&chain, chain.otherwise}) {
+    for (const distile_polykernel *other : {&chain, chain.fallback}) {
         CHECK(distile_kernel_load_times(kernel.get(), table(*other, "dense", 3).c_str()) ==
               DISTILE_ERROR_OTHER_OPERATOR);
         CHECK(contains(distile_context_message(context.get()), portable().name));
@@ -272,7 +272,7 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
     timed.num_times = 1;
     timed.times = times;
     distile_polykernel head = test_conv3_16_48_avx2;
-    head.otherwise = &timed;
+    head.fallback = &timed;
     const Kernel limited = make_kernel(context, head);
     distile_choice choice{};
     check(context, distile_kernel_choose(limited.get(), mask.get(), &choice));

@@ -79,7 +79,7 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
         call.scale = scales[values[5]];
         call.inactive = values[6] == 0 ? DISTILE_KEEP : DISTILE_ZERO;
         call.flush = values[7] == 0 ? Flush::Back : Flush::Front;
-        for (Layout *layout : {&call.input, &call.key, &call.value, &call.output}) {
+        for (TensorLayout *layout : {&call.input, &call.key, &call.value, &call.output}) {
             layout->pixel_gap = values[8] == 1 ? 3 : values[8] == 2 ? static_cast<int32_t>(random() % 40) : 0;
             layout->image_gap = values[8] == 3 ? static_cast<int32_t>(random() % 20) : 0;
         }
@@ -133,7 +133,7 @@ TEST_CASE("code for every level of CPUs attends alike", "[attention]") {
     std::mt19937 random(2);
     int ran = 0;
     for (const distile_polykernel *polykernel : token_test_polykernels) {
-        for (const distile_polykernel *lesser = polykernel->otherwise; lesser; lesser = lesser->otherwise) {
+        for (const distile_polykernel *lesser = polykernel->fallback; lesser; lesser = lesser->fallback) {
             distile_context_options options{};
             options.cpu_features = lesser->features;
             const Context context = make_context(options);

@@ -11,7 +11,7 @@ using namespace distile;
 namespace {
 
 /** A variant with its own times. */
-struct OwnVariant {
+struct StoredVariant {
     int32_t tile_h, tile_w, dense;
     std::vector<TimePoint> points;
 
@@ -20,10 +20,10 @@ struct OwnVariant {
     }
 };
 
-std::vector<TimedVariant> timed(const std::vector<OwnVariant> &variants) {
+std::vector<TimedVariant> timed(const std::vector<StoredVariant> &variants) {
     std::vector<TimedVariant> views;
     views.reserve(variants.size());
-    for (const OwnVariant &variant : variants) {
+    for (const StoredVariant &variant : variants) {
         views.push_back(variant.timed());
     }
     return views;
@@ -49,13 +49,13 @@ double plain_time(const std::vector<TimePoint> &points, int64_t tiles) {
 
 /** The choice by its definition: the least time of those that have times; without any, the fewest pixels, of equal ones
  * the first dense one, else the first. */
-size_t plain_choice(const std::vector<OwnVariant> &variants, const std::vector<int64_t> &tiles) {
+size_t plain_choice(const std::vector<StoredVariant> &variants, const std::vector<int64_t> &tiles) {
     const bool known =
-        std::any_of(variants.begin(), variants.end(), [](const OwnVariant &v) { return !v.points.empty(); });
+        std::any_of(variants.begin(), variants.end(), [](const StoredVariant &v) { return !v.points.empty(); });
     std::vector<double> costs;
     double least = -1;
     for (size_t i = 0; i < variants.size(); i++) {
-        const OwnVariant &variant = variants[i];
+        const StoredVariant &variant = variants[i];
         const bool counts = !known || !variant.points.empty();
         const double cost = !counts ? -1
                             : known ? plain_time(variant.points, tiles[i])
@@ -72,7 +72,7 @@ size_t plain_choice(const std::vector<OwnVariant> &variants, const std::vector<i
 }
 
 /** The choice as the host and the GPU make it. */
-size_t shared_choice(const std::vector<OwnVariant> &variants, const std::vector<int64_t> &tiles) {
+size_t shared_choice(const std::vector<StoredVariant> &variants, const std::vector<int64_t> &tiles) {
     size_t best = 0;
     Cost least{};
     for (size_t i = 0; i < variants.size(); i++) {
@@ -101,10 +101,10 @@ public:
         std::sort(drawn.begin(), drawn.end(), [](const TimePoint &a, const TimePoint &b) { return a.tiles < b.tiles; });
         return drawn;
     }
-    std::vector<OwnVariant> variants(const std::vector<Granularity> &granularities, int64_t most_tiles) {
-        std::vector<OwnVariant> drawn(static_cast<size_t>(number(1, 7)));
+    std::vector<StoredVariant> variants(const std::vector<Granularity> &granularities, int64_t most_tiles) {
+        std::vector<StoredVariant> drawn(static_cast<size_t>(number(1, 7)));
         const bool none_known = number(0, 3) == 0;
-        for (OwnVariant &variant : drawn) {
+        for (StoredVariant &variant : drawn) {
             const Granularity granularity = granularities[number(0, static_cast<int64_t>(granularities.size()) - 1)];
             variant = {granularity.h, granularity.w, number(0, 3) == 0 ? 1 : 0, {}};
             if (!none_known && number(0, 4) != 0) {
@@ -148,9 +148,9 @@ int64_t active_tiles(const std::vector<uint8_t> &mask, const MaskShape &shape, c
 TEST_CASE("The choice that hosts and GPUs share is the table's, bit for bit", "[choice]") {
     Drawing drawing;
     for (int round = 0; round < 20000; round++) {
-        const std::vector<OwnVariant> variants = drawing.variants({{1, 1}, {2, 2}, {1, 3}}, 40);
+        const std::vector<StoredVariant> variants = drawing.variants({{1, 1}, {2, 2}, {1, 3}}, 40);
         std::vector<int64_t> tiles;
-        for (const OwnVariant &variant : variants) {
+        for (const StoredVariant &variant : variants) {
             tiles.push_back(drawing.number(0, 60));
             if (!variant.points.empty()) {
                 REQUIRE(cost_of(variant.timed(), tiles.back()).value == plain_time(variant.points, tiles.back()));
@@ -208,14 +208,14 @@ TEST_CASE("No variant that some mask makes the fastest is left out", "[choice]")
     for (int round = 0; round < 3000; round++) {
         const MaskShape shape = {static_cast<int32_t>(drawing.number(1, 2)), static_cast<int32_t>(drawing.number(1, 9)),
                                  static_cast<int32_t>(drawing.number(1, 9))};
-        const std::vector<OwnVariant> variants =
+        const std::vector<StoredVariant> variants =
             drawing.variants(families[round % families.size()], shape.num_pixels() + 5);
         const std::vector<int32_t> possible = possible_variants(timed(variants), shape);
         REQUIRE(std::is_sorted(possible.begin(), possible.end()));
         for (int draw = 0; draw < 40; draw++) {
             const std::vector<uint8_t> mask = drawing.mask(shape);
             std::vector<int64_t> tiles;
-            for (const OwnVariant &variant : variants) {
+            for (const StoredVariant &variant : variants) {
                 const Granularity granularity = {variant.tile_h, variant.tile_w};
                 tiles.push_back(variant.dense != 0 ? num_tiles(shape, granularity)
                                                    : active_tiles(mask, shape, granularity));
@@ -232,7 +232,7 @@ TEST_CASE("With one granularity the possible variants are the lower envelope", "
     for (int round = 0; round < 3000; round++) {
         const MaskShape shape = {1, static_cast<int32_t>(drawing.number(1, 6)), 30};
         const int64_t most = shape.num_pixels();
-        const std::vector<OwnVariant> variants = drawing.variants({{1, 1}}, most + 5);
+        const std::vector<StoredVariant> variants = drawing.variants({{1, 1}}, most + 5);
         const std::vector<int32_t> possible = possible_variants(timed(variants), shape);
         const std::vector<ChoiceRange> ranges = choice_by_count(timed(variants), possible, shape);
         const bool any_sparse =
@@ -242,7 +242,7 @@ TEST_CASE("With one granularity the possible variants are the lower envelope", "
         std::vector<bool> chosen(variants.size()), near(variants.size());
         for (int64_t count = 0; count <= most; count++) {
             std::vector<int64_t> tiles;
-            for (const OwnVariant &variant : variants) {
+            for (const StoredVariant &variant : variants) {
                 tiles.push_back(variant.dense != 0 ? most : count);
             }
             const size_t best = shared_choice(variants, tiles);
@@ -273,7 +273,7 @@ TEST_CASE("Variants that save less than their launches cost are left out", "[cho
     const MaskShape shape = {1, 10, 10};
     using Indices = std::vector<int32_t>;
     // On average the first takes 26.2, and the better of the first and the last 25.0; the second is never best.
-    const std::vector<OwnVariant> variants = {
+    const std::vector<StoredVariant> variants = {
         {1, 1, 0, {{1, 1}, {100, 50}}}, {1, 1, 0, {{1, 21}, {100, 100}}}, {1, 1, 1, {{100, 40}}}};
     const auto worth = [&](const Indices &possible, const Indices &launches, double launch_us, double choice_us) {
         return worth_launching(timed(variants), possible, shape, {launches, launch_us, choice_us});
@@ -289,18 +289,18 @@ TEST_CASE("Variants that save less than their launches cost are left out", "[cho
     CHECK(worth({1}, {0, 0, 0}, 100, 100) == Indices{1});
     CHECK(worth({}, {0, 0, 0}, 100, 100).empty());
     // Costs without times are no microseconds.
-    const std::vector<OwnVariant> untimed = {{1, 1, 0, {}}, {1, 1, 1, {}}};
+    const std::vector<StoredVariant> untimed = {{1, 1, 0, {}}, {1, 1, 1, {}}};
     CHECK(worth_launching(timed(untimed), {0, 1}, shape, {{0, 0}, 100, 100}) == Indices{0, 1});
 }
 
 TEST_CASE("Variants that cannot win are left out", "[choice]") {
     const MaskShape shape = {1, 10, 10};
-    const auto possible = [&](const std::vector<OwnVariant> &variants) {
+    const auto possible = [&](const std::vector<StoredVariant> &variants) {
         return possible_variants(timed(variants), shape);
     };
     using Indices = std::vector<int32_t>;
-    const OwnVariant steep = {1, 1, 0, {{1, 1}, {100, 100}}}, flat = {1, 1, 0, {{1, 20}, {100, 40}}};
-    const OwnVariant dense = {1, 1, 1, {{100, 60}}}, fast_dense = {1, 1, 1, {{100, 30}}};
+    const StoredVariant steep = {1, 1, 0, {{1, 1}, {100, 100}}}, flat = {1, 1, 0, {{1, 20}, {100, 40}}};
+    const StoredVariant dense = {1, 1, 1, {{100, 60}}}, fast_dense = {1, 1, 1, {{100, 30}}};
     CHECK(possible({steep, flat, dense}) == Indices{0, 1});
     CHECK(possible({flat, dense, steep, fast_dense}) == Indices{0, 2, 3});
     // It is beaten by one at few tiles, by the other at many, and by none alone.

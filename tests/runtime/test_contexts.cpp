@@ -197,7 +197,7 @@ TEST_CASE("Weights outlive their context and serve many in many threads", "[cont
 }
 
 TEST_CASE("Time tables are replaced from a file while other contexts run", "[contexts]") {
-    const distile_polykernel &portable = *session_kernel.otherwise;
+    const distile_polykernel &portable = *session_kernel.fallback;
     const TemporaryFolder folder;
     const std::string path = folder.path() + "/times.json";
     // Two tables by which different variants are the fastest.
@@ -279,7 +279,7 @@ int use_scratch(const distile_kernel_call *call) {
 }  // namespace
 
 TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes back", "[contexts]") {
-    Descriptor descriptor(*session_kernel.otherwise);
+    Descriptor descriptor(*session_kernel.fallback);
     descriptor.run_only("uses_scratch", use_scratch);
     const distile_polykernel &polykernel = descriptor.polykernel;
     for (const bool callers_pool : {false, true}) {

@@ -42,7 +42,7 @@ template<class Tiles> int call_emulated_tiles(const distile_dot_product_code *co
 }
 
 int call_emulated_pairs(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return dot_product::Product<dot_product::Steps<dot_product::RegisterSet<EmulatedPairs>>>(*code, *call).run();
+    return dot_product::Product<dot_product::Steps<dot_product::RegisterIsa<EmulatedPairs>>>(*code, *call).run();
 }
 
 /** Instructions and the type that they multiply. */
@@ -139,8 +139,8 @@ bool has_test(const TypedSet &set, const Case &of) {
 }  // namespace
 
 TEST_CASE("Every activation after dot products is that of the reference", "[dot_product]") {
-    struct Set;
-    using Vectors = dot_product::Epilogue<Set>;
+    struct Isa;
+    using Vectors = dot_product::Epilogue<Isa>;
     check_activations([](const Activation &activation, const std::vector<float> &inputs) {
         constexpr size_t lanes = dot_product::vector_channels;
         std::vector<float> values = inputs;
@@ -199,7 +199,7 @@ TEST_CASE("Operators of 16 bits that are built without a plan take the dot produ
     for (const distile_polykernel *built : {&test_conv3_24_40_residual_bf16, &test_conv3_24_40_residual_fp16}) {
         std::string names;
         const distile_polykernel *taken = nullptr;
-        for (const distile_polykernel *each = built; each; each = each->otherwise) {
+        for (const distile_polykernel *each = built; each; each = each->fallback) {
             names += std::string(each->name).substr(of_operator) + " ";
             taken = !taken && can_run(*each) ? each : taken;
         }
@@ -246,7 +246,7 @@ TEST_CASE("A number of 16 bits is the sum of its parts", "[dot_product]") {
     constexpr int count = 1 << 16;
     std::vector<uint16_t> stored(count), high(count), low(count);
     std::iota(stored.begin(), stored.end(), uint16_t{0});
-    EmulatedSplitFloat16Tiles::Numbers::split(stored.data(), count, high.data(), low.data());
+    EmulatedSplitFloat16Tiles::Types::split(stored.data(), count, high.data(), low.data());
     std::vector<float> value(count), upper(count), lower(count);
     find_type(DISTILE_FLOAT16)->to_float(stored.data(), value.data(), count);
     find_type(DISTILE_BFLOAT16)->to_float(high.data(), upper.data(), count);
@@ -266,7 +266,7 @@ TEST_CASE("A number of 16 bits is the sum of its parts", "[dot_product]") {
             REQUIRE(std::signbit(lower[i]) == std::signbit(value[i]));
         }
     }
-    EmulatedSplitFloat16Tiles::Numbers::split(stored.data(), count, stored.data(), low.data());
+    EmulatedSplitFloat16Tiles::Types::split(stored.data(), count, stored.data(), low.data());
     CHECK((stored == high));
 }
 

@@ -269,22 +269,28 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
         CHECK(message.find(part) != std::string::npos);
     };
     using Source = distile_weights_source;
-    using Numbers = distile_quantization;
-    refuses(DISTILE_ERROR_NULL_POINTER, "quantization is null", [](Source &s, Numbers &) { s.quantization = nullptr; });
-    refuses(DISTILE_ERROR_NULL_POINTER, "filter's scales", [](Source &, Numbers &q) { q.filter_scales = nullptr; });
-    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Numbers &) { s.dtype = DISTILE_FLOAT32; });
-    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Numbers &) { s.dtype = DISTILE_UINT8; });
-    refuses(DISTILE_ERROR_BAD_VALUE, "scale of the input", [](Source &, Numbers &q) { q.input.scale = 0; });
+    using Quantization = distile_quantization;
+    refuses(DISTILE_ERROR_NULL_POINTER, "quantization is null",
+            [](Source &s, Quantization &) { s.quantization = nullptr; });
+    refuses(DISTILE_ERROR_NULL_POINTER, "filter's scales",
+            [](Source &, Quantization &q) { q.filter_scales = nullptr; });
+    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Quantization &) { s.dtype = DISTILE_FLOAT32; });
+    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Quantization &) { s.dtype = DISTILE_UINT8; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "scale of the input", [](Source &, Quantization &q) { q.input.scale = 0; });
     refuses(DISTILE_ERROR_BAD_VALUE, "scale of the output",
-            [](Source &, Numbers &q) { q.output.scale = std::numeric_limits<float>::infinity(); });
-    refuses(DISTILE_ERROR_BAD_VALUE, "uint8 it is 0 to 255", [](Source &, Numbers &q) { q.input.zero_point = -1; });
-    refuses(DISTILE_ERROR_BAD_VALUE, "int8 it is -128 to 127", [](Source &, Numbers &q) { q.output.zero_point = 128; });
-    refuses(DISTILE_ERROR_BAD_VALUE, "residual is not quantized", [](Source &, Numbers &q) { q.residual.scale = 1; });
-    refuses(DISTILE_ERROR_BAD_VALUE, "reserved", [](Source &, Numbers &q) { q.reserved[0] = 1; });
+            [](Source &, Quantization &q) { q.output.scale = std::numeric_limits<float>::infinity(); });
+    refuses(DISTILE_ERROR_BAD_VALUE, "uint8 it is 0 to 255",
+            [](Source &, Quantization &q) { q.input.zero_point = -1; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "int8 it is -128 to 127",
+            [](Source &, Quantization &q) { q.output.zero_point = 128; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "residual is not quantized",
+            [](Source &, Quantization &q) { q.residual.scale = 1; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "reserved", [](Source &, Quantization &q) { q.reserved[0] = 1; });
     const std::vector<float> bad_scales = {1, 1, -1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, ones(16, 1);
-    refuses(DISTILE_ERROR_BAD_VALUE, "channel 2", [&](Source &, Numbers &q) { q.filter_scales = bad_scales.data(); });
+    refuses(DISTILE_ERROR_BAD_VALUE, "channel 2",
+            [&](Source &, Quantization &q) { q.filter_scales = bad_scales.data(); });
     refuses(DISTILE_ERROR_BAD_VALUE, "batch normalisation",
-            [&](Source &s, Numbers &) { s.bn_mean = s.bn_variance = ones.data(); });
+            [&](Source &s, Quantization &) { s.bn_mean = s.bn_variance = ones.data(); });
 
     // Weights for other types of activations.
     QuantizedCase other = one;

@@ -62,7 +62,7 @@ TEST_CASE("Pooling computes what the plain loops do, and touches nothing else", 
     int number = 0;
     for (int32_t threads : {1, 3}) {
         const Cpu cpu(threads);
-        for (distile_dtype dtype : layer_types) {
+        for (distile_dtype dtype : float_types) {
             for (int i = 0; i < 84; i++) {
                 test_pooling(cpu, dtype, number++, random);
             }
@@ -75,7 +75,7 @@ TEST_CASE("Global pooling computes what the plain loops do", "[layers]") {
     int number = 0;
     for (int32_t threads : {1, 3}) {
         const Cpu cpu(threads);
-        for (distile_dtype dtype : layer_types) {
+        for (distile_dtype dtype : float_types) {
             for (int i = 0; i < 70; i++) {
                 test_global_pooling(cpu, dtype, number++, random);
             }
@@ -88,7 +88,7 @@ TEST_CASE("Combinations compute what the plain loops do, and touch nothing else"
     int number = 0;
     for (int32_t threads : {1, 3}) {
         const Cpu cpu(threads);
-        for (distile_dtype dtype : layer_types) {
+        for (distile_dtype dtype : float_types) {
             for (int i = 0; i < 120; i++) {
                 test_combination(cpu, dtype, number++, random);
             }
@@ -136,7 +136,7 @@ TEST_CASE("Group norm and its statistics are those of the plain loops", "[layers
     int number = 0;
     for (int32_t threads : {1, 3}) {
         const Cpu cpu(threads);
-        for (distile_dtype dtype : layer_types) {
+        for (distile_dtype dtype : float_types) {
             for (int i = 0; i < 96; i++) {
                 test_group_norm(cpu, dtype, number++, random);
             }
@@ -149,7 +149,7 @@ TEST_CASE("Scores above a threshold set a mask", "[layers]") {
     int number = 0;
     for (int32_t threads : {1, 3}) {
         const Cpu cpu(threads);
-        for (distile_dtype dtype : layer_types) {
+        for (distile_dtype dtype : float_types) {
             for (int i = 0; i < 70; i++) {
                 test_scores(cpu, dtype, number++, random);
             }

@@ -16,17 +16,17 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
         distile_context_options options{};
         options.threads = threads;
         const Context context = make_context(options);
-        const Layout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
+        const TensorLayout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
         // The last two have work for more parts than a row has blocks.
         const int32_t shapes[][4] = {{1, 1, 1, 1},    {2, 3, 5, 7},   {1, 16, 16, 16}, {2, 9, 33, 40},
                                      {1, 20, 20, 65}, {3, 2, 100, 3}, {1, 40, 60, 33}, {2, 1, 1, 300},
                                      {1, 4, 4, 4096}, {1, 8, 8, 2560}};
         for (const auto &shape : shapes) {
-            const distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
+            const distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_FLOAT8_E4M3FN};
             const int32_t batch = shape[0], height = shape[1], width = shape[2], channels = shape[3];
-            for (const Layout &layout : layouts) {
+            for (const TensorLayout &layout : layouts) {
                 for (int32_t gap : {0, 4}) {
-                    // Every shape in every type, and of those of 16 bits one, which are moved alike.
+                    // Every shape in a type of every size: those of one size are moved alike.
                     const distile_dtype dtype = types[(gap / 4 + threads / 2 * 2) % 3];
                     const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
                     CAPTURE(dtype, threads, batch, height, width, channels, layout.pixel_gap, layout.row_gap, gap);

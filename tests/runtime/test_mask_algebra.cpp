@@ -359,11 +359,11 @@ TEST_CASE("A difference of tensors is a mask", "[mask_algebra]") {
     }
 }
 
-TEST_CASE("A difference of tensors of 16 bits is that of their values", "[mask_algebra]") {
+TEST_CASE("A difference of tensors of narrow types is that of their values", "[mask_algebra]") {
     std::mt19937 random(15);
     std::uniform_real_distribution<float> number(-8, 8);
     const Masks masks;
-    for (distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT8_E4M3FN, DISTILE_FLOAT8_E5M2}) {
         const Type &type = *find_type(dtype);
         for (int32_t width : {1, 65, 513, 1100}) {
             for (int32_t channels : {1, 3, 16, 17, 65}) {
@@ -376,21 +376,26 @@ TEST_CASE("A difference of tensors of 16 bits is that of their values", "[mask_a
                     a.stride_h = a.stride_w * width + gap;
                     a.stride_n = a.stride_h * height + gap;
                     // Numbers, of which a few differ in the last bit or become any, NaN and infinities among them.
-                    std::vector<uint16_t> bits[2];
+                    std::vector<uint8_t> bits[2];
                     std::vector<float> values[2];
                     values[0].resize(static_cast<size_t>(a.stride_n) * batch);
                     std::generate(values[0].begin(), values[0].end(), [&] { return number(random); });
-                    bits[0].resize(values[0].size());
-                    type.from_float(values[0].data(), bits[0].data(), bits[0].size());
+                    const size_t elements = values[0].size(), bytes = type.bytes;
+                    bits[0].resize(elements * bytes);
+                    type.from_float(values[0].data(), bits[0].data(), elements);
                     bits[1] = bits[0];
-                    for (uint16_t &element : bits[1]) {
+                    for (size_t i = 0; i < elements; i++) {
                         if (random() % static_cast<uint32_t>(10 * channels) == 0) {
-                            element = static_cast<uint16_t>(random() % 4 == 0 ? random() : element ^ 1);
+                            bits[1][i * bytes] ^= 1;
+                            const bool any = random() % 4 == 0;
+                            for (size_t byte = 0; byte < bytes && any; byte++) {
+                                bits[1][i * bytes + byte] = static_cast<uint8_t>(random());
+                            }
                         }
                     }
                     for (int i = 0; i < 2; i++) {
-                        values[i].resize(bits[i].size());
-                        type.to_float(bits[i].data(), values[i].data(), bits[i].size());
+                        values[i].resize(elements);
+                        type.to_float(bits[i].data(), values[i].data(), elements);
                     }
                     distile_tensor b = a;
                     a.data = bits[0].data();

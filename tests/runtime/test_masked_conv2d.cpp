@@ -8,7 +8,7 @@ using namespace distile;
 
 TEST_CASE("Every variant computes what the plain loop computes, and touches nothing else", "[masked_conv2d]") {
     for (const distile_polykernel *polykernel : test_polykernels) {
-        for (; polykernel; polykernel = polykernel->otherwise) {
+        for (; polykernel; polykernel = polykernel->fallback) {
             if (can_run_or_warn(*polykernel)) {
                 test_operator(*polykernel);
             }
@@ -20,7 +20,7 @@ TEST_CASE("Every variant computes the edges of large images without a border", "
     // The plain loops take long for larger filters.
     constexpr size_t most_weights = 1000;
     for (const distile_polykernel *polykernel : test_polykernels) {
-        for (; polykernel; polykernel = polykernel->otherwise) {
+        for (; polykernel; polykernel = polykernel->fallback) {
             if (filter_size(convolution_of(*polykernel)) <= most_weights && can_run_or_warn(*polykernel)) {
                 test_large_edges(*polykernel);
             }

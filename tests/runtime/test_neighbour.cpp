@@ -137,7 +137,7 @@ TEST_CASE("Errors reach whom they are about", "[neighbour]") {
     CHECK(counts.errors == before + 1);
     CHECK(session.message().empty());
     // Ours lacks scratch memory; there is some for its lists.
-    for (const distile_polykernel *one = &session_kernel; one; one = one->otherwise) {
+    for (const distile_polykernel *one = &session_kernel; one; one = one->fallback) {
         for (int32_t i = 0; i < one->num_variants; i++) {
             distile_tile_list list{};
             check(session.context,

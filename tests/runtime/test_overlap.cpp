@@ -83,7 +83,7 @@ std::vector<Part> all_parts() {
 TEST_CASE("Two views of one tensor overlap exactly where they share a byte", "[overlap]") {
     std::vector<float> memory(200);
     auto *base = reinterpret_cast<char *>(memory.data());
-    for (distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_BFLOAT16}) {
+    for (distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_BFLOAT16, DISTILE_FLOAT8_E5M2}) {
         for (int64_t gap : {0, 1}) {
             distile_tensor whole = distile_tensor_make(memory.data(), extents[0], extents[1], extents[2], extents[3]);
             whole.dtype = dtype;

@@ -143,7 +143,8 @@ struct DrawnWeights {
 /** A call of nearest upsampling, and what it must leave. */
 struct UpsampleCall {
     UpsampleCall(const Context &given, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t scale_h,
-                 int32_t scale_w, const Layout &layout, std::mt19937 &random, distile_dtype dtype = DISTILE_FLOAT32)
+                 int32_t scale_w, const TensorLayout &layout, std::mt19937 &random,
+                 distile_dtype dtype = DISTILE_FLOAT32)
         : context(given), input(batch, height, width, channels, layout, Flush::Back, dtype),
           output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front, dtype),
           mask(make_mask(context)), bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
@@ -474,12 +475,12 @@ TEST_CASE("Nearest upsampling copies the active pixels, and touches nothing else
         distile_context_options options{};
         options.threads = threads;
         const Context context = make_context(options);
-        const Layout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
+        const TensorLayout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
         const int32_t shapes[][6] = {{1, 1, 1, 1, 1, 1},   {2, 3, 5, 7, 2, 2},   {1, 16, 33, 64, 2, 2},
                                      {3, 4, 22, 3, 1, 3},  {1, 5, 13, 5, 4, 5},  {2, 30, 40, 32, 2, 1},
                                      {1, 2, 1, 16, 3, 64}, {1, 1, 3, 4, 130, 70}};
         for (const auto &shape : shapes) {
-            for (const Layout &layout : layouts) {
+            for (const TensorLayout &layout : layouts) {
                 // Every type meets every shape and every layout, in turn.
                 const distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
                 const distile_dtype dtype = types[(&shape - shapes + (&layout - layouts) + threads / 2) % 3];

@@ -17,7 +17,6 @@ using namespace distile;
 
 namespace {
 
-constexpr distile_dtype float_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 constexpr distile_dtype quantized_types[] = {DISTILE_UINT8, DISTILE_INT8};
 constexpr int32_t batch = 2, height = 5, width = 67, channels = 3;
 
@@ -76,7 +75,7 @@ TEST_CASE("Active pixels become quantized as ONNX defines it, and back", "[quant
             for (const distile_dtype to : quantized_types) {
                 for (const bool masked : {false, true}) {
                     const distile_scale scale = {masked ? .125f : .037f, to == DISTILE_INT8 ? -9 : 117};
-                    const Layout gaps = {2, 3, 5};
+                    const TensorLayout gaps = {2, 3, 5};
                     const TestTensor real(batch, height, width, channels, gaps, Flush::Back, from);
                     real.draw(Values::Floats, random);
                     for (int32_t x = 0; x < width; x++) {

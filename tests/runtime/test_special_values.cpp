@@ -58,7 +58,7 @@ TEST_CASE("NaN, infinity and overflow reach the outputs that read them, and no o
 TEST_CASE("A comparison with the reference tells NaN, infinities and numbers apart", "[special_values]") {
     constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     const float values[] = {nan, infinity, -infinity, 1.0f};
-    for (const distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT8_E5M2}) {
         for (const float got : values) {
             for (const float due : values) {
                 CAPTURE(dtype, got, due);

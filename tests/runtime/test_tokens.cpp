@@ -21,7 +21,6 @@ using namespace distile;
 
 namespace {
 
-constexpr distile_dtype all_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
 constexpr float no_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
 
 Context make_context_of(int32_t threads) {
@@ -48,7 +47,7 @@ std::vector<float> draw_around(float mean, float spread, size_t count, std::mt19
 }
 
 /** Gaps between pixels, rows and images. */
-constexpr Layout layouts[] = {{}, {3, 0, 0}, {8, 16, 24}, {0, 5, 7}};
+constexpr TensorLayout layouts[] = {{}, {3, 0, 0}, {8, 16, 24}, {0, 5, 7}};
 
 /** A call, its arguments in turns. */
 struct NormalizeCase {
@@ -61,8 +60,8 @@ struct NormalizeCase {
             return;
         }
         const char *name = mask_names[number % std::size(mask_names)];
-        const Layout &in_layout = layouts[number % std::size(layouts)];
-        const Layout &out_layout = layouts[number / 2 % std::size(layouts)];
+        const TensorLayout &in_layout = layouts[number % std::size(layouts)];
+        const TensorLayout &out_layout = layouts[number / 2 % std::size(layouts)];
         const bool in_place = number % 3 == 0;
         PlainNorm norm;
         norm.norm = number % 5 < 3 ? DISTILE_LAYER_NORM : DISTILE_RMS_NORM;
@@ -111,7 +110,7 @@ TEST_CASE("Normalization computes what the plain loops do, and touches nothing e
     int cases = 0;
     for (int32_t threads : {1, 3}) {
         const Context context = make_context_of(threads);
-        for (distile_dtype dtype : all_types) {
+        for (distile_dtype dtype : float_types) {
             for (int32_t channels : {1, 2, 3, 8, 17, 63, 64, 72, 130, 384}) {
                 for (const auto &[batch, height, width] : shapes) {
                     NormalizeCase{dtype, batch, height, width, channels, cases++}.run(context, random);
@@ -128,7 +127,7 @@ TEST_CASE("Many tokens are normalized by several threads", "[tokens]") {
     pool.use_in(options);
     const Context context = make_context(options);
     for (int number = 0; number < 22; number++) {
-        for (distile_dtype dtype : all_types) {
+        for (distile_dtype dtype : float_types) {
             NormalizeCase{dtype, 2, 1, 1500, 192, number}.run(context, random);
         }
     }
@@ -269,8 +268,8 @@ TEST_CASE("Every level rounds to 16 bits alike", "[tokens]") {
             for (size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{19}, values.size()}) {
                 CAPTURE(dtype, level.name, count);
                 std::vector<uint16_t> narrowed(count + 1, 0x1234);
-                (dtype == DISTILE_FLOAT16 ? level.narrow_float16 : level.narrow_bfloat16)(
-                    values.data(), narrowed.data(), static_cast<int64_t>(count));
+                level.conversions[float_type_place(dtype)].narrow(values.data(), narrowed.data(),
+                                                                  static_cast<int64_t>(count));
                 CHECK(std::equal(narrowed.begin(), narrowed.end() - 1, expected.begin()));
                 CHECK(narrowed.back() == 0x1234);
             }
@@ -283,7 +282,7 @@ TEST_CASE("Pixels are packed in order and come back, and nothing else is touched
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 1, 33}, {1, 1, 197}, {2, 3, 130}, {4, 1, 1100}};
     int cases = 0;
     const Context contexts[] = {make_context_of(1), make_context_of(3)};
-    for (distile_dtype dtype : all_types) {
+    for (distile_dtype dtype : float_types) {
         for (int32_t channels : {1, 3, 8, 17, 96}) {
             for (const auto &[batch, height, width] : shapes) {
                 for (const char *name : mask_names) {
@@ -292,8 +291,8 @@ TEST_CASE("Pixels are packed in order and come back, and nothing else is touched
                         continue;
                     }
                     const Context &context = contexts[number / 7 % 2];
-                    const Layout &layout = layouts[number % std::size(layouts)];
-                    const Layout &packed_layout = layouts[number / 3 % std::size(layouts)];
+                    const TensorLayout &layout = layouts[number % std::size(layouts)];
+                    const TensorLayout &packed_layout = layouts[number / 3 % std::size(layouts)];
                     const distile_inactive inactive = number % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
                     CAPTURE(dtype, channels, batch, height, width, name, number);
                     const std::vector<uint8_t> mask = distile::make_mask(name, batch, height, width, random);
@@ -382,7 +381,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
                 with_output);
     bad = output;
     bad.dtype = DISTILE_FLOAT16;
-    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type 2", "float32"}, with_output);
+    refuse_norm(DISTILE_ERROR_BAD_TYPE, {"output has data type float16", "float32"}, with_output);
     bad = output;
     bad.channels = 3;
     refuse_norm(DISTILE_ERROR_BAD_CHANNELS, {"output has 3 channels", "4"}, with_output);
@@ -417,7 +416,7 @@ TEST_CASE("Calls on tokens refuse what makes no sense, in words", "[tokens]") {
     refuse(pack(output, other_shape.mask.get()), DISTILE_ERROR_BAD_MASK, {"mask is 1 x 2 x 6", "tensor is 1 x 1 x 12"});
     bad = output;
     bad.dtype = DISTILE_BFLOAT16;
-    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type 3", "float32"});
+    refuse(pack(bad, mask), DISTILE_ERROR_BAD_TYPE, {"packed tensor has data type bfloat16", "float32"});
     small.width = 11;
     CHECK(pack(small, mask) == DISTILE_OK);
 }

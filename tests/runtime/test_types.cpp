@@ -1,4 +1,5 @@
-// The conversions between float32 and the types of 16 bits, against arithmetic in double precision.
+// The conversions between float32 and narrower types, against arithmetic in double precision.
+#include "facts/type_functions.h"
 #include "runtime/base/types.h"
 #include "runtime/cpu/simd/simd_level.h"
 #include "tests/support/catch.h"
@@ -28,50 +29,82 @@ float float_of(uint32_t bits) {
     return value;
 }
 
-/** A format of 16 bits, by its definition. */
+/** A format, by its definition. */
 struct Format {
     distile_dtype dtype;
     int exponent_bits, mantissa_bits;
+    bool has_infinity;
 
     int bias() const {
         return (1 << (exponent_bits - 1)) - 1;
     }
-    uint16_t infinity() const {
-        return static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
+    uint32_t sign() const {
+        return 1U << (exponent_bits + mantissa_bits);
     }
-    bool is_nan(uint16_t bits) const {
-        return (bits & 0x7fff) > infinity();
+    /** The least magnitude that is no number. */
+    uint32_t special() const {
+        return has_infinity ? sign() - (1U << mantissa_bits) : sign() - 1;
     }
-    /** What finite bits stand for. Above the largest number the next one that infinity took the place of. */
-    double value(uint16_t bits) const {
-        const int exponent = (bits & 0x7fff) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
-        const double magnitude = exponent == 0
-                                     ? std::ldexp(mantissa, 1 - bias() - mantissa_bits)
-                                     : std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias() - mantissa_bits);
-        return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+    /** What a number too large becomes: infinity, or the largest number. */
+    uint32_t overflow() const {
+        return has_infinity ? special() : special() - 1;
+    }
+    bool is_nan(uint32_t bits) const {
+        return (bits & (sign() - 1)) > overflow();
+    }
+    /** What finite bits stand for. Above the largest number the next one that infinity or NaN took the place of. */
+    double value(uint32_t bits) const {
+        const auto magnitude = static_cast<int>(bits & (sign() - 1)), exponent = magnitude >> mantissa_bits;
+        const int mantissa = magnitude & ((1 << mantissa_bits) - 1);
+        const double number = exponent == 0
+                                  ? std::ldexp(mantissa, 1 - bias() - mantissa_bits)
+                                  : std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias() - mantissa_bits);
+        return (bits & sign()) != 0 ? -number : number;
     }
     /** The nearest bits, of two that are as near the even ones, by a search. */
-    uint16_t nearest(float given) const {
+    uint32_t nearest(float given) const {
         const double magnitude = std::abs(double{given});
         // The largest number that is no larger.
-        int low = 0, high = infinity();
+        uint32_t low = 0, high = special();
         while (high - low > 1) {
-            const int middle = (low + high) / 2;
-            (value(static_cast<uint16_t>(middle)) <= magnitude ? low : high) = middle;
+            const uint32_t middle = (low + high) / 2;
+            (value(middle) <= magnitude ? low : high) = middle;
         }
-        const double below = magnitude - value(static_cast<uint16_t>(low));
-        const double above = value(static_cast<uint16_t>(low + 1)) - magnitude;
-        const int found = below < above || (below == above && low % 2 == 0) ? low : low + 1;
-        return static_cast<uint16_t>(std::min<int>(found, infinity()) | (std::signbit(given) ? 0x8000 : 0));
+        const double below = magnitude - value(low), above = value(low + 1) - magnitude;
+        const uint32_t found = below < above || (below == above && low % 2 == 0) ? low : low + 1;
+        return std::min(found, overflow()) | (std::signbit(given) ? sign() : 0);
     }
 };
 
-constexpr Format formats[] = {{DISTILE_FLOAT16, 5, 10}, {DISTILE_BFLOAT16, 8, 7}};
+constexpr Format formats[] = {{DISTILE_FLOAT16, 5, 10, true},
+                              {DISTILE_BFLOAT16, 8, 7, true},
+                              {DISTILE_FLOAT8_E4M3FN, 4, 3, false},
+                              {DISTILE_FLOAT8_E5M2, 5, 2, true}};
 
-uint16_t narrow(const Type &type, float value) {
-    uint16_t bits = 0;
-    type.from_float(&value, &bits, 1);
-    return bits;
+/** The bits of an element in memory. */
+uint32_t element_of(const Type &type, const void *stored, size_t number) {
+    const auto *const bytes = static_cast<const uint8_t *>(stored) + number * static_cast<size_t>(type.bytes);
+    uint16_t two = 0;
+    std::memcpy(&two, bytes, sizeof(two) * (type.bytes == 2));
+    return type.bytes == 2 ? two : *bytes;
+}
+
+/** Every element of a type. */
+std::vector<uint8_t> all_elements(const Type &type) {
+    std::vector<uint8_t> stored;
+    for (uint32_t bits = 0; bits < 1U << 8 * type.bytes; bits++) {
+        const auto two = static_cast<uint16_t>(bits);
+        const auto one = static_cast<uint8_t>(bits);
+        const auto *const from = type.bytes == 2 ? reinterpret_cast<const uint8_t *>(&two) : &one;
+        stored.insert(stored.end(), from, from + type.bytes);
+    }
+    return stored;
+}
+
+uint32_t narrow(const Type &type, float value) {
+    uint8_t stored[sizeof(float)];
+    type.from_float(&value, stored, 1);
+    return element_of(type, stored, 0);
 }
 
 }  // namespace
@@ -82,7 +115,15 @@ TEST_CASE("Types have names and sizes", "[types]") {
     CHECK(distile_dtype_size(DISTILE_BFLOAT16) == 2);
     CHECK(std::string(find_type(DISTILE_BFLOAT16)->name) == "bfloat16");
     CHECK(find_type(0) == nullptr);
-    CHECK(find_type(6) == nullptr);
+    CHECK(find_type(DISTILE_INT4) == nullptr);
+    for (const distile_dtype dtype : {DISTILE_FLOAT8_E4M3FN, DISTILE_FLOAT8_E5M2}) {
+        CHECK(distile_dtype_size(dtype) == 1);
+        CHECK(find_float_type(dtype) == find_type(dtype));
+        CHECK_FALSE(is_quantized(dtype));
+    }
+    CHECK(std::string(find_type(DISTILE_FLOAT8_E4M3FN)->name) == "float8_e4m3fn");
+    CHECK(find_type(9) == nullptr);
+    CHECK(std::string(type_names()) == "float32, float16, bfloat16, float8_e4m3fn and float8_e5m2");
     for (const distile_dtype dtype : {DISTILE_UINT8, DISTILE_INT8}) {
         CHECK(distile_dtype_size(dtype) == 1);
         CHECK(find_float_type(dtype) == nullptr);
@@ -104,53 +145,57 @@ TEST_CASE("Types have names and sizes", "[types]") {
     CHECK(std::memcmp(values.data(), back.data(), values.size() * sizeof(float)) == 0);
 }
 
-TEST_CASE("Every number of 16 bits is what its format says, and comes back", "[types]") {
+TEST_CASE("Every element is what its format says, and comes back", "[types]") {
     for (const Format &format : formats) {
         const Type &type = *find_type(format.dtype);
         CAPTURE(type.name);
-        std::vector<uint16_t> bits(1 << 16), back(bits.size());
-        for (size_t i = 0; i < bits.size(); i++) {
-            bits[i] = static_cast<uint16_t>(i);
-        }
-        std::vector<float> values(bits.size());
-        type.to_float(bits.data(), values.data(), bits.size());
-        type.from_float(values.data(), back.data(), values.size());
+        const std::vector<uint8_t> stored = all_elements(type);
+        const size_t count = stored.size() / type.bytes;
+        std::vector<uint8_t> back(stored.size());
+        std::vector<float> values(count);
+        type.to_float(stored.data(), values.data(), count);
+        type.from_float(values.data(), back.data(), count);
         int wrong = 0;
-        for (size_t i = 0; i < bits.size(); i++) {
-            const bool negative = (i & 0x8000) != 0;
-            if (format.is_nan(bits[i])) {
-                wrong += std::isnan(values[i]) && format.is_nan(back[i]) ? 0 : 1;
-            } else if ((i & 0x7fff) == format.infinity()) {
-                wrong += std::isinf(values[i]) && std::signbit(values[i]) == negative && back[i] == bits[i] ? 0 : 1;
+        for (uint32_t bits = 0; bits < count; bits++) {
+            const bool negative = (bits & format.sign()) != 0;
+            const uint32_t returned = element_of(type, back.data(), bits);
+            if (format.is_nan(bits)) {
+                wrong += std::isnan(values[bits]) && format.is_nan(returned) ? 0 : 1;
             } else {
-                wrong += values[i] == format.value(bits[i]) && std::signbit(values[i]) == negative && back[i] == bits[i]
-                             ? 0
-                             : 1;
+                const bool infinite = format.has_infinity && (bits & ~format.sign()) == format.special();
+                const double due = infinite ? (negative ? -HUGE_VAL : HUGE_VAL) : format.value(bits);
+                wrong += values[bits] == due && std::signbit(values[bits]) == negative && returned == bits ? 0 : 1;
             }
         }
         CHECK(wrong == 0);
     }
 }
 
-TEST_CASE("Every level converts to float32 alike", "[types]") {
-    std::vector<uint16_t> bits(1 << 16);
-    for (size_t i = 0; i < bits.size(); i++) {
-        bits[i] = static_cast<uint16_t>(i);
-    }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
-        const Type &type = *find_type(dtype);
-        std::vector<float> expected(bits.size());
-        type.to_float(bits.data(), expected.data(), bits.size());
+TEST_CASE("Every level converts alike", "[types]") {
+    std::mt19937 random(5);
+    for (const Format &format : formats) {
+        const Type &type = *find_type(format.dtype);
+        const std::vector<uint8_t> stored = all_elements(type);
+        const size_t all = stored.size() / type.bytes;
+        std::vector<float> expected(all), numbers(all);
+        type.to_float(stored.data(), expected.data(), all);
+        for (size_t i = 0; i < all; i++) {
+            // Elements, ties between them, and any bits.
+            const auto bits = static_cast<uint32_t>(random());
+            numbers[i] = i % 3 == 0 ? expected[i] : i % 3 == 1 ? (expected[i] + expected[i - 1]) / 2 : float_of(bits);
+        }
+        std::vector<uint8_t> due(stored.size());
+        type.from_float(numbers.data(), due.data(), all);
         for (const SimdLevel &level : supported_simd_levels()) {
-            const auto widen = dtype == DISTILE_FLOAT16 ? level.widen_float16 : level.widen_bfloat16;
+            const FloatConversion &conversion = level.conversions[float_type_place(format.dtype)];
             // All numbers, and whatever is left behind whole vectors.
-            for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{15}, size_t{31}, size_t{45},
-                                       bits.size() - 3, bits.size()}) {
+            for (const size_t count :
+                 {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{15}, size_t{31}, size_t{45}, all - 3, all}) {
                 CAPTURE(type.name, level.name, count);
-                const size_t first = bits.size() - count;
+                const size_t first = all - count;
                 constexpr float untouched = 12345;
                 std::vector<float> values(count + 1, untouched);
-                widen(bits.data() + first, values.data(), static_cast<int64_t>(count));
+                conversion.widen(stored.data() + first * type.bytes, values.data(), static_cast<int64_t>(count));
                 int wrong = 0;
                 for (size_t i = 0; i < count; i++) {
                     const float value = expected[first + i];
@@ -158,6 +203,10 @@ TEST_CASE("Every level converts to float32 alike", "[types]") {
                 }
                 CHECK(wrong == 0);
                 CHECK(values.back() == untouched);
+                std::vector<uint8_t> narrowed(count * type.bytes + 1, 0x55);
+                conversion.narrow(numbers.data() + first, narrowed.data(), static_cast<int64_t>(count));
+                CHECK(std::equal(narrowed.begin(), narrowed.end() - 1, due.begin() + first * type.bytes));
+                CHECK(narrowed.back() == 0x55);
             }
         }
     }
@@ -176,10 +225,10 @@ TEST_CASE("Numbers are rounded to the nearest, ties to even", "[types]") {
             }
         };
         // Every number, every middle between two, and the floats beside each; the first middle beyond the largest
-        // number is where infinity begins.
-        for (uint32_t number = 0; number < format.infinity(); number++) {
-            const double value = format.value(static_cast<uint16_t>(number));
-            const double next = format.value(static_cast<uint16_t>(number + 1));
+        // number is where infinity begins, if there is one.
+        for (uint32_t number = 0; number < format.overflow(); number++) {
+            const double value = format.value(number);
+            const double next = format.value(number + 1);
             for (double around : {value, (value + next) / 2, next}) {
                 const uint32_t bits = bits_of(static_cast<float>(around));
                 for (uint32_t offset : {0u, 1u, 2u}) {
@@ -195,8 +244,8 @@ TEST_CASE("Numbers are rounded to the nearest, ties to even", "[types]") {
         }
         CHECK(tried > 2000000);
         CHECK(wrong == 0);
-        CHECK(narrow(type, std::numeric_limits<float>::infinity()) == format.infinity());
-        CHECK(narrow(type, std::numeric_limits<float>::max()) == format.infinity());
+        CHECK(narrow(type, std::numeric_limits<float>::infinity()) == format.overflow());
+        CHECK(narrow(type, std::numeric_limits<float>::max()) == format.overflow());
         // The least number that is above half of the least subnormal one.
         const auto half_of_least = static_cast<float>(format.value(1) / 2);
         CHECK(narrow(type, half_of_least) == 0);
@@ -211,10 +260,10 @@ TEST_CASE("What is no number stays none", "[types]") {
         // Also those whose upper bits alone would be infinity.
         for (uint32_t mantissa : {1u, 2u, 0x1fffu, 0xffffu, 0x10000u, 0x3fffffu, 0x400000u, 0x7fffffu}) {
             for (uint32_t sign : {0u, 0x80000000u}) {
-                const uint16_t bits = narrow(type, float_of(sign | 0x7f800000 | mantissa));
+                const uint32_t bits = narrow(type, float_of(sign | 0x7f800000 | mantissa));
                 CAPTURE(mantissa, bits);
                 CHECK(format.is_nan(bits));
-                CHECK((bits & 0x8000) == sign >> 16);
+                CHECK(((bits & format.sign()) != 0) == (sign != 0));
             }
         }
     }

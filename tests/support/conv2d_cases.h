@@ -22,7 +22,7 @@ std::vector<uint8_t> make_mask(const std::string &name, int32_t batch, int32_t h
 
 struct NamedLayout {
     const char *name;
-    Layout layout;
+    TensorLayout layout;
 };
 
 /** Elements between pixels, rows and images come to whole vectors of `lanes` where the channels do. */

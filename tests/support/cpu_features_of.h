@@ -18,7 +18,7 @@ inline std::vector<std::string> features_of(const distile_polykernel &polykernel
     return {std::istream_iterator<std::string>(words), {}};
 }
 
-/** As an option of contexts has them. */
+/** The features as an option of contexts has them. */
 inline std::string joined(const std::vector<std::string> &features) {
     std::string text;
     for (const std::string &feature : features) {

@@ -13,7 +13,7 @@ namespace distile {
 
 /** A Dot, as in registers.h. */
 struct EmulatedPairs {
-    using Numbers = dot_product::Bfloat16<EmulatedPairs>;
+    using Types = dot_product::Bfloat16<EmulatedPairs>;
     static constexpr int32_t channels = dot_product::vector_channels;
     struct Total {
         float sums[channels];

@@ -137,13 +137,13 @@ private:
 };
 
 struct EmulatedBfloat16Tiles : EmulatedProductsOfBfloat16 {
-    using Numbers = dot_product::Bfloat16<EmulatedBfloat16Tiles>;
+    using Types = dot_product::Bfloat16<EmulatedBfloat16Tiles>;
 };
 
 struct EmulatedSplitFloat16Tiles : EmulatedProductsOfBfloat16 {
-    using Numbers = dot_product::SplitFloat16<EmulatedSplitFloat16Tiles>;
+    using Types = dot_product::SplitFloat16<EmulatedSplitFloat16Tiles>;
 
-    /** As the instruction does, which makes every NaN quiet. */
+    /** Converts as the instruction does, which makes every NaN quiet. */
     static void widen(const dot_product::Stored16 &stored,
                       dot_product::Epilogue<EmulatedSplitFloat16Tiles>::Floats &values) {
         using Format = dot_product::Float16Format<EmulatedSplitFloat16Tiles>;
@@ -157,7 +157,7 @@ struct EmulatedSplitFloat16Tiles : EmulatedProductsOfBfloat16 {
 };
 
 struct EmulatedFloat16Tiles : EmulatedTiles {
-    using Numbers = dot_product::Float16<EmulatedFloat16Tiles>;
+    using Types = dot_product::Float16<EmulatedFloat16Tiles>;
 
     template<int C, int A, int B> static void add_product() {
         add_pairs<C, A, B>(element);
@@ -172,7 +172,7 @@ private:
 };
 
 struct EmulatedInt8Tiles : EmulatedTiles {
-    using Numbers = dot_product::Int8<EmulatedInt8Tiles>;
+    using Types = dot_product::Int8<EmulatedInt8Tiles>;
 
     template<int C, int A, int B> static void add_product() {
         add_groups<C, A, B, uint32_t>([](uint32_t &sum, const char *a, const char *b) {

@@ -18,12 +18,10 @@
 
 namespace distile {
 
-constexpr distile_dtype layer_types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
-
 /** Gaps between pixels, rows and images: none, whole vectors, and odd ones. */
-constexpr Layout layer_layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
+constexpr TensorLayout layer_layouts[] = {{}, {8, 16, 24}, {3, 5, 7}};
 
-inline const Layout &layer_layout(int number) {
+inline const TensorLayout &layer_layout(int number) {
     return layer_layouts[number % std::size(layer_layouts)];
 }
 
@@ -304,7 +302,7 @@ void test_scores(const Machine &machine, distile_dtype dtype, int number, std::m
 template<typename Machine> void test_concatenation(const Machine &machine, std::mt19937 &random) {
     constexpr int32_t batch = 2, height = 5, width = 9, parts = 3;
     const int32_t channels[parts] = {8, 3, 16};
-    for (distile_dtype dtype : layer_types) {
+    for (distile_dtype dtype : float_types) {
         const std::vector<uint8_t> active = make_mask("random", batch, height, width, random);
         const LayerCall<Machine> call(machine, active, batch, height, width);
         TestTensor wide(batch, height, width, 27, {}, Flush::Back, dtype);

@@ -78,7 +78,7 @@ public:
         layouts_.erase(
             std::remove_if(layouts_.begin(), layouts_.end(),
                            [](const NamedLayout &layout) {
-                               const Layout &its = layout.layout;
+                               const TensorLayout &its = layout.layout;
                                return its.border_top + its.border_bottom + its.border_left + its.border_right > 0 &&
                                       std::string(layout.name).find("only") == std::string::npos;
                            }),

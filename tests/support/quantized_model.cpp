@@ -43,7 +43,7 @@ float activate(distile_activation epilogue, float slope, float value) {
 }  // namespace
 
 QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
-                                 const Layout &layout, Flush flush, std::mt19937 &random)
+                                 const TensorLayout &layout, Flush flush, std::mt19937 &random)
     : size(distile_dtype_size(dtype)), view(make_view(batch, height, width, channels, layout, dtype)),
       count(static_cast<int64_t>(elements_of(view)) * size) {
     memory = std::make_unique<GuardedMemory>(count, flush);
@@ -239,7 +239,7 @@ void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, c
     REQUIRE(distile_kernel_output_shape(kernel.get(), run.height, run.width, &height, &width) == DISTILE_OK);
     REQUIRE(height > 0);
     REQUIRE(width > 0);
-    const auto make = [&](const Layout &layout) {
+    const auto make = [&](const TensorLayout &layout) {
         return QuantizedTensor(model.of.output, run.batch, height, width, conv.out_channels, layout, run.flush, random);
     };
     const QuantizedTensor output = make(run.output.layout),

@@ -28,7 +28,7 @@ struct QuantizedCase {
 /** A tensor in guarded memory, gaps and border included full of random bytes, or of random numbers of float32. */
 struct QuantizedTensor {
     QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
-                    const Layout &layout, Flush flush, std::mt19937 &random);
+                    const TensorLayout &layout, Flush flush, std::mt19937 &random);
     /** Fills the border with a number. */
     void set_border(int32_t number) const;
     int64_t offset(int32_t n, int32_t y, int32_t x, int32_t c) const {

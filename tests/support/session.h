@@ -26,7 +26,7 @@ inline distile_planner_options planner_options(int32_t buffers, distile_clearing
     return options;
 }
 
-/** Nothing of it is anybody else's but the constant PolyKernel. */
+/** It shares nothing with others except the constant PolyKernel. */
 struct Session {
     /** On an image of this size, the call puts a border around the input in scratch memory. */
     static constexpr int32_t small_height = 9, small_width = 11;

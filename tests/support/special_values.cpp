@@ -111,7 +111,7 @@ TestTensor SpecialCalls::output() const {
 }
 
 SpecialCall SpecialCalls::ordinary_call(bool bordered) const {
-    Layout layout;
+    TensorLayout layout;
     if (bordered) {
         const Border border = padding_of(conv_, kind_);
         layout.border_top = border.top;

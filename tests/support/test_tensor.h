@@ -4,6 +4,7 @@
 #ifndef DISTILE_TESTS_TEST_TENSOR_H
 #define DISTILE_TESTS_TEST_TENSOR_H
 
+#include "facts/types.h"
 #include "tests/support/reference.h"
 #include <cstdint>
 #include <distile/distile.h>
@@ -12,6 +13,13 @@
 #include <vector>
 
 namespace distile {
+
+/** The types in which layers compute. */
+inline constexpr distile_dtype float_types[] = {
+#define DISTILE_ROW(number, name, NAME, ...) DISTILE_##NAME,
+    DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 /** Memory between two pages that nobody may touch. It cannot touch both unless its size is that of whole pages. */
 enum class Flush { Front, Back };
@@ -42,7 +50,7 @@ private:
 };
 
 /** How a view lies in memory: elements between its pixels, rows and images, and its border in pixels. */
-struct Layout {
+struct TensorLayout {
     int32_t pixel_gap = 0, row_gap = 0, image_gap = 0;
     int32_t border_top = 0, border_bottom = 0, border_left = 0, border_right = 0;
     /** The border right of a row is the one left of the next row, and the same between images. */
@@ -50,7 +58,7 @@ struct Layout {
 };
 
 /** The view of a tensor in such memory, without its address. */
-distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
+distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const TensorLayout &layout,
                          distile_dtype dtype);
 /** Elements from the first to the last one of a view, its border included. */
 size_t elements_of(const distile_tensor &view);
@@ -68,7 +76,7 @@ std::vector<float> draw(Values values, size_t count, std::mt19937 &random);
  * the gaps included, is filled with NaNs that differ from word to word. So are the pixels at first. */
 class TestTensor {
 public:
-    TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout = {},
+    TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const TensorLayout &layout = {},
                Flush flush = Flush::Back, distile_dtype dtype = DISTILE_FLOAT32);
 
     const distile_tensor &view() const {

@@ -56,7 +56,7 @@ TokenTensors::TokenTensors(const distile_polykernel &polykernel, const TokenCall
     };
     const auto is_row = [&](int32_t n, int32_t x) { return call.rows[int64_t{n} * call.tokens + x] != 0; };
     // Only what the operator may read is a number.
-    const auto make = [&](int32_t rows, int32_t tokens, int32_t width, const Layout &layout, float magnitude,
+    const auto make = [&](int32_t rows, int32_t tokens, int32_t width, const TensorLayout &layout, float magnitude,
                           const auto &is_read) {
         auto made = std::make_unique<TestTensor>(call.batch, rows, tokens, width, layout, call.flush, dtype_);
         for (int32_t n = 0; n < call.batch; n++) {

@@ -22,7 +22,7 @@ struct TokenCall {
     std::vector<uint8_t> key_mask; /**< [batch][keys]; empty: there is none. */
     float scale = 0;
     distile_inactive inactive = DISTILE_KEEP;
-    Layout input, key, value, output;
+    TensorLayout input, key, value, output;
     Flush flush = Flush::Back;
     float magnitude = 1;  /**< The magnitude of queries and keys. */
     bool as_tf32 = false; /**< TF32 holds what is read. */

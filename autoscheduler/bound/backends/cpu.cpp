@@ -14,36 +14,40 @@ namespace {
 
 template<typename Sink>
 void add_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_cpu_terms(workload, knobs.values, tiles, sink);
+    add_cpu_terms(workload, CpuKnobs::of(knobs.values), tiles, sink);
 }
 
 template<typename Sink>
 void add_terms_of_depthwise(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_depthwise_terms(workload, knobs.values, tiles, sink);
+    add_depthwise_terms(workload, DepthwiseKnobs::of(knobs.values), tiles, sink);
 }
 
 template<typename Sink>
 void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_token_terms(workload, knobs.values, tiles, sink);
+    add_token_terms(workload, TokenKnobs::of(knobs.values), tiles, sink);
 }
 
 template<typename Sink> void add_terms_of_dot_products(const Workload &workload, const BoundKnobs &knobs, int64_t tiles,
                                                        BoundForm, Sink &sink) {
-    add_dot_product_terms(workload, knobs.values, tiles, sink);
+    add_dot_product_terms(workload, DotProductKnobs::of(knobs.values), tiles, sink);
 }
 
 const BoundTerms &model(const Problem &problem) {
-    static const BoundTerms dot_products = {dot_product_knobs,
+    static const BoundTerms dot_products = {DotProductKnobs::names,
                                             nullptr,
                                             {},
                                             nullptr,
                                             add_terms_of_dot_products<NamedTerms>,
                                             add_terms_of_dot_products<TimesAlone>};
     static const BoundTerms tokens = {
-        token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
-    static const BoundTerms any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
-    static const BoundTerms depthwise = {
-        depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
+        TokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+    static const BoundTerms any = {CpuKnobs::names, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
+    static const BoundTerms depthwise = {DepthwiseKnobs::names,
+                                         nullptr,
+                                         {},
+                                         nullptr,
+                                         add_terms_of_depthwise<NamedTerms>,
+                                         add_terms_of_depthwise<TimesAlone>};
     return problem.dot_products                    ? dot_products
            : problem.product != TokenProduct::None ? tokens
            : reads_own_channels(problem)           ? depthwise

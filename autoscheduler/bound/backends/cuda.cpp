@@ -29,32 +29,33 @@ WarpAccesses warp(const BoundKnobs &knobs, const Workload &workload) {
 
 template<typename Sink>
 void add_terms_of_direct(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_cuda_direct_terms(workload, knobs.values, tiles, sink);
+    add_cuda_direct_terms(workload, CudaDirectKnobs::of(knobs.values), tiles, sink);
 }
 
 template<typename Sink>
 void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_gpu_token_terms(workload, knobs.values, tiles, sink);
+    add_gpu_token_terms(workload, GpuTokenKnobs::of(knobs.values), tiles, sink);
 }
 
 template<typename Sink>
 void add_terms_of_dp4a(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
-    add_dp4a_terms(workload, knobs.values, tiles, sink);
+    add_dp4a_terms(workload, Dp4aKnobs::of(knobs.values), tiles, sink);
 }
 
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
-        cuda_knobs, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
+        CudaKnobs::names, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
     static const BoundTerms direct = {
-        cuda_direct_knobs, nullptr, {}, nullptr, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
+        CudaDirectKnobs::names, nullptr, {}, nullptr, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
     static const BoundTerms tensor_core = {
-        tensor_core_knobs, nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>, add_tensor_core_terms<TimesAlone>};
+        TensorCoreKnobs::names,           nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>,
+        add_tensor_core_terms<TimesAlone>};
     static const BoundTerms attention = {
-        attention_knobs, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
+        AttentionKnobs::names, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
     static const BoundTerms tokens = {
-        gpu_token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+        GpuTokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms dp4a = {
-        dp4a_knobs, nullptr, {}, nullptr, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
+        Dp4aKnobs::names, nullptr, {}, nullptr, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
     if (problem.dot_products) {
         return dp4a;
     }

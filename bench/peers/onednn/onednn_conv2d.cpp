@@ -3,6 +3,7 @@
 #include "runtime/base/activation.h"
 #include "runtime/kinds/filter.h"
 #include <algorithm>
+#include <oneapi/dnnl/dnnl_debug.h>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -18,8 +19,8 @@ template<typename Body> auto translated(const char *what, const Body &body) {
     try {
         return body();
     } catch (const dnnl::error &error) {
-        throw std::runtime_error(std::string("oneDNN cannot ") + what + ": " + error.what() + " (status " +
-                                 std::to_string(error.status) + "); set ONEDNN_VERBOSE=1 to see its reason");
+        throw std::runtime_error(std::string("oneDNN cannot ") + what + ": " + error.what() + " (" +
+                                 dnnl_status2str(error.status) + "); set ONEDNN_VERBOSE=1 to see its reason");
     }
 }
 

@@ -62,7 +62,9 @@ class Call:
 
 
 def reshaped(labels: np.ndarray, shape) -> np.ndarray:
-    """Labels in another shape, broadcast along what was broadcast."""
+    """Labels in another shape, broadcast along what was broadcast. Raises ValueError where that has not their size."""
+    if labels.size != math.prod(shape):
+        raise ValueError(f"labels {list(labels.shape)} have not the size of {list(shape)}")
     if not labels.size:
         return labels.reshape(shape)
     labels_1 = labels.squeeze()
@@ -275,7 +277,7 @@ def _axes_of_window(call: Call, plane: np.ndarray, kernel, transposed: bool = Fa
             extent = plane.shape[1 + axis + (2 - count)]
             total = max((-(-extent // strides[axis]) - 1) * strides[axis] + window - extent, 0)
             before = total // 2 if kind == "SAME_UPPER" else -(-total // 2)
-            # So that the outputs are as many for each size of images.
+            # Makes the number of outputs equal for each size of images.
             after = max(window - 1 - before, 0)
         elif kind == "VALID":
             before = after = 0

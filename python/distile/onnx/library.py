@@ -7,7 +7,7 @@ import functools
 import os
 import pathlib
 
-from .._facts import ACTIVATIONS
+from .._facts import ACTIVATIONS, FLOAT_TYPES, QUANTIZED_TYPES
 from ..description import Operator
 
 KINDS = {
@@ -19,7 +19,7 @@ KINDS = {
     "masked_attention": 5,
 }
 DEVICES = {"cpu": 1, "cuda": 2}
-TYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "uint8": 4, "int8": 5}
+TYPES = {name: number for name, (number, _) in (FLOAT_TYPES | QUANTIZED_TYPES).items()}
 
 
 def library_path() -> pathlib.Path:

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from .. import rules
+from .._facts import FLOAT_TYPES, QUANTIZED_TYPES
 from ..grids import Grid
 from ..positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions
 from . import constants
@@ -16,10 +17,8 @@ from .graph import Graph, attributes, bodies_of, bound, reads
 from .labels import CARRIERS, Call, Unknown, broadcast, over
 from .unit import Unit
 
-IMAGE_TYPES = {
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.UINT8,
-    TensorProto.INT8,
-}  # fmt: skip
+IMAGE_TYPES = {getattr(TensorProto, of_onnx) for _, of_onnx in (FLOAT_TYPES | QUANTIZED_TYPES).values()}
+IMAGE_TYPES.add(TensorProto.DOUBLE)
 # Extents for those that a model leaves open. Those of images are divisible by all strides, and unlikely in a model.
 BATCH, ROWS, COLUMNS = 2, 64 * 5, 64 * 7
 LARGEST_BATCH = 255

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from .._facts import QUANTIZED_TYPES
 from .graph import Graph
 from .patterns import activation_of
 from .unit import Unit, require
 
-TYPES = {TensorProto.UINT8: "uint8", TensorProto.INT8: "int8"}
+TYPES = {getattr(TensorProto, of_onnx): name for name, (_, of_onnx) in QUANTIZED_TYPES.items()}
 
 # The places of tensors among the inputs of quantized operators: each is followed by its scale and its zero point. And
 # those of the bias, and of the output's scale.
@@ -31,7 +32,7 @@ QUANTIZED = {
 
 
 @dataclasses.dataclass
-class Numbers:
+class Quantization:
     """How integers stand for real numbers: real = (integer - zero_point) * scale."""
 
     scale: np.ndarray
@@ -53,13 +54,13 @@ class Layer:
 
     source: str  # The tensor that is stored, and its type.
     dtype: str
-    input: Numbers
+    input: Quantization
     filter: str | np.ndarray  # int8, without a zero point.
     shape: tuple[int, ...]
     filter_scale: np.ndarray
     integer_bias: np.ndarray | None
     bias: np.ndarray | None
-    output: Numbers | None  # The output's numbers, in an operator; None: what follows the layer decides.
+    output: Quantization | None  # The output's numbers, in an operator; None: what follows the layer decides.
     weight_bits: int = 8
 
 
@@ -73,14 +74,14 @@ def _constant(graph: Graph, name: str, what: str) -> np.ndarray:
     return value
 
 
-def _numbers(graph: Graph, node: onnx.NodeProto, place: int, kind: int, what: str) -> Numbers:
+def _numbers(graph: Graph, node: onnx.NodeProto, place: int, kind: int, what: str) -> Quantization:
     """The scale at a place of a node's inputs, and the zero point behind it, of a tensor of a type."""
     scale = _constant(graph, node.input[place], f"the scale of {what}")
     require(scale.dtype == np.float32, f"the scale of {what} is not float32")
     name = _optional(node, place + 1)
     if not name:
-        return Numbers(scale, np.zeros((), helper.tensor_dtype_to_np_dtype(kind)))
-    return Numbers(scale, _constant(graph, name, f"the zero point of {what}"))
+        return Quantization(scale, np.zeros((), helper.tensor_dtype_to_np_dtype(kind)))
+    return Quantization(scale, _constant(graph, name, f"the zero point of {what}"))
 
 
 def _producer(graph: Graph, name: str, op: str) -> onnx.NodeProto | None:
@@ -143,7 +144,9 @@ def real_constant(graph: Graph, name: str) -> np.ndarray | None:
     return (stored.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
 
 
-def _filter(stored: np.ndarray, numbers: Numbers, axis: int, name: str | None) -> tuple[str | np.ndarray, np.ndarray]:
+def _filter(
+    stored: np.ndarray, numbers: Quantization, axis: int, name: str | None
+) -> tuple[str | np.ndarray, np.ndarray]:
     """The weights as int8 without a zero point, and their scale: one, or one for each element of the axis. `name`: the
     tensor that holds them."""
     channels = stored.shape[axis]
@@ -188,7 +191,7 @@ def _input(graph: Graph, name: str) -> str:
     return TYPES[kind]
 
 
-def _of_tensor(numbers: Numbers, what: str) -> Numbers:
+def _of_tensor(numbers: Quantization, what: str) -> Quantization:
     require(numbers.of_tensor, f"{what} has more than one scale or zero point")
     return numbers
 
@@ -239,7 +242,7 @@ def _operator(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer:
     return Layer(node.input[source], dtype, numbers, filter, stored.shape, scale, *biases, result)
 
 
-def _quantizes(graph: Graph, tensor: str) -> tuple[onnx.NodeProto, Numbers] | None:
+def _quantizes(graph: Graph, tensor: str) -> tuple[onnx.NodeProto, Quantization] | None:
     """The QuantizeLinear that alone reads a tensor, if the masked operator can do it."""
     node = graph.only_reader(tensor)
     if node is None or node.op_type != "QuantizeLinear" or graph.attributes(node).get("block_size", 0):
@@ -249,7 +252,7 @@ def _quantizes(graph: Graph, tensor: str) -> tuple[onnx.NodeProto, Numbers] | No
     if scale is None or scale.dtype != np.float32 or kind not in TYPES:
         return None
     zero = graph.constant(zero_name) if zero_name else np.zeros((), helper.tensor_dtype_to_np_dtype(kind))
-    numbers = None if zero is None else Numbers(scale, zero)
+    numbers = None if zero is None else Quantization(scale, zero)
     return (node, numbers) if numbers and numbers.of_tensor else None
 
 

@@ -7,14 +7,11 @@ import dataclasses
 import numpy as np
 import onnx
 
+from .._facts import FLOAT_TYPES
 from ..description import Operator
 from .graph import Graph
 
-TYPES = {
-    onnx.TensorProto.FLOAT: "float32",
-    onnx.TensorProto.FLOAT16: "float16",
-    onnx.TensorProto.BFLOAT16: "bfloat16",
-}
+TYPES = {getattr(onnx.TensorProto, of_onnx): name for name, (_, of_onnx) in FLOAT_TYPES.items()}
 
 
 class Unsupported(Exception):
@@ -104,5 +101,5 @@ def float32(array: np.ndarray | None) -> np.ndarray | None:
 
 def dtype_of(graph: Graph, name: str) -> str:
     dtype = TYPES.get(graph.types.get(name))
-    require(dtype, "its type is not float, float16 or bfloat16, or not known")
+    require(dtype, f"its type is not known, or none of {', '.join(FLOAT_TYPES)}")
     return dtype

@@ -49,6 +49,12 @@ class Builder:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def draw_integers(random, kind, *shape):
+    """Numbers of the whole range of an integer type."""
+    limits = np.iinfo(kind)
+    return random.integers(limits.min, limits.max + 1, shape).astype(kind)
+
+
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": ["CUDAExecutionProvider"],

@@ -191,7 +191,7 @@ def test_what_is_no_hardswish(numbers):
 
 
 def test_steps_behind_an_activation():
-    """They are masked as the layer is: before a pointwise layer in its weights, and else as a batch norm."""
+    """Affine nodes are masked as the layer is: before a pointwise layer in its weights, and else as a batch norm."""
     b = Builder()
     x = hardswish(b, step(b, 0, "Add", b.conv("first", "x", 6, 6), ()), "plain", "h1")
     x = step(b, 2, "Add", step(b, 1, "Mul", x, ()), ())

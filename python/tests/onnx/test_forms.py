@@ -205,7 +205,8 @@ def test_initializers_before_ir_version_4():
 
 
 def test_initializers_that_callers_may_replace():
-    """They are no constants, and keep their values where no caller does, also if nothing reads them."""
+    """Such initializers are no constants. They keep their values where no caller sets them, also if nothing reads
+    them."""
     b = Builder()
     b.conv("fixed", "x", 4, 4)
     b.conv("free", "fixed.out", 4, 4)

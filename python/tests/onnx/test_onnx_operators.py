@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 import stand_in
@@ -420,6 +421,25 @@ def test_bfloat16():
     dense = run_node("Conv", [images(x.transpose(0, 3, 1, 2), "NCHW").copy(), weights], (1,), domain="", pads=[1] * 4)
     expected = masked(np.maximum(dense, 0), mask).transpose(0, 2, 3, 1)
     np.testing.assert_allclose(result, expected, rtol=2e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8(name):
+    """A layer on tensors of 8 bits, between casts."""
+    _, of_onnx = _facts.FLOAT_TYPES[name]
+    tensors = {"a": 10 * draw(1, 4, 5, 6), "b": 10 * draw(1, 4, 5, 6, seed=1)}
+    mask = draw_mask(1, 5, 6)
+    builder = Builder()
+    for tensor in tensors:
+        builder.add("Cast", [tensor], f"{tensor}.narrow", to=getattr(TensorProto, of_onnx))
+    builder.add("MaskedAdd", ["a.narrow", "b.narrow", "mask"], "y.narrow", domain="distile")
+    builder.add("Cast", ["y.narrow"], "y", to=TensorProto.FLOAT)
+    shape = tensors["a"].shape
+    model = builder.model({"a": shape, "b": shape, "mask": mask.shape}, {"y": shape}, opset=19)
+    (result,) = run(model, {**tensors, "mask": mask})
+    narrow = getattr(ml_dtypes, name)
+    a, b = (values.astype(narrow).astype(np.float32) for values in tensors.values())
+    np.testing.assert_array_equal(result, masked((a + b).astype(narrow).astype(np.float32), mask))
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,16 @@ def test_blocks_at_the_end_of_an_odd_image():
     assert mappings(report)["fc"] == "stride 2x2, offset 0x0, grid 4x3"
 
 
+def test_a_reshape_that_does_not_fit_the_example():
+    """The height is open, and 8 when the model runs."""
+    b = Builder()
+    b.add("Reshape", [b.conv("c", "x", 4, 4), b.constant("rows", np.array([2, 4, 48]))], "tokens")
+    b.add("MatMul", ["tokens", b.weights("w", 48, 8)], "y", "fc")
+    _, report = convert(b.model({"x": [2, 4, "h", 6]}, {"y": TOKENS}), [Rule("*", "mask")])
+    assert mappings(report) == {"c": "stride 1x1, offset 0x0, grid 320x6"}
+    assert reasons(report) == {"fc": "each of its outputs sees all pixels"}
+
+
 def test_borders_of_a_grid_are_constants():
     positions = Positions(1, 4, 4)
     labels = np.full((1, 4, 4), ALL)

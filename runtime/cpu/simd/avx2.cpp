@@ -5,6 +5,7 @@
 #include "runtime/cpu/simd/row_sums.h"
 #include "runtime/cpu/simd/simd_files.h"
 #include "runtime/cpu/simd/transpose_portable.h"
+#include "runtime/cpu/simd/type_loops.h"
 #include <cstring>
 
 #include <immintrin.h>
@@ -311,53 +312,63 @@ DISTILE_TARGET_AVX2 void transpose_avx2(const float *from, int64_t from_stride, 
     }
 }
 
-DISTILE_TARGET_AVX2 void widen_float16_avx2(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i))));
-    }
-    portable_level.widen_float16(from + i, to + i, count - i);
-}
+DISTILE_TYPE_LOOPS(DISTILE_TARGET_AVX2)
 
-DISTILE_TARGET_AVX2 void widen_bfloat16_avx2(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
-        _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
+template<> struct TypeLoops<DISTILE_FLOAT16> {
+    DISTILE_TARGET_AVX2 static void widen(const void *stored, float *to, int64_t count) {
+        const auto *const from = static_cast<const uint16_t *>(stored);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i))));
+        }
+        widen_all<DISTILE_FLOAT16>(from + i, to + i, count - i);
     }
-    portable_level.widen_bfloat16(from + i, to + i, count - i);
-}
+    DISTILE_TARGET_AVX2 static void narrow(const float *from, void *stored, int64_t count) {
+        auto *const to = static_cast<uint16_t *>(stored);
+        const __m256i nan = _mm256_set1_epi32(0x7fc00000), sign = _mm256_set1_epi32(INT32_MIN);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            const __m256 values = _mm256_loadu_ps(from + i);
+            // As portable code does, keep only the sign of a NaN.
+            const __m256 quiet =
+                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(_mm256_castps_si256(values), sign), nan));
+            const __m256 kept = _mm256_blendv_ps(values, quiet, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
+                             _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        }
+        narrow_all<DISTILE_FLOAT16>(from + i, to + i, count - i);
+    }
+};
 
-DISTILE_TARGET_AVX2 void narrow_float16_avx2(const float *from, uint16_t *to, int64_t count) {
-    const __m256i nan = _mm256_set1_epi32(0x7fc00000), sign = _mm256_set1_epi32(INT32_MIN);
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const __m256 values = _mm256_loadu_ps(from + i);
-        // As portable code does, keep only the sign of a NaN.
-        const __m256 quiet =
-            _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(_mm256_castps_si256(values), sign), nan));
-        const __m256 kept = _mm256_blendv_ps(values, quiet, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
-                         _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+template<> struct TypeLoops<DISTILE_BFLOAT16> {
+    DISTILE_TARGET_AVX2 static void widen(const void *stored, float *to, int64_t count) {
+        const auto *const from = static_cast<const uint16_t *>(stored);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
+            _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
+        }
+        widen_all<DISTILE_BFLOAT16>(from + i, to + i, count - i);
     }
-    portable_level.narrow_float16(from + i, to + i, count - i);
-}
+    DISTILE_TARGET_AVX2 static void narrow(const float *from, void *stored, int64_t count) {
+        auto *const to = static_cast<uint16_t *>(stored);
+        const __m256i half = _mm256_set1_epi32(0x7fff), one = _mm256_set1_epi32(1), quiet = _mm256_set1_epi32(0x40);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            const __m256 values = _mm256_loadu_ps(from + i);
+            const __m256i bits = _mm256_castps_si256(values), upper = _mm256_srli_epi32(bits, 16);
+            const __m256i up = _mm256_add_epi32(half, _mm256_and_si256(upper, one));
+            const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+            const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+            const __m256i narrowed = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, quiet), is_nan);
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
+                             _mm_packus_epi32(_mm256_castsi256_si128(narrowed), _mm256_extracti128_si256(narrowed, 1)));
+        }
+        narrow_all<DISTILE_BFLOAT16>(from + i, to + i, count - i);
+    }
+};
 
-DISTILE_TARGET_AVX2 void narrow_bfloat16_avx2(const float *from, uint16_t *to, int64_t count) {
-    const __m256i half = _mm256_set1_epi32(0x7fff), one = _mm256_set1_epi32(1), quiet = _mm256_set1_epi32(0x40);
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const __m256 values = _mm256_loadu_ps(from + i);
-        const __m256i bits = _mm256_castps_si256(values), upper = _mm256_srli_epi32(bits, 16);
-        const __m256i up = _mm256_add_epi32(half, _mm256_and_si256(upper, one));
-        const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
-        const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
-        const __m256i narrowed = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, quiet), is_nan);
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
-                         _mm_packus_epi32(_mm256_castsi256_si128(narrowed), _mm256_extracti128_si256(narrowed, 1)));
-    }
-    portable_level.narrow_bfloat16(from + i, to + i, count - i);
-}
+DISTILE_CONVERSIONS()
 
 DISTILE_TARGET_AVX2 float sum_differences_avx2(const float *from, int64_t count, float shift) {
     return sum_differences(from, count, shift);
@@ -380,10 +391,9 @@ bool is_supported() {
 
 }  // namespace
 
-const SimdLevel avx2_level = {"avx2",           is_supported,        pack_row_avx2,        count_avx2,
-                              list_avx2,        fill_avx2,           extract_avx2,         deposit_avx2,
-                              unite_rows_avx2,  compare_avx2,        widen_float16_avx2,   widen_bfloat16_avx2,
-                              transpose_avx2,   narrow_float16_avx2, narrow_bfloat16_avx2, sum_differences_avx2,
-                              sum_squares_avx2, normalize_avx2,      channel_loops};
+const SimdLevel avx2_level = {"avx2",       is_supported,   pack_row_avx2,        count_avx2,       list_avx2,
+                              fill_avx2,    extract_avx2,   deposit_avx2,         unite_rows_avx2,  compare_avx2,
+                              conversions,  transpose_avx2, sum_differences_avx2, sum_squares_avx2, normalize_avx2,
+                              channel_loops};
 
 }  // namespace distile

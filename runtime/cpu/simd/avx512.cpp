@@ -4,6 +4,7 @@
 #include "runtime/cpu/simd/channel_loops.h"
 #include "runtime/cpu/simd/row_sums.h"
 #include "runtime/cpu/simd/simd_files.h"
+#include "runtime/cpu/simd/type_loops.h"
 #include <numeric>
 
 #include <immintrin.h>
@@ -130,32 +131,38 @@ void unite_rows_avx512(const uint64_t *from, int64_t distance, int32_t num_rows,
     avx2_level.unite_rows(from, distance, num_rows, num_words, to);
 }
 
-void widen_float16(const uint16_t *from, float *to, int64_t count) {
-    avx2_level.widen_float16(from, to, count);
-}
-
-void widen_bfloat16(const uint16_t *from, float *to, int64_t count) {
-    avx2_level.widen_bfloat16(from, to, count);
-}
-
 void transpose(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows, int64_t columns) {
     avx2_level.transpose(from, from_stride, to, to_stride, rows, columns);
 }
 
-void narrow_float16(const float *from, uint16_t *to, int64_t count) {
-    avx2_level.narrow_float16(from, to, count);
-}
+template<int32_t number> struct TypeLoops {
+    static void widen(const void *from, float *to, int64_t count) {
+        avx2_level.conversions[float_type_place(number)].widen(from, to, count);
+    }
+    static void narrow(const float *from, void *to, int64_t count) {
+        avx2_level.conversions[float_type_place(number)].narrow(from, to, count);
+    }
+};
 
-void narrow_bfloat16(const float *from, uint16_t *to, int64_t count) {
-    avx2_level.narrow_bfloat16(from, to, count);
-}
+DISTILE_CONVERSIONS()
 
 }  // namespace
 
-const SimdLevel avx512_level = {"avx512",           is_supported,     pack_row_avx512, count,
-                                list_avx512,        fill_avx512,      extract,         deposit,
-                                unite_rows_avx512,  compare_avx512,   widen_float16,   widen_bfloat16,
-                                transpose,          narrow_float16,   narrow_bfloat16, sum_differences_avx512,
-                                sum_squares_avx512, normalize_avx512, channel_loops};
+const SimdLevel avx512_level = {"avx512",
+                                is_supported,
+                                pack_row_avx512,
+                                count,
+                                list_avx512,
+                                fill_avx512,
+                                extract,
+                                deposit,
+                                unite_rows_avx512,
+                                compare_avx512,
+                                conversions,
+                                transpose,
+                                sum_differences_avx512,
+                                sum_squares_avx512,
+                                normalize_avx512,
+                                channel_loops};
 
 }  // namespace distile

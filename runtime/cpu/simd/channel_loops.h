@@ -46,7 +46,7 @@ DISTILE_INLINE float one_plus_exponential_of_minus(float x) {
     return 1 + exponential(-at_most(at_least(x, -89), 87));
 }
 
-/** As in generators/epilogue.cpp. */
+/** The error function, computed as in generators/epilogue.cpp. */
 DISTILE_INLINE float error_function(float value) {
     const float x = at_most(at_least(value, -4.1f), 4.1f), square = x * x;
     float p = -2.72614225801306e-10f;
@@ -64,7 +64,7 @@ DISTILE_INLINE float error_function(float value) {
     return at_most(at_least(x * p / q, -1), 1);
 }
 
-/** As in generators/epilogue.cpp. */
+/** The hyperbolic tangent, computed as in generators/epilogue.cpp. */
 DISTILE_INLINE float hyperbolic_tangent(float value) {
     const float x = at_most(at_least(value, -9), 9), square = x * x;
     float p = -2.76076847742355e-16f;

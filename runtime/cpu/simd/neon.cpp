@@ -5,6 +5,7 @@
 #include "runtime/cpu/simd/row_sums.h"
 #include "runtime/cpu/simd/simd_files.h"
 #include "runtime/cpu/simd/transpose_portable.h"
+#include "runtime/cpu/simd/type_loops.h"
 #include <arm_neon.h>
 #include <cstring>
 
@@ -174,22 +175,6 @@ void compare_neon(const float *a, const float *b, int64_t count, float threshold
     }
 }
 
-void widen_float16_neon(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
-    }
-    portable_level.widen_float16(from + i, to + i, count - i);
-}
-
-void widen_bfloat16_neon(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        vst1q_f32(to + i, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from + i), 16)));
-    }
-    portable_level.widen_bfloat16(from + i, to + i, count - i);
-}
-
 inline void transpose_4x4(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
     const float32x4_t row0 = vld1q_f32(from), row1 = vld1q_f32(from + from_stride);
     const float32x4_t row2 = vld1q_f32(from + 2 * from_stride), row3 = vld1q_f32(from + 3 * from_stride);
@@ -290,31 +275,57 @@ void transpose_neon(const float *from, int64_t from_stride, float *to, int64_t t
     }
 }
 
-void narrow_float16_neon(const float *from, uint16_t *to, int64_t count) {
-    const uint32x4_t nan = vdupq_n_u32(0x7fc00000), sign = vdupq_n_u32(0x80000000);
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const float32x4_t values = vld1q_f32(from + i);
-        // As portable code does, keep only the sign of a NaN.
-        const uint32x4_t quiet = vorrq_u32(vandq_u32(vreinterpretq_u32_f32(values), sign), nan);
-        const float32x4_t kept = vbslq_f32(vceqq_f32(values, values), values, vreinterpretq_f32_u32(quiet));
-        vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(kept)));
-    }
-    portable_level.narrow_float16(from + i, to + i, count - i);
-}
+DISTILE_TYPE_LOOPS()
 
-void narrow_bfloat16_neon(const float *from, uint16_t *to, int64_t count) {
-    const uint32x4_t half = vdupq_n_u32(0x7fff), one = vdupq_n_u32(1), quiet = vdupq_n_u32(0x40);
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const float32x4_t values = vld1q_f32(from + i);
-        const uint32x4_t bits = vreinterpretq_u32_f32(values), upper = vshrq_n_u32(bits, 16);
-        const uint32x4_t up = vaddq_u32(half, vandq_u32(upper, one));
-        const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, up), 16);
-        vst1_u16(to + i, vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, vorrq_u32(upper, quiet))));
+template<> struct TypeLoops<DISTILE_FLOAT16> {
+    static void widen(const void *stored, float *to, int64_t count) {
+        const auto *const from = static_cast<const uint16_t *>(stored);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
+        }
+        widen_all<DISTILE_FLOAT16>(from + i, to + i, count - i);
     }
-    portable_level.narrow_bfloat16(from + i, to + i, count - i);
-}
+    static void narrow(const float *from, void *stored, int64_t count) {
+        auto *const to = static_cast<uint16_t *>(stored);
+        const uint32x4_t nan = vdupq_n_u32(0x7fc00000), sign = vdupq_n_u32(0x80000000);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            const float32x4_t values = vld1q_f32(from + i);
+            // As portable code does, keep only the sign of a NaN.
+            const uint32x4_t quiet = vorrq_u32(vandq_u32(vreinterpretq_u32_f32(values), sign), nan);
+            const float32x4_t kept = vbslq_f32(vceqq_f32(values, values), values, vreinterpretq_f32_u32(quiet));
+            vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(kept)));
+        }
+        narrow_all<DISTILE_FLOAT16>(from + i, to + i, count - i);
+    }
+};
+
+template<> struct TypeLoops<DISTILE_BFLOAT16> {
+    static void widen(const void *stored, float *to, int64_t count) {
+        const auto *const from = static_cast<const uint16_t *>(stored);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            vst1q_f32(to + i, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from + i), 16)));
+        }
+        widen_all<DISTILE_BFLOAT16>(from + i, to + i, count - i);
+    }
+    static void narrow(const float *from, void *stored, int64_t count) {
+        auto *const to = static_cast<uint16_t *>(stored);
+        const uint32x4_t half = vdupq_n_u32(0x7fff), one = vdupq_n_u32(1), quiet = vdupq_n_u32(0x40);
+        int64_t i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            const float32x4_t values = vld1q_f32(from + i);
+            const uint32x4_t bits = vreinterpretq_u32_f32(values), upper = vshrq_n_u32(bits, 16);
+            const uint32x4_t up = vaddq_u32(half, vandq_u32(upper, one));
+            const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, up), 16);
+            vst1_u16(to + i, vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, vorrq_u32(upper, quiet))));
+        }
+        narrow_all<DISTILE_BFLOAT16>(from + i, to + i, count - i);
+    }
+};
+
+DISTILE_CONVERSIONS()
 
 float sum_differences_neon(const float *from, int64_t count, float shift) {
     return sum_differences(from, count, shift);
@@ -336,10 +347,9 @@ bool is_supported() {
 
 }  // namespace
 
-const SimdLevel neon_level = {"neon",           is_supported,        pack_row_neon,        count_neon,
-                              list_neon,        fill_neon,           extract_neon,         deposit_neon,
-                              unite_rows,       compare_neon,        widen_float16_neon,   widen_bfloat16_neon,
-                              transpose_neon,   narrow_float16_neon, narrow_bfloat16_neon, sum_differences_neon,
-                              sum_squares_neon, normalize_neon,      channel_loops};
+const SimdLevel neon_level = {"neon",       is_supported,   pack_row_neon,        count_neon,       list_neon,
+                              fill_neon,    extract_neon,   deposit_neon,         unite_rows,       compare_neon,
+                              conversions,  transpose_neon, sum_differences_neon, sum_squares_neon, normalize_neon,
+                              channel_loops};
 
 }  // namespace distile

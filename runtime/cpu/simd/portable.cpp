@@ -1,11 +1,11 @@
 /** \file
  * Plain C++, for any CPU.
  */
-#include "runtime/base/types.h"
 #include "runtime/cpu/simd/channel_loops.h"
 #include "runtime/cpu/simd/row_sums.h"
 #include "runtime/cpu/simd/simd_files.h"
 #include "runtime/cpu/simd/transpose_portable.h"
+#include "runtime/cpu/simd/type_loops.h"
 #include <cstring>
 
 namespace distile {
@@ -124,21 +124,8 @@ void compare_portable(const float *a, const float *b, int64_t count, float thres
     }
 }
 
-void widen_float16_portable(const uint16_t *from, float *to, int64_t count) {
-    find_type(DISTILE_FLOAT16)->to_float(from, to, static_cast<size_t>(count));
-}
-
-void widen_bfloat16_portable(const uint16_t *from, float *to, int64_t count) {
-    find_type(DISTILE_BFLOAT16)->to_float(from, to, static_cast<size_t>(count));
-}
-
-void narrow_float16_portable(const float *from, uint16_t *to, int64_t count) {
-    find_type(DISTILE_FLOAT16)->from_float(from, to, static_cast<size_t>(count));
-}
-
-void narrow_bfloat16_portable(const float *from, uint16_t *to, int64_t count) {
-    find_type(DISTILE_BFLOAT16)->from_float(from, to, static_cast<size_t>(count));
-}
+DISTILE_TYPE_LOOPS()
+DISTILE_CONVERSIONS()
 
 float sum_differences_portable(const float *from, int64_t count, float shift) {
     return sum_differences(from, count, shift);
@@ -170,11 +157,8 @@ const SimdLevel portable_level = {"portable",
                                   deposit_portable,
                                   unite_rows,
                                   compare_portable,
-                                  widen_float16_portable,
-                                  widen_bfloat16_portable,
+                                  conversions,
                                   transpose_portable<float>,
-                                  narrow_float16_portable,
-                                  narrow_bfloat16_portable,
                                   sum_differences_portable,
                                   sum_squares_portable,
                                   normalize_portable,

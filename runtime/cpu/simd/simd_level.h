@@ -51,6 +51,12 @@ struct ChannelLoops {
     float (*dot)(const float *a, const float *b, int64_t count);
 };
 
+/** Conversions of a type to float32, and back to the nearest, ties to even. */
+struct FloatConversion {
+    void (*widen)(const void *from, float *to, int64_t count);
+    void (*narrow)(const float *from, void *to, int64_t count);
+};
+
 struct SimdLevel {
     const char *name;
     /** Whether this CPU and operating system can run the level. */
@@ -82,15 +88,10 @@ struct SimdLevel {
 
     /** Sets bit i of `bits`, of ceil(count / 64) words, if |a[i] - b[i]| > threshold or is NaN. */
     void (*compare)(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits);
-    /** Conversions to float32. */
-    void (*widen_float16)(const uint16_t *from, float *to, int64_t count);
-    void (*widen_bfloat16)(const uint16_t *from, float *to, int64_t count);
+    const FloatConversion *conversions;  ///< By float_type_place().
     /** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
     void (*transpose)(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
                       int64_t columns);
-    /** Conversions from float32, to the nearest, ties to even. */
-    void (*narrow_float16)(const float *from, uint16_t *to, int64_t count);
-    void (*narrow_bfloat16)(const float *from, uint16_t *to, int64_t count);
 
     // Channels of a pixel.
 

@@ -1,5 +1,4 @@
 // Chooses a variant for kernels that do not choose themselves.
-#include "kernels/call.h"
 #include "kernels/tensor_core/choose.cuh"
 #include "runtime/cuda/kernels/device.cuh"
 

@@ -25,4 +25,5 @@ template<typename Element, uint32_t size> __device__ void combine_pixels(const C
 
 }  // namespace
 
-DISTILE_LAYER_KERNELS(combine, CombinedPixels, combine_pixels)
+#define DISTILE_ROW(number, name, ...) DISTILE_LAYER_KERNELS(combine, number, name, CombinedPixels, combine_pixels)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

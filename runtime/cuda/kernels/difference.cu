@@ -147,6 +147,5 @@ __device__ void compare_pixels(const Comparison &comparison, uint32_t *to) {
     DISTILE_COMPARE(distile_compare_pixels_3_##type, pixel_threads, (compare_pixels<Element, 3>))                      \
     DISTILE_COMPARE(distile_compare_pixels_4_##type, pixel_threads, (compare_pixels<Element, 4>))
 
-DISTILE_COMPARE_TYPE(float32, float)
-DISTILE_COMPARE_TYPE(float16, __half)
-DISTILE_COMPARE_TYPE(bfloat16, __nv_bfloat16)
+#define DISTILE_ROW(number, name, ...) DISTILE_COMPARE_TYPE(name, ElementOf<number>::Type)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

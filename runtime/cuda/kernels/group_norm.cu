@@ -29,4 +29,6 @@ template<typename Element, uint32_t size> __device__ void normalize_groups(const
 
 }  // namespace
 
-DISTILE_LAYER_KERNELS(normalize_groups, NormalizedGroups, normalize_groups)
+#define DISTILE_ROW(number, name, ...)                                                                                 \
+    DISTILE_LAYER_KERNELS(normalize_groups, number, name, NormalizedGroups, normalize_groups)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

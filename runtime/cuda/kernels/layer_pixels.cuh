@@ -51,14 +51,12 @@ inline __device__ float larger(float a, float b) {
 
 }  // namespace distile
 
-/** Kernels for every type, in vectors and element by element: `function`<Element, size>(Arguments). */
-#define DISTILE_LAYER_KERNELS(name, Arguments, function)                                                               \
-    DISTILE_LAYER_KERNEL(distile_##name##_vectors_float32, Arguments, (function<float, layer_bytes / 4>))              \
-    DISTILE_LAYER_KERNEL(distile_##name##_elements_float32, Arguments, (function<float, 1>))                           \
-    DISTILE_LAYER_KERNEL(distile_##name##_vectors_float16, Arguments, (function<__half, layer_bytes / 2>))             \
-    DISTILE_LAYER_KERNEL(distile_##name##_elements_float16, Arguments, (function<__half, 1>))                          \
-    DISTILE_LAYER_KERNEL(distile_##name##_vectors_bfloat16, Arguments, (function<__nv_bfloat16, layer_bytes / 2>))     \
-    DISTILE_LAYER_KERNEL(distile_##name##_elements_bfloat16, Arguments, (function<__nv_bfloat16, 1>))
+/** Kernels for a type, by its number and name, in vectors and element by element: `function`<Element, size>(Arguments).
+ */
+#define DISTILE_LAYER_KERNELS(kernel, number, type, Arguments, function)                                               \
+    DISTILE_LAYER_KERNEL(distile_##kernel##_vectors_##type, Arguments,                                                 \
+                         (function<ElementOf<number>::Type, layer_bytes / sizeof(ElementOf<number>::Type)>))           \
+    DISTILE_LAYER_KERNEL(distile_##kernel##_elements_##type, Arguments, (function<ElementOf<number>::Type, 1>))
 #define DISTILE_LAYER_KERNEL(name, Arguments, function)                                                                \
     extern "C" __global__ void __launch_bounds__(block_threads) name(Arguments of) {                                   \
         wait_for_earlier_kernels();                                                                                    \

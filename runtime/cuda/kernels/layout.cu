@@ -58,12 +58,20 @@ template<typename Element, bool to_planes> __device__ void convert(const Convers
 
 }  // namespace
 
+extern "C" __global__ void __launch_bounds__(block_threads) distile_to_planes_1(Conversion conversion) {
+    convert<uint8_t, true>(conversion);
+}
+
 extern "C" __global__ void __launch_bounds__(block_threads) distile_to_planes_2(Conversion conversion) {
     convert<uint16_t, true>(conversion);
 }
 
 extern "C" __global__ void __launch_bounds__(block_threads) distile_to_planes_4(Conversion conversion) {
     convert<uint32_t, true>(conversion);
+}
+
+extern "C" __global__ void __launch_bounds__(block_threads) distile_to_pixels_1(Conversion conversion) {
+    convert<uint8_t, false>(conversion);
 }
 
 extern "C" __global__ void __launch_bounds__(block_threads) distile_to_pixels_2(Conversion conversion) {

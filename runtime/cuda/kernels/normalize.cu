@@ -54,11 +54,11 @@ __device__ float factor_of(float squares, const NormalizedPixels &of) {
     return 1 / sqrtf(squares / static_cast<float>(of.channels) + of.epsilon);
 }
 
-template<uint32_t size> __device__ void load(const float *from, float otherwise, float (&to)[size]) {
+template<uint32_t size> __device__ void load(const float *from, float default_value, float (&to)[size]) {
 #pragma unroll
     for (uint32_t i = 0; i < size; i += 4) {
         const float4 four = from ? *reinterpret_cast<const float4 *>(from + i)
-                                 : make_float4(otherwise, otherwise, otherwise, otherwise);
+                                 : make_float4(default_value, default_value, default_value, default_value);
         to[i] = four.x;
         to[i + 1] = four.y;
         to[i + 2] = four.z;
@@ -77,7 +77,7 @@ template<typename Element> __device__ void normalize_vectors(const NormalizedPix
     for (uint32_t base = team.first; base < team.count; base += team.step) {
         const uint32_t place = team.place(base);
         const bool is_pixel = place < team.count;
-        const uint32_t own_vectors = is_pixel ? vectors : 0;
+        const uint32_t pixel_vectors = is_pixel ? vectors : 0;
         float values[vectors_of_thread][size], shift = 0, sum = 0, mean = 0, squares = 0;
         if (is_pixel) {
             const Element *const from = find<Element>(of.from, of.list, place);
@@ -106,7 +106,7 @@ template<typename Element> __device__ void normalize_vectors(const NormalizedPix
         }
 #pragma unroll
         for (uint32_t i = 0; i < vectors_of_thread; i++) {
-            if (team.rank + i * team.size < own_vectors) {
+            if (team.rank + i * team.size < pixel_vectors) {
 #pragma unroll
                 for (uint32_t j = 0; j < size; j++) {
                     const float deviation = values[i][j] - mean;
@@ -179,6 +179,5 @@ template<typename Element> __device__ void normalize_elements(const NormalizedPi
         normalize_elements<Element>(of);                                                                               \
     }
 
-DISTILE_NORMALIZE(float32, float)
-DISTILE_NORMALIZE(float16, __half)
-DISTILE_NORMALIZE(bfloat16, __nv_bfloat16)
+#define DISTILE_ROW(number, name, ...) DISTILE_NORMALIZE(name, ElementOf<number>::Type)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

@@ -39,9 +39,11 @@ template<typename Unit, bool to_packed> __device__ void move_pixels(const Packin
         move_pixels<Unit, to_packed>(packing);                                                                         \
     }
 
+DISTILE_PACKING(distile_pack_1, uint8_t, true)
 DISTILE_PACKING(distile_pack_2, uint16_t, true)
 DISTILE_PACKING(distile_pack_4, uint32_t, true)
 DISTILE_PACKING(distile_pack_16, uint4, true)
+DISTILE_PACKING(distile_unpack_1, uint8_t, false)
 DISTILE_PACKING(distile_unpack_2, uint16_t, false)
 DISTILE_PACKING(distile_unpack_4, uint32_t, false)
 DISTILE_PACKING(distile_unpack_16, uint4, false)

@@ -122,9 +122,7 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_merge_groups
     }
 }
 
-DISTILE_LAYER_KERNEL(distile_sum_pixels_float32, SummedPixels, sum_pixels<float>)
-DISTILE_LAYER_KERNEL(distile_sum_pixels_float16, SummedPixels, sum_pixels<__half>)
-DISTILE_LAYER_KERNEL(distile_sum_pixels_bfloat16, SummedPixels, sum_pixels<__nv_bfloat16>)
-DISTILE_LAYER_KERNEL(distile_merge_pixels_float32, MergedMoments, merge_pixels<float>)
-DISTILE_LAYER_KERNEL(distile_merge_pixels_float16, MergedMoments, merge_pixels<__half>)
-DISTILE_LAYER_KERNEL(distile_merge_pixels_bfloat16, MergedMoments, merge_pixels<__nv_bfloat16>)
+#define DISTILE_ROW(number, name, ...)                                                                                 \
+    DISTILE_LAYER_KERNEL(distile_sum_pixels_##name, SummedPixels, sum_pixels<ElementOf<number>::Type>)                 \
+    DISTILE_LAYER_KERNEL(distile_merge_pixels_##name, MergedMoments, merge_pixels<ElementOf<number>::Type>)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

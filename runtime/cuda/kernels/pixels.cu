@@ -85,6 +85,8 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_hand_out(Han
             update_pixels<uint32_t>(last.bits, last.update, ~0u);
         } else if (last.update.unit == 2) {
             update_pixels<uint16_t>(last.bits, last.update, ~0u);
+        } else if (last.update.unit == 1) {
+            update_pixels<uint8_t>(last.bits, last.update, ~0u);
         }
     }
     if (out.keep != 0) {

@@ -48,4 +48,5 @@ template<typename Element, uint32_t size> __device__ void pool_pixels(const Pool
 
 }  // namespace
 
-DISTILE_LAYER_KERNELS(pool, PooledPixels, pool_pixels)
+#define DISTILE_ROW(number, name, ...) DISTILE_LAYER_KERNELS(pool, number, name, PooledPixels, pool_pixels)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

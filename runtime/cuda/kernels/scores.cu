@@ -167,6 +167,5 @@ template<typename Element, uint32_t size> __device__ void score_pixels(const Sco
         score_pixels<Element, size>(of, to);                                                                           \
     }
 
-DISTILE_SCORES(float32, float)
-DISTILE_SCORES(float16, __half)
-DISTILE_SCORES(bfloat16, __nv_bfloat16)
+#define DISTILE_ROW(number, name, ...) DISTILE_SCORES(name, ElementOf<number>::Type)
+DISTILE_FLOAT_TYPES(DISTILE_ROW)

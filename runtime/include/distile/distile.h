@@ -73,16 +73,19 @@ typedef enum distile_status {
 /** The name of a status, for instance "DISTILE_ERROR_BAD_SHAPE". Never null. */
 DISTILE_API const char *distile_status_name(distile_status status);
 
-/** How the elements of a tensor are stored. Operators accumulate in float32 and round once, to nearest even. Those of 8
- * bits are quantized (quantize.h): operators add their products as integers. Only operators that were built for them
- * and the functions of quantize.h take them. */
+/** How the elements of a tensor are stored. Operators accumulate in float32 and round once, to nearest even. Integers
+ * are quantized (quantize.h): operators add their products as integers. Only operators that were built for them and the
+ * functions of quantize.h take them. */
 typedef enum distile_dtype {
     DISTILE_FLOAT32 = 1,
     DISTILE_FLOAT16 = 2, /**< IEEE half precision. */
     DISTILE_BFLOAT16 = 3,
     DISTILE_UINT8 = 4,
     DISTILE_INT8 = 5,
-    DISTILE_INT4 = 6 /**< For filters only: integers from -8 to 7, two a byte, the first in its low half. */
+    DISTILE_INT4 = 6, /**< For filters only: integers from -8 to 7, two a byte, the first in its low half. */
+    // OCP's types of 8 bits.
+    DISTILE_FLOAT8_E4M3FN = 7, /**< Up to 448, without infinities: what is too large becomes +-448. */
+    DISTILE_FLOAT8_E5M2 = 8    /**< Up to 57344: what is too large becomes infinite. */
 } distile_dtype;
 
 /** Bytes per element; 0 for DISTILE_INT4 and for an unknown type. */
@@ -442,8 +445,8 @@ DISTILE_API int64_t distile_weights_bytes(const distile_weights *weights);
 
 /** What happens to inactive output pixels. */
 typedef enum distile_inactive {
-    DISTILE_KEEP = 0, /**< They keep their values. */
-    DISTILE_ZERO = 1  /**< They become 0; in a quantized output, its zero point. */
+    DISTILE_KEEP = 0, /**< Inactive pixels keep their values. */
+    DISTILE_ZERO = 1  /**< Inactive pixels become 0; in a quantized output, its zero point. */
 } distile_inactive;
 
 typedef enum distile_store {

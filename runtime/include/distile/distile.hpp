@@ -58,7 +58,7 @@ inline void check(const Context &context, distile_status status) {
 }
 
 /** Takes ownership of a new context. If it could not be made, the message is the thread's. */
-inline Context own_context(distile_status status, distile_context *context) {
+inline Context take_context(distile_status status, distile_context *context) {
     if (status != DISTILE_OK) {
         throw Error(status, distile_context_message(nullptr));
     }
@@ -68,14 +68,14 @@ inline Context own_context(distile_status status, distile_context *context) {
 inline Context make_context(const distile_context_options &options = {}) {
     distile_context *context = nullptr;
     const distile_status status = distile_context_create(&options, &context);
-    return own_context(status, context);
+    return take_context(status, context);
 }
 
 /** Only programs that use this need the library for GPUs. */
 inline Context make_cuda_context(const distile_cuda_options &cuda = {}, const distile_context_options &options = {}) {
     distile_context *context = nullptr;
     const distile_status status = distile_cuda_context_create(&options, &cuda, &context);
-    return own_context(status, context);
+    return take_context(status, context);
 }
 
 inline Mask make_mask(const Context &context) {

@@ -78,7 +78,7 @@ typedef struct distile_combine_args {
     distile_activation other_activation; /**< Applied to the second operand first, as to the gate of squeeze-excite. */
     distile_activation activation;
     distile_inactive inactive;
-    const float *other_slope, *slope; /**< Those activations': one number each, in host memory; null: 0.01. */
+    const float *other_slope, *slope; /**< The activations' numbers, one each, in host memory; null: 0.01. */
     int64_t reserved[2];              /**< 0 */
 } distile_combine_args;
 

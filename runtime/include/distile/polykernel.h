@@ -158,7 +158,7 @@ struct distile_polykernel {
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
     /** The fallback: the same operator for devices that lack some of the features and contexts that do not allow the
      * math; null if there is none. */
-    const distile_polykernel *otherwise;
+    const distile_polykernel *fallback;
 };
 
 #ifdef __cplusplus

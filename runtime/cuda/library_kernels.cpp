@@ -1,9 +1,10 @@
-#include "runtime/cuda/own_kernels.h"
+#include "runtime/cuda/library_kernels.h"
 #include "choose_90_ptx.h"
 #include "choose_ptx.h"
 #include "combine_90_ptx.h"
 #include "combine_ptx.h"
 #include "difference_ptx.h"
+#include "facts/type_functions.h"
 #include "group_norm_90_ptx.h"
 #include "group_norm_ptx.h"
 #include "layout_ptx.h"
@@ -29,10 +30,24 @@
 
 namespace distile {
 
-const int32_t OwnKernels::oldest_cuda = DISTILE_MASK_TILES_CUDA;
-const int32_t OwnKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
+namespace {
 
-OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
+/** The place of a floating-point type among the kernels; std::array::at() rejects others. */
+size_t place_of(distile_dtype dtype) {
+    return static_cast<size_t>(float_type_place(dtype));
+}
+
+/** The place of elements of 1, 2 or 4 bytes. */
+size_t place_of_bytes(int64_t bytes) {
+    return bytes == 4 ? 2 : bytes == 2 ? 1 : 0;
+}
+
+}  // namespace
+
+const int32_t LibraryKernels::oldest_cuda = DISTILE_MASK_TILES_CUDA;
+const int32_t LibraryKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
+
+LibraryKernels::LibraryKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
     : masks_wait(capability >= DISTILE_MASK_SOURCES_90_CAPABILITY), driver_(driver) {
     const auto load = [&](const char *ptx, std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
         modules_.reserve(modules_.size() + 1);
@@ -44,12 +59,15 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
     // Calls find_all(type, find), where find(kernel) finds "distile_<kernel>_<type>".
     const auto load_typed = [&](const char *ptx, const auto &find_all) {
         load(ptx, {});
-        for (const auto &[dtype, name] :
-             {std::pair(DISTILE_FLOAT32, "float32"), {DISTILE_FLOAT16, "float16"}, {DISTILE_BFLOAT16, "bfloat16"}}) {
-            find_all(static_cast<size_t>(dtype - DISTILE_FLOAT32),
-                     [&, type = std::string(name)](const std::string &kernel) {
-                         return loader.find(modules_.back(), ("distile_" + kernel + "_" + type).c_str());
-                     });
+        size_t place = 0;
+        for (const std::string type : {
+#define DISTILE_ROW(number, name, ...) #name,
+                 DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#undef DISTILE_ROW
+             }) {
+            find_all(place++, [&](const std::string &kernel) {
+                return loader.find(modules_.back(), ("distile_" + kernel + "_" + type).c_str());
+            });
         }
     };
     try {
@@ -91,79 +109,82 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
                                   {&hand_out, "distile_hand_out"}});
-        load(distile_packing_ptx, {{&pack_[0], "distile_pack_2"},
-                                   {&pack_[1], "distile_pack_4"},
-                                   {&pack_[2], "distile_pack_16"},
-                                   {&unpack_[0], "distile_unpack_2"},
-                                   {&unpack_[1], "distile_unpack_4"},
-                                   {&unpack_[2], "distile_unpack_16"}});
+        load(distile_packing_ptx, {{&pack_[0], "distile_pack_1"},
+                                   {&pack_[1], "distile_pack_2"},
+                                   {&pack_[2], "distile_pack_4"},
+                                   {&pack_[3], "distile_pack_16"},
+                                   {&unpack_[0], "distile_unpack_1"},
+                                   {&unpack_[1], "distile_unpack_2"},
+                                   {&unpack_[2], "distile_unpack_4"},
+                                   {&unpack_[3], "distile_unpack_16"}});
         load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
-        load(distile_layout_ptx, {{&to_planes_2_, "distile_to_planes_2"},
-                                  {&to_planes_4_, "distile_to_planes_4"},
-                                  {&to_pixels_2_, "distile_to_pixels_2"},
-                                  {&to_pixels_4_, "distile_to_pixels_4"}});
+        load(distile_layout_ptx, {{&to_planes_[0], "distile_to_planes_1"},
+                                  {&to_planes_[1], "distile_to_planes_2"},
+                                  {&to_planes_[2], "distile_to_planes_4"},
+                                  {&to_pixels_[0], "distile_to_pixels_1"},
+                                  {&to_pixels_[1], "distile_to_pixels_2"},
+                                  {&to_pixels_[2], "distile_to_pixels_4"}});
     } catch (...) {
         unload();
         throw;
     }
 }
 
-OwnKernels::~OwnKernels() {
+LibraryKernels::~LibraryKernels() {
     unload();
 }
 
-void OwnKernels::unload() {
+void LibraryKernels::unload() {
     for (CUmodule module : modules_) {
         driver_.cuModuleUnload(module);
     }
 }
 
-const OwnKernels::Compare &OwnKernels::compare(distile_dtype dtype) const {
-    return compare_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::Compare &LibraryKernels::compare(distile_dtype dtype) const {
+    return compare_.at(place_of(dtype));
 }
 
-CUfunction OwnKernels::update_pixels(int32_t unit) const {
+CUfunction LibraryKernels::update_pixels(int32_t unit) const {
     return unit == 16  ? update_pixels_16_
            : unit == 4 ? update_pixels_4_
            : unit == 2 ? update_pixels_2_
                        : update_pixels_1_;
 }
 
-CUfunction OwnKernels::pack(int32_t unit, bool to_packed) const {
-    return (to_packed ? pack_ : unpack_).at(unit == 16 ? 2 : unit == 4 ? 1 : 0);
+CUfunction LibraryKernels::pack(int32_t unit, bool to_packed) const {
+    return (to_packed ? pack_ : unpack_).at(unit == 16 ? 3 : place_of_bytes(unit));
 }
 
-const OwnKernels::PixelKernels &OwnKernels::normalize(distile_dtype dtype) const {
-    return normalize_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::PixelKernels &LibraryKernels::normalize(distile_dtype dtype) const {
+    return normalize_.at(place_of(dtype));
 }
 
-const OwnKernels::PixelKernels &OwnKernels::pool(distile_dtype dtype) const {
-    return pool_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::PixelKernels &LibraryKernels::pool(distile_dtype dtype) const {
+    return pool_.at(place_of(dtype));
 }
 
-const OwnKernels::PixelKernels &OwnKernels::combine(distile_dtype dtype) const {
-    return combine_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::PixelKernels &LibraryKernels::combine(distile_dtype dtype) const {
+    return combine_.at(place_of(dtype));
 }
 
-const OwnKernels::PixelKernels &OwnKernels::normalize_groups(distile_dtype dtype) const {
-    return normalize_groups_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::PixelKernels &LibraryKernels::normalize_groups(distile_dtype dtype) const {
+    return normalize_groups_.at(place_of(dtype));
 }
 
-const OwnKernels::PixelKernels &OwnKernels::score_pixels(distile_dtype dtype) const {
-    return score_pixels_.at(dtype - DISTILE_FLOAT32);
+const LibraryKernels::PixelKernels &LibraryKernels::score_pixels(distile_dtype dtype) const {
+    return score_pixels_.at(place_of(dtype));
 }
 
-CUfunction OwnKernels::sum_pixels(distile_dtype dtype) const {
-    return sum_pixels_.at(dtype - DISTILE_FLOAT32);
+CUfunction LibraryKernels::sum_pixels(distile_dtype dtype) const {
+    return sum_pixels_.at(place_of(dtype));
 }
 
-CUfunction OwnKernels::merge_pixels(distile_dtype dtype) const {
-    return merge_pixels_.at(dtype - DISTILE_FLOAT32);
+CUfunction LibraryKernels::merge_pixels(distile_dtype dtype) const {
+    return merge_pixels_.at(place_of(dtype));
 }
 
-CUfunction OwnKernels::convert_layout(int64_t element_bytes, bool to_planes) const {
-    return to_planes ? (element_bytes == 4 ? to_planes_4_ : to_planes_2_)
-                     : (element_bytes == 4 ? to_pixels_4_ : to_pixels_2_);
+CUfunction LibraryKernels::convert_layout(int64_t element_bytes, bool to_planes) const {
+    return (to_planes ? to_planes_ : to_pixels_).at(place_of_bytes(element_bytes));
 }
 
 }  // namespace distile

@@ -1,4 +1,4 @@
-#include "runtime/base/own_threads.h"
+#include "runtime/base/library_threads.h"
 
 #include <atomic>
 #include <initializer_list>
@@ -30,7 +30,7 @@ uint64_t num_forks() {
     return forks.load(std::memory_order_relaxed);
 }
 
-void name_own_thread() {
+void name_library_thread() {
 #if defined(__linux__)
     pthread_setname_np(pthread_self(), "distile");
 #endif
@@ -38,7 +38,7 @@ void name_own_thread() {
 
 #if defined(__linux__)
 
-int32_t own_core() {
+int32_t current_core() {
     return sched_getcpu();
 }
 
@@ -61,7 +61,7 @@ OffCore::~OffCore() {
 
 #else
 
-int32_t own_core() {
+int32_t current_core() {
     return -1;
 }
 

@@ -5,8 +5,8 @@
  *     static void narrow(const Floats &values, Stored &stored);  // Rounds to nearest even. NaN stays NaN.
  *     static void widen(const Stored &stored, Floats &values);
  */
-#ifndef DISTILE_DOT_PRODUCT_NUMBERS16_H
-#define DISTILE_DOT_PRODUCT_NUMBERS16_H
+#ifndef DISTILE_DOT_PRODUCT_TYPES16_H
+#define DISTILE_DOT_PRODUCT_TYPES16_H
 
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows.h"
@@ -18,14 +18,14 @@ namespace distile::dot_product {
 /** 16 stored numbers. */
 using Stored16 = uint16_t __attribute__((vector_size(vector_channels * 2)));
 
-template<class Set, class Format> class Numbers16 {
+template<class Isa, class Format> class Types16 {
 public:
     using Element = uint16_t;
     using Weight = uint16_t;
     using Sum = float;
     static constexpr int32_t parts = 1;
 
-    Numbers16(const distile_dot_product_code &code, const distile_kernel_call &call)
+    Types16(const distile_dot_product_code &code, const distile_kernel_call &call)
         : epilogue_(code.epilogue), slope_(call.slope), bias_(static_cast<const float *>(call.operands[2].data)),
           residual_(call.num_operands == 5 ? static_cast<const Element *>(call.operands[3].data) : nullptr),
           output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
@@ -52,11 +52,11 @@ public:
                               channels.padded,
                               bias_ + channels.place,
                               slope_};
-        Epilogue<Set>::store(epilogue_, results, rows, num_rows, channels.count);
+        Epilogue<Isa>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
 private:
-    using Floats = typename Epilogue<Set>::Floats;
+    using Floats = typename Epilogue<Isa>::Floats;
 
     /** Some channels of all rows. */
     struct Channels {
@@ -71,7 +71,7 @@ private:
             *values += bias;
             if (residual) {
                 Stored16 stored{};
-                Epilogue<Set>::template copy_channels<Element>(&stored, residual + row.residual, count);
+                Epilogue<Isa>::template copy_channels<Element>(&stored, residual + row.residual, count);
                 Floats widened;
                 Format::widen(stored, widened);
                 *values += widened;
@@ -80,8 +80,8 @@ private:
         [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats *values) const {
             Stored16 stored;
             Format::narrow(*values, stored);
-            Epilogue<Set>::keep_in_register(stored);
-            Epilogue<Set>::template copy_channels<Element>(output + row.output, &stored, count);
+            Epilogue<Isa>::keep_in_register(stored);
+            Epilogue<Isa>::template copy_channels<Element>(output + row.output, &stored, count);
         }
     };
     struct Results {

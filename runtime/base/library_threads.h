@@ -2,8 +2,8 @@
  * What the library's own threads share: they leave signals to the application's threads, and a forked process has none
  * of them.
  */
-#ifndef DISTILE_OWN_THREADS_H
-#define DISTILE_OWN_THREADS_H
+#ifndef DISTILE_LIBRARY_THREADS_H
+#define DISTILE_LIBRARY_THREADS_H
 
 #include <cstdint>
 #include <signal.h>
@@ -32,10 +32,10 @@ private:
 uint64_t num_forks();
 
 /** Gives the calling thread the library's name, for debuggers and profilers. */
-void name_own_thread();
+void name_library_thread();
 
 /** The core that runs the calling thread, or -1 where the system does not say. */
-int32_t own_core();
+int32_t current_core();
 
 /** Keeps the calling thread off a core in its scope, if it may use another. Where somebody else chooses its cores
  * meanwhile, that choice stays. */

@@ -1,9 +1,10 @@
 /** \file
  * The library's own kernels, from the files in kernels/.
  */
-#ifndef DISTILE_CUDA_OWN_KERNELS_H
-#define DISTILE_CUDA_OWN_KERNELS_H
+#ifndef DISTILE_CUDA_LIBRARY_KERNELS_H
+#define DISTILE_CUDA_LIBRARY_KERNELS_H
 
+#include "facts/types.h"
 #include "runtime/cuda/kernels/difference.h"
 #include <array>
 #include <cuda.h>
@@ -16,16 +17,16 @@ struct Driver;
 class ModuleLoader;
 
 /** Keeps the kernels loaded for its lifetime. */
-class OwnKernels {
+class LibraryKernels {
 public:
     /** The oldest driver and GPU that accept the PTX: 13000 means CUDA 13.0, and 75 compute capability 7.5. */
     static const int32_t oldest_cuda, oldest_capability;
 
     /** Throws Failure. */
-    OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability);
-    ~OwnKernels();
-    OwnKernels(const OwnKernels &) = delete;
-    OwnKernels &operator=(const OwnKernels &) = delete;
+    LibraryKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability);
+    ~LibraryKernels();
+    LibraryKernels(const LibraryKernels &) = delete;
+    LibraryKernels &operator=(const LibraryKernels &) = delete;
 
     /** The kernels that compare tensors of one type. */
     struct Compare {
@@ -33,9 +34,9 @@ public:
         std::array<CUfunction, most_channels> pixels;  ///< By the number of channels, from 1.
     };
     const Compare &compare(distile_dtype dtype) const;
-    /** For units of 2, 4 or 16 bytes. */
+    /** For units of 1, 2, 4 or 16 bytes. */
     CUfunction update_pixels(int32_t unit) const;
-    /** The kernels that pack or unpack in units of 2, 4 or 16 bytes. */
+    /** The kernels that pack or unpack in units of 1, 2, 4 or 16 bytes. */
     CUfunction pack(int32_t unit, bool to_packed) const;
     /** Kernels for pixels of one type, in vectors and element by element. */
     struct PixelKernels {
@@ -48,7 +49,7 @@ public:
     const PixelKernels &score_pixels(distile_dtype dtype) const;
     CUfunction sum_pixels(distile_dtype dtype) const;
     CUfunction merge_pixels(distile_dtype dtype) const;
-    /** For elements of 2 or 4 bytes. */
+    /** For elements of 1, 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
 
     CUfunction pack_bytes = nullptr, unpack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
@@ -65,14 +66,14 @@ private:
 
     const Driver &driver_;
     std::vector<CUmodule> modules_;
-    // By type.
-    std::array<Compare, 3> compare_{};
-    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{}, score_pixels_{};
-    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{};
-    std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
+    template<typename Kernels> using ByType = std::array<Kernels, DISTILE_NUM_FLOAT_TYPES>;
+    ByType<Compare> compare_{};
+    ByType<PixelKernels> normalize_{}, pool_{}, combine_{}, normalize_groups_{}, score_pixels_{};
+    ByType<CUfunction> sum_pixels_{}, merge_pixels_{};
+    std::array<CUfunction, 4> pack_{}, unpack_{};          // By unit.
+    std::array<CUfunction, 3> to_planes_{}, to_pixels_{};  // By the bytes of an element.
     CUfunction update_pixels_1_ = nullptr, update_pixels_2_ = nullptr, update_pixels_4_ = nullptr,
                update_pixels_16_ = nullptr;
-    CUfunction to_planes_2_ = nullptr, to_planes_4_ = nullptr, to_pixels_2_ = nullptr, to_pixels_4_ = nullptr;
 };
 
 }  // namespace distile
