@@ -9,8 +9,14 @@
 
 namespace distile::bindings {
 
-/** Fails for a name that no activation has. */
-distile_activation activation_of(const std::string &name);
+struct Activation {
+    distile_activation function;
+    float slope; /**< The given one or the default, for a function that has one. */
+};
+
+/** From a name, or one with its slope behind it, NAME(0.2). Fails for a name that no activation has, and for a slope
+ * that is no number or that its activation lacks. */
+Activation activation_of(const std::string &text);
 
 }  // namespace distile::bindings
 

@@ -4,9 +4,10 @@
  *     ROW(number, name, NAME, value, gradient)
  *
  * The number is that of distile_activation, the name that of operator files and of Python. The value is that of x. The
- * gradient is the one before the activation where g is the one behind it; only Python computes it. Whoever computes
- * with activations, names them or numbers them expands this table, and defines what the expressions call, each once in
- * its own numbers: C, C++, CUDA, OpenCL C, Halide's expressions and Python. Values call
+ * gradient is the one before the activation where g is the one behind it; only Python computes it. A row that names
+ * `slope` has one number that is given at run time. Whoever computes with activations, names them or numbers them
+ * expands this table, and defines what the expressions call, each once in its own numbers: C, C++, CUDA, OpenCL C,
+ * Halide's expressions and Python. Values call
  *
  *     AT_LEAST(x, low)        low where x is less; NaN stays NaN
  *     LIMIT(x, low, high)     low where x is less, high where it is more; NaN stays NaN
@@ -14,9 +15,9 @@
  *     ERF(x)                  the error function
  *     TANH(x)                 the hyperbolic tangent
  *     KEEP_NAN(x, value)      the value, but NaN where x is NaN, though the last three may be a number there
+ *     CHOOSE(condition, value, other)
  *
- * and gradients also BETWEEN(x, low, high) and ABOVE(x, low), which are 1 or 0, CHOOSE(condition, value, other),
- * EXP(x), SIGMOID(x) and SOFTPLUS(x).
+ * and gradients also BETWEEN(x, low, high) and ABOVE(x, low), which are 1 or 0, EXP(x), SIGMOID(x) and SOFTPLUS(x).
  */
 #ifndef DISTILE_FACTS_ACTIVATIONS_H
 #define DISTILE_FACTS_ACTIVATIONS_H
@@ -56,8 +57,14 @@
         g * CHOOSE(x > 0, 1., EXP(x))) \
     ROW(10, mish, MISH, \
         x / (.5f * (2 * ONE_PLUS_EXP_MINUS(x) - 1 + 1 / (2 * ONE_PLUS_EXP_MINUS(x) - 1))), \
-        g * (TANH(SOFTPLUS(x)) + x * SIGMOID(x) * (1 - TANH(SOFTPLUS(x)) * TANH(SOFTPLUS(x)))))
+        g * (TANH(SOFTPLUS(x)) + x * SIGMOID(x) * (1 - TANH(SOFTPLUS(x)) * TANH(SOFTPLUS(x))))) \
+    ROW(11, leaky_relu, LEAKY_RELU, \
+        CHOOSE(x > 0, x, slope * x), \
+        CHOOSE(x > 0, g, slope * g))
 /* clang-format on */
+
+/** The slope where none is given: PyTorch's and ONNX's. */
+#define DISTILE_DEFAULT_SLOPE .01f
 
 // A sum has no parentheses around its parts. NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define DISTILE_ACTIVATION_COUNTED(number, name, NAME, value, gradient) +1

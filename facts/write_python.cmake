@@ -17,11 +17,17 @@ if (NOT count EQUAL expected OR count EQUAL 0)
 endif ()
 # Python's numbers have no suffix.
 string(REGEX REPLACE "([.0-9])f" "\\1" rows "${rows}")
+string(REGEX MATCH "#define DISTILE_DEFAULT_SLOPE ([.0-9]+)f" slope "${text}")
+if (NOT slope)
+    message(FATAL_ERROR "${TABLE} has no DISTILE_DEFAULT_SLOPE")
+endif ()
 file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h and facts/types.h.\"\"\"
 
 # The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
 ACTIVATIONS = {
 ${rows}}
+
+DEFAULT_SLOPE = 0${CMAKE_MATCH_1}
 ")
 
 # A list of types as a dictionary: numbers and ONNX's names, by names.

@@ -59,8 +59,9 @@ Expr keep_nan(const Expr &x, const Expr &value) {
 #define ERF(x) error_function(x)
 #define TANH(x) hyperbolic_tangent(x)
 #define KEEP_NAN(x, value) keep_nan(x, value)
+#define CHOOSE(condition, value, other) select(condition, value, other)
 
-Expr row_of(distile_activation activation, const Expr &x) {
+Expr row_of(distile_activation activation, const Expr &x, const Expr &slope) {
     switch (activation) {
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case DISTILE_ACTIVATION_##NAME:                                                                                    \
@@ -82,8 +83,8 @@ const std::map<std::string, distile_activation> &activations_by_name() {
     return names;
 }
 
-Expr apply_epilogue(distile_activation activation, const Expr &value) {
-    const Expr activated = row_of(activation, value);
+Expr apply_epilogue(distile_activation activation, const Expr &value, const Expr &slope) {
+    const Expr activated = row_of(activation, value, slope);
     // Halide's code otherwise assumes that there are no NaNs. As strict comparisons, max(a, b) is b where b is NaN. A
     // GELU keeps NaN without: whatever the error function makes of it, x is a factor. Its polynomials are then fused
     // multiplications and additions.

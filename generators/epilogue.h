@@ -15,7 +15,7 @@ namespace distile {
 const std::map<std::string, distile_activation> &activations_by_name();
 
 /** Applies an activation to a float32 value. NaN stays NaN, and infinities become what they do in PyTorch. */
-Halide::Expr apply_epilogue(distile_activation activation, const Halide::Expr &value);
+Halide::Expr apply_epilogue(distile_activation activation, const Halide::Expr &value, const Halide::Expr &slope);
 
 }  // namespace distile
 

@@ -1,4 +1,5 @@
 #include "generators/virtual_pixels.h"
+#include "facts/activations.h"
 
 namespace distile {
 
@@ -82,6 +83,7 @@ void VirtualPixels::estimate_output(int channels, int width, int height) {
     num_tiles.set_estimate(pixels / 2);
     threads.set_estimate(2);
     store_tiles.set_estimate(false);
+    slope.set_estimate(DISTILE_DEFAULT_SLOPE);
     if (on_gpu()) {
         tile_count->set_estimates({{0, 1}});
     }
@@ -216,7 +218,7 @@ void VirtualPixels::add_stage(const Stage &stage, const Sums &sums, const SumAt 
     if (residual) {
         result += conversion.to_float32((*residual_input)(at));
     }
-    (*output)(at) = conversion.from_float32(apply_epilogue(epilogue, result), dtype);
+    (*output)(at) = conversion.from_float32(apply_epilogue(epilogue, result, slope), dtype);
 }
 
 }  // namespace distile

@@ -27,7 +27,7 @@
 namespace distile {
 
 /** A base class of generators, in addition to Halide's. It declares a generator's first arguments: input, tiles, bits,
- * num_interior, num_tiles, threads, store_tiles. The generator's own inputs follow, then tile_count on a GPU,
+ * num_interior, num_tiles, threads, store_tiles, slope. The generator's own inputs follow, then tile_count on a GPU,
  * residual_input if there is one, and output. */
 class VirtualPixels {
 public:
@@ -54,6 +54,8 @@ public:
     Halide::GeneratorInput<int32_t> threads{"threads"};
     // Store every pixel of the listed tiles, not only the active ones.
     Halide::GeneratorInput<bool> store_tiles{"store_tiles"};
+    // The epilogue's, if it has one.
+    Halide::GeneratorInput<float> slope{"slope"};
 
 protected:
     /** A virtual or output pixel, and whether its virtual pixel lies inside the image: tiles at the right or bottom

@@ -50,6 +50,7 @@ typedef struct distile_kernel_call {
      * key_starts[n] and end before key_starts[n + 1]. key_starts is null if key_xy is. On a GPU, device addresses. */
     const uint32_t *row_starts, *key_starts;
     float scale; /**< The factor of the scores, never 0. */
+    float slope; /**< The epilogue's, if it has one. */
 } distile_kernel_call;
 
 /** Returned by a distile_kernel_function when the hooks could not allocate. */

@@ -37,12 +37,12 @@ const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
 }
 
 WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
-    : LeasingKernel(setup), order_(what.order), layout_(what.layout), epilogue_(what.epilogue),
-      out_channels_(what.out_channels), output_type_(element_type(setup.output_type)),
-      filter_(setup.node.constant(input_filter).value()), bias_(setup.node.constant(input_bias)),
-      polykernel_(find_or_load(what.key)) {
+    : LeasingKernel(setup), order_(what.order), layout_(what.layout),
+      activation_(bindings::activation_of(setup.node.text("activation", "none"))), out_channels_(what.out_channels),
+      output_type_(element_type(setup.output_type)), filter_(setup.node.constant(input_filter).value()),
+      bias_(setup.node.constant(input_bias)), polykernel_(find_or_load(what.key)) {
     if (is_quantized(setup.type)) {
-        quantization_.emplace(setup, what.out_channels, what.epilogue);
+        quantization_.emplace(setup, what.out_channels, activation_.function);
     }
     if (bias_ && bias_->elements() != out_channels_) {
         fail("the bias of node '" + setup.node.name() + "' has " + std::to_string(bias_->elements()) +
@@ -71,6 +71,7 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
         source.bias = bias_ ? bias_->as<float>() : nullptr;
         const distile_quantization numbers = quantization_ ? quantization_->numbers() : distile_quantization{};
         source.quantization = quantization_ ? &numbers : nullptr;
+        source.slope = &activation_.slope;
         distile_weights *packed = nullptr;
         check(distile_weights_pack(lease->kernel(*polykernel_), &source, &packed), lease->context());
         weights_.reset(packed);
@@ -158,7 +159,8 @@ void WeightedKernel::run_dense(const Call &call, const Lease &lease) const {
     args.input = &result;
     args.output = &target;
     args.mask = mask_of(lease, call.input(input_mask), layout_, result.batch);
-    args.activation = epilogue_;
+    args.activation = activation_.function;
+    args.slope = &activation_.slope;
     args.inactive = output.inactive();
     check(distile_combine(lease->context(), &args), lease->context());
     if (quantizes) {

@@ -4,6 +4,7 @@
 #ifndef DISTILE_ONNXRUNTIME_WEIGHTED_H
 #define DISTILE_ONNXRUNTIME_WEIGHTED_H
 
+#include "bindings/activation.h"
 #include "bindings/registry.h"
 #include "onnxruntime/dense.h"
 #include "onnxruntime/quantization.h"
@@ -24,7 +25,6 @@ public:
         std::string words; /**< For a warning. */
         distile_weights_order order;
         ImageLayout layout;
-        distile_activation epilogue;
         int32_t out_channels;
     };
     /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel, from the numbers of a quantized
@@ -49,7 +49,7 @@ private:
 
     distile_weights_order order_;
     ImageLayout layout_;
-    distile_activation epilogue_;
+    bindings::Activation activation_;
     int32_t out_channels_;
     ElementType output_type_;
     Tensor filter_;

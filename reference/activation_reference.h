@@ -10,7 +10,7 @@
 namespace distile {
 
 /** NaN stays NaN. */
-inline double apply_epilogue(distile_activation epilogue, double value) {
+inline double apply_epilogue(distile_activation epilogue, double value, float slope = .01f) {
     switch (epilogue) {
     case DISTILE_ACTIVATION_NONE:
         return value;
@@ -34,6 +34,8 @@ inline double apply_epilogue(distile_activation epilogue, double value) {
         return value < 0 ? std::expm1(value) : value;
     case DISTILE_ACTIVATION_MISH:
         return value * std::tanh(std::log1p(std::exp(value)));
+    case DISTILE_ACTIVATION_LEAKY_RELU:
+        return value > 0 ? value : slope * value;
     }
     return value;
 }

@@ -131,15 +131,17 @@ template<class Isa> struct Epilogue {
 #define ERF(x) DISTILE_MADE(error, x, error_function(error))
 #define TANH(x) DISTILE_MADE(tangent, x, hyperbolic_tangent(tangent))
 #define KEEP_NAN(x, value) DISTILE_MADE(kept, value, keep_nan(x, kept))
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
     if constexpr (Kind == DISTILE_ACTIVATION_##NAME) {                                                                 \
         x = value;                                                                                                     \
     }
     /** NaN stays NaN. */
-    template<distile_activation Kind> static void activate(Floats &x) {
+    template<distile_activation Kind> static void activate(Floats &x, [[maybe_unused]] float slope) {
         DISTILE_ACTIVATIONS(DISTILE_ROW)
     }
 #undef DISTILE_ROW
+#undef CHOOSE
 #undef KEEP_NAN
 #undef TANH
 #undef ERF
@@ -154,8 +156,8 @@ template<class Isa> struct Epilogue {
      *     void load(const Row &row, int32_t index, int32_t count, Floats *values) const;
      *     void save(const Row &row, int32_t count, const Floats *values) const;
      *
-     * and `Results::widest` is the number of vectors that it stores together at most. All rows of some channels follow
-     * each other, so that what these have in common stays in registers. */
+     * `results.slope` is that of the activation, and `Results::widest` is the number of vectors that it stores together
+     * at most. All rows of some channels follow each other, so that what these have in common stays in registers. */
     template<distile_activation Kind, class Results, class Row>
     [[gnu::noinline]] static void store_all(const Results &results, const Row *rows, int32_t num_rows, int32_t count) {
         // Activations take more registers, and more code.
@@ -185,7 +187,7 @@ template<class Isa> struct Epilogue {
             Floats values[Vectors];
             channels.load(rows[row], row, count, values);
             for (int64_t v = 0; v < Vectors; v++) {
-                activate<Kind>(values[v]);
+                activate<Kind>(values[v], results.slope);
             }
             channels.save(rows[row], count, values);
         }

@@ -22,7 +22,7 @@ public:
     static constexpr int32_t parts = 1;
 
     Int8(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : epilogue_(code.epilogue), flip_(call.operands[0].dtype == DISTILE_INT8 ? 0x80 : 0),
+        : epilogue_(code.epilogue), slope_(call.slope), flip_(call.operands[0].dtype == DISTILE_INT8 ? 0x80 : 0),
           bias_(static_cast<const float *>(call.operands[2].data)),
           residual_(call.num_operands == 6 ? static_cast<const char *>(call.operands[4].data) : nullptr),
           output_(static_cast<char *>(call.operands[call.num_operands - 1].data)),
@@ -160,6 +160,7 @@ private:
         int64_t distance;
         const int32_t *offsets;
         const float *multipliers, *bias;
+        float slope;
 
         template<int32_t Vectors> [[gnu::always_inline]] Channels<Stored, Vectors> at(int32_t channel) const {
             Channels<Stored, Vectors> channels;
@@ -186,11 +187,13 @@ private:
                                       channels.padded,
                                       offsets,
                                       multipliers_ + channels.place,
-                                      bias_ + channels.place};
+                                      bias_ + channels.place,
+                                      slope_};
         Epilogue<Isa>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
     distile_activation epilogue_;
+    float slope_;
     uint8_t flip_;
     const float *bias_;
     const char *residual_;

@@ -26,7 +26,7 @@ public:
     static constexpr int32_t parts = 1;
 
     Types16(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : epilogue_(code.epilogue), bias_(static_cast<const float *>(call.operands[2].data)),
+        : epilogue_(code.epilogue), slope_(call.slope), bias_(static_cast<const float *>(call.operands[2].data)),
           residual_(call.num_operands == 5 ? static_cast<const Element *>(call.operands[3].data) : nullptr),
           output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
     }
@@ -46,8 +46,12 @@ public:
     /** The sums and the bias hold whole vectors. */
     void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums,
                const ChannelBlock &channels) const {
-        const Results results{sums, residual_ ? residual_ + channels.first : nullptr, output_ + channels.first,
-                              channels.padded, bias_ + channels.place};
+        const Results results{sums,
+                              residual_ ? residual_ + channels.first : nullptr,
+                              output_ + channels.first,
+                              channels.padded,
+                              bias_ + channels.place,
+                              slope_};
         Epilogue<Isa>::store(epilogue_, results, rows, num_rows, channels.count);
     }
 
@@ -86,6 +90,7 @@ private:
         Element *output;
         int64_t distance;
         const float *bias;
+        float slope;
         static constexpr int32_t widest = 1;
 
         template<int32_t Vectors> [[gnu::always_inline]] Channels at(int32_t channel) const {
@@ -96,6 +101,7 @@ private:
     };
 
     distile_activation epilogue_;
+    float slope_;
     const float *bias_;
     const Element *residual_;
     Element *output_;

@@ -105,6 +105,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.stores_vectors =
         begins_aligned && is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1 : 0;
     a.epilogue = code.epilogue;
+    a.slope = call.slope;
     a.xy = call.tile_xy;
     a.count = call.tile_count;
     a.capacity = call.tile_capacity;

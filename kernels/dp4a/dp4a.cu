@@ -83,7 +83,7 @@ public:
         if (residual) {
             value = __fadd_rn(value, added(residual));
         }
-        value = activate_one(value, static_cast<distile_activation>(a_.epilogue));
+        value = activate_one(value, {static_cast<distile_activation>(a_.epilogue), a_.slope});
         if (a_.output_bytes == 4) {
             return __float_as_uint(value);
         }

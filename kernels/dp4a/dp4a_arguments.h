@@ -55,6 +55,7 @@ struct Arguments {
     int32_t output_least;                      ///< The least one of 8 bits.
     int32_t stores_vectors;                    ///< 1: four neighbouring channels may be stored at once.
     int32_t epilogue;
+    float slope;  ///< The epilogue's, if it has one.
     /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */
     const uint32_t *xy;
     const uint32_t *count;

@@ -11,7 +11,7 @@ namespace {
 
 /** The maximum number of operands of any kind of operator, and the number of other arguments of a generated
  * function. */
-constexpr int most_operands = 8, other_arguments = 8;
+constexpr int most_operands = 8, other_arguments = 9;
 
 bool is_packed(const distile_array &array, const distile_kernel_call &call) {
     // Activations have four dimensions, packed weights five, and a bias one.
@@ -53,10 +53,11 @@ int call_once(distile_halide_function function, int32_t groups, const distile_ke
     void *user_context = call->hooks;
     int32_t num_interior = call->num_interior, num_tiles = call->num_tiles, threads = call->threads;
     bool store_tiles = call->store_tiles != 0;
+    float slope = call->slope;
     void *arguments[most_operands + other_arguments] = {&user_context, &operands[0].buffer, &tiles.buffer,
                                                         &bits.buffer,  &num_interior,       &num_tiles,
-                                                        &threads,      &store_tiles};
-    int used = 8;
+                                                        &threads,      &store_tiles,        &slope};
+    int used = 9;
     for (int i = 1; i < call->num_operands; i++) {
         if (is_packed(call->operands[i], *call)) {
             arguments[used++] = &operands[i].buffer;

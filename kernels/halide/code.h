@@ -14,7 +14,7 @@ extern "C" {
 typedef int (*distile_halide_function)(void **arguments);
 
 /** Calls Halide's code with these arguments, in order: the hooks as user_context; the first operand; tiles [capacity,
- * 2]; bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other
+ * 2]; bits; num_interior; num_tiles; threads; store_tiles; slope; the packed operands; on a GPU tile_count; the other
  * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
 /** Calls code whose output and residual have the groups of channels in a last dimension of their own. */

@@ -21,17 +21,19 @@ __device__ __forceinline__ float limited(float x, float low, float high) {
 #define ERF(x) erff(x)
 #define TANH(x) tanhf(x)
 #define KEEP_NAN(x, value) (value)
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
     case number:                                                                                                       \
         return value;
 
 /** The activation with this number. NaN stays NaN. */
-__device__ __forceinline__ float activated(int activation, float x) {
+__device__ __forceinline__ float activated(int activation, float x, float slope) {
     switch (activation) { DISTILE_ACTIVATIONS(DISTILE_ROW) }
     return x;
 }
 
 #undef DISTILE_ROW
+#undef CHOOSE
 #undef KEEP_NAN
 #undef TANH
 #undef ERF
@@ -59,11 +61,11 @@ __device__ inline float gelu(float x) {
 }
 
 /** NaN stays NaN. */
-template<Activation Kind> __device__ inline float activate(float x) {
+template<Activation Kind> __device__ inline float activate(float x, float slope) {
     if constexpr (Kind == Activation::gelu) {
         return gelu(x);
     }
-    return activated(static_cast<int>(Kind), x);
+    return activated(static_cast<int>(Kind), x, slope);
 }
 
 }  // namespace tensor_core

@@ -92,6 +92,7 @@ Arguments arguments_of(const distile_kernel_call &call) {
     arguments.width = output.dim[X].extent;
     arguments.batch = call.batch;
     arguments.store_tiles = call.store_tiles;
+    arguments.slope = call.slope;
     return arguments;
 }
 

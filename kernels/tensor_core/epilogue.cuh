@@ -52,13 +52,13 @@ template<class Op, bool = is_quantized<Op>> class Epilogue {
     using Stored = Storage<typename Op::Result>;
 
 public:
-    __device__ explicit Epilogue(const Arguments &) {
+    __device__ explicit Epilogue(const Arguments &a) : slope_(a.slope) {
     }
     /** Adds to two neighbouring sums what is to be added, and activates them. */
     __device__ float2 operator()(float first, float second, const ChannelParams<Op> &params, float2 added) const {
         const float2 bias = *reinterpret_cast<const float2 *>(params.bias);
-        return {activate<Op::activation>(first + bias.x + added.x),
-                activate<Op::activation>(second + bias.y + added.y)};
+        return {activate<Op::activation>(first + bias.x + added.x, slope_),
+                activate<Op::activation>(second + bias.y + added.y, slope_)};
     }
     __device__ uint32_t pack(float2 results) const {
         return Stored::pack(results.x, results.y);
@@ -66,6 +66,9 @@ public:
     __device__ float2 unpack(uint32_t residuals) const {
         return Stored::unpack(residuals);
     }
+
+private:
+    float slope_;
 };
 
 /** For quantized operators. Results equal those of code for CPUs to the bit, so nothing may be fused. */
@@ -74,7 +77,7 @@ template<class Op> class Epilogue<Op, true> {
     static constexpr bool in_output_units = Op::activation == Activation::none || Op::activation == Activation::relu;
 
 public:
-    __device__ explicit Epilogue(const Arguments &a) {
+    __device__ explicit Epilogue(const Arguments &a) : slope_(a.slope) {
         const auto &header = *reinterpret_cast<const Requantization *>(a.requantization);
         if constexpr (Stored::bytes == 1) {
             output_factor_ = __ldg(&header.output_factor);
@@ -106,10 +109,10 @@ private:
         asm volatile("ld.v2.u32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "l"(from));
         return pair;
     }
-    __device__ static float value(int32_t sum, uint32_t offset, float multiplier, float bias, float added) {
+    __device__ float value(int32_t sum, uint32_t offset, float multiplier, float bias, float added) const {
         add(sum, static_cast<int32_t>(offset));
         const float real = __fadd_rn(__fmul_rn(__int2float_rn(sum), multiplier), bias);
-        return activate<Op::activation>(Op::residual ? __fadd_rn(real, added) : real);
+        return activate<Op::activation>(Op::residual ? __fadd_rn(real, added) : real, slope_);
     }
     /** A byte. NaN becomes the least one. */
     __device__ uint32_t stored(float result) const {
@@ -126,6 +129,7 @@ private:
 
     int32_t output_zero_point_ = 0, residual_zero_point_ = 0;
     float output_factor_ = 1, residual_factor_ = 1;
+    float slope_;
 };
 
 }  // namespace distile::tensor_core

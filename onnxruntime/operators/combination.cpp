@@ -6,7 +6,7 @@ namespace distile::ort {
 
 namespace {
 
-distile_activation activation_of(const NodeView &node, const char *attribute) {
+bindings::Activation activation_of(const NodeView &node, const char *attribute) {
     return bindings::activation_of(node.text(attribute, "none"));
 }
 
@@ -48,7 +48,7 @@ template<distile_combination combination> class Combine : public LeasingKernel {
 public:
     explicit Combine(const Setup &setup)
         : LeasingKernel(setup), layout_(image_layout(setup.node)),
-          other_activation_(combination == DISTILE_COPY ? DISTILE_ACTIVATION_NONE
+          other_activation_(combination == DISTILE_COPY ? bindings::Activation{}
                                                         : activation_of(setup.node, "other_activation")),
           activation_(activation_of(setup.node, "activation")) {
     }
@@ -59,7 +59,7 @@ public:
         const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
         const ImageLayout layout = layout_of(x, layout_);
-        const bool copies = combination == DISTILE_COPY && activation_ == DISTILE_ACTIVATION_NONE;
+        const bool copies = combination == DISTILE_COPY && activation_.function == DISTILE_ACTIVATION_NONE;
         if (copies && layout == ImageLayout::nchw && lease->device() == DISTILE_CPU && !call.optional(input_kept)) {
             select_pixels(call, x, call.input(input_mask));
             return;
@@ -72,13 +72,15 @@ public:
         if (combination != DISTILE_COPY) {
             other = read(lease, call.input(input_other), layout, other_scratch);
             args.other = &other;
-            args.other_activation = other_activation_;
+            args.other_activation = other_activation_.function;
+            args.other_slope = &other_activation_.slope;
         }
         args.input = &input;
         args.output = &output.view();
         args.mask = mask_of(lease, call.input(input_mask), layout, output.view().batch);
         args.combination = combination;
-        args.activation = activation_;
+        args.activation = activation_.function;
+        args.slope = &activation_.slope;
         args.inactive = output.inactive();
         check(distile_combine(lease->context(), &args), lease->context());
         output.finish(args.mask);
@@ -86,7 +88,7 @@ public:
 
 private:
     ImageLayout layout_;
-    distile_activation other_activation_, activation_;
+    bindings::Activation other_activation_, activation_;
 };
 
 /** The most tensors that one node concatenates. */

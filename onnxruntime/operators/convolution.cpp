@@ -62,7 +62,7 @@ Convolution describe(const NodeView &node, distile_operator_kind kind) {
     conv.pad_left = of.window.pad_left;
     conv.pad_bottom = of.pad_bottom - number(what.output_padding[0], "output_padding");
     conv.pad_right = of.pad_right - number(what.output_padding[1], "output_padding");
-    conv.epilogue = bindings::activation_of(node.text("activation", "none"));
+    conv.epilogue = bindings::activation_of(node.text("activation", "none")).function;
     conv.residual = node.has_input(input_residual) ? 1 : 0;
     return what;
 }
@@ -187,7 +187,7 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
     return std::make_unique<WeightedKernel>(
         setup,
         WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, kind, conv),
-                                    words, order, layout, conv.epilogue, conv.out_channels},
+                                    words, order, layout, conv.out_channels},
         [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
             if (quantization) {
                 return std::make_unique<DenseQuantized>(setup, kind, conv, order, layout, *quantization);

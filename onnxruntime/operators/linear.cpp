@@ -48,15 +48,14 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
     distile_linear linear{};
     linear.in_channels = number(filter[transposed ? 1 : 0], "the number of channels");
     linear.out_channels = number(filter[transposed ? 0 : 1], "the number of channels");
-    linear.epilogue = bindings::activation_of(setup.node.text("activation", "none"));
+    linear.epilogue = bindings::activation_of(setup.node.text("activation", "none")).function;
     linear.residual = setup.node.has_input(input_residual) ? 1 : 0;
     const std::string words = "a linear layer of " + std::to_string(linear.in_channels) + " to " +
                               std::to_string(linear.out_channels) + " channels";
     return std::make_unique<WeightedKernel>(
         setup,
         WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, linear), words,
-                                    transposed ? DISTILE_OI : DISTILE_IO, ImageLayout::tokens, linear.epilogue,
-                                    linear.out_channels},
+                                    transposed ? DISTILE_OI : DISTILE_IO, ImageLayout::tokens, linear.out_channels},
         [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
             if (quantization) {
                 const distile_conv2d conv = {linear.in_channels, linear.out_channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1,

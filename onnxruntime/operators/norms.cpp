@@ -79,7 +79,8 @@ public:
         args.gamma = vector(call, input_scale, input.channels);
         args.beta = vector(call, input_bias, input.channels);
         args.epsilon = epsilon_;
-        args.activation = activation_;
+        args.activation = activation_.function;
+        args.slope = &activation_.slope;
         args.inactive = DISTILE_ZERO;
         check(distile_group_norm(lease->context(), &args), lease->context());
         output.finish(args.mask);
@@ -89,7 +90,7 @@ private:
     ImageLayout layout_;
     int32_t groups_;
     float epsilon_;
-    distile_activation activation_;
+    bindings::Activation activation_;
 };
 
 /** The mean and the variance of each image and group, of active pixels, or without a mask of all: [N, groups]. */

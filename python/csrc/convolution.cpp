@@ -65,7 +65,7 @@ distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints
     conv.stride_w = positive(stride[1], "a stride");
     conv.dilation_h = positive(dilation[0], "a dilation");
     conv.dilation_w = positive(dilation[1], "a dilation");
-    conv.epilogue = activation_of(activation);
+    conv.epilogue = activation_of(activation).function;
     conv.residual = call.residual ? 1 : 0;
     return conv;
 }
@@ -94,7 +94,7 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
         return output_of(call, result);
     }
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
-        return run(session, *polykernel, DISTILE_OIHW, call, result);
+        return run(session, *polykernel, DISTILE_OIHW, call, result, activation_of(activation).slope);
     }
     const auto dense = [&] { return dense_conv2d(call, {stride, padding, dilation, groups}, activation); };
     return without_polykernel("conv2d", dense, call.input, call.weight, call.bias, call.mask, call.residual, stride,
@@ -130,7 +130,7 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV_TRANSPOSE2D, conv, call.input);
     // Between the order of PyTorch and that of distile, groups make a difference.
     if (polykernel && groups == 1) {
-        return run(session, *polykernel, DISTILE_IOHW, call, result);
+        return run(session, *polykernel, DISTILE_IOHW, call, result, activation_of(activation).slope);
     }
     const auto dense = [&] {
         return dense_conv_transpose2d(call, output_padding, {stride, padding, dilation, groups}, activation);
@@ -154,7 +154,7 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
         return output_of(call, result);
     }
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
-        return run(session, *polykernel, DISTILE_OIHW, call, result);
+        return run(session, *polykernel, DISTILE_OIHW, call, result, activation_of(activation).slope);
     }
     const auto dense = [&] {
         return dense_upsample_conv2d(call, scale, {scale, padding, dilation, groups}, activation);

@@ -1,4 +1,5 @@
 #include "python/csrc/dense.h"
+#include "bindings/activation.h"
 #include <cmath>
 
 namespace distile::python {
@@ -24,12 +25,21 @@ Tensor written(const Tensor &active, const Tensor &result, const Tensor *out, bo
                                 zero ? where(active, result) : call("aten::where", "self", active, result, output));
 }
 
+/** The activation with this name or, with a slope in its name, what PyTorch's operators without numbers make of it. */
 Tensor activated(const Tensor &tensor, const std::string &activation) {
-    if (activation == "none") {
+    const bindings::Activation found = bindings::activation_of(activation);
+    switch (found.function) {
+    case DISTILE_ACTIVATION_NONE:
         return tensor;
+    case DISTILE_ACTIVATION_GELU:
+        return call("aten::gelu", "", tensor, std::string("none"));
+    case DISTILE_ACTIVATION_LEAKY_RELU: {
+        const Tensor below = call("aten::relu", "", call("aten::neg", "", tensor));
+        return torch::stable::subtract(call("aten::relu", "", tensor), below, found.slope);
     }
-    return activation == "gelu" ? call("aten::gelu", "", tensor, std::string("none"))
-                                : call(("aten::" + activation).c_str(), "", tensor);
+    default:
+        return call(("aten::" + activation).c_str(), "", tensor);
+    }
 }
 
 /** Adds the residual, applies the activation, and writes the active pixels. */

@@ -102,8 +102,12 @@ Tensor combine(const Tensor &input, const Tensor *other, const Tensor &mask, con
     args.output = &target;
     args.mask = session.mask(mask);
     args.combination = combination.kind;
-    args.other_activation = activation_of(combination.other_activation);
-    args.activation = activation_of(combination.activation);
+    const bindings::Activation behind = activation_of(combination.activation),
+                               of_other = activation_of(combination.other_activation);
+    args.other_activation = of_other.function;
+    args.other_slope = &of_other.slope;
+    args.activation = behind.function;
+    args.slope = &behind.slope;
     args.inactive = inactive_of(out, zero);
     check(distile_combine(session.context(), &args), session.context());
     return output;
@@ -177,7 +181,9 @@ Tensor normalize_groups(const Tensor &input, const Tensor &mask, const GroupNorm
     args.gamma = gamma.data;
     args.beta = beta.data;
     args.epsilon = static_cast<float>(norm.epsilon);
-    args.activation = activation_of(norm.activation);
+    const bindings::Activation behind = activation_of(norm.activation);
+    args.activation = behind.function;
+    args.slope = &behind.slope;
     args.inactive = inactive_of(out, zero);
     check(distile_group_norm(session.context(), &args), session.context());
     return output;

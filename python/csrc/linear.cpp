@@ -30,7 +30,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     distile_linear linear{};
     linear.in_channels = static_cast<int32_t>(call.weight.size(1));
     linear.out_channels = static_cast<int32_t>(call.weight.size(0));
-    linear.epilogue = activation_of(activation);
+    linear.epilogue = activation_of(activation).function;
     linear.residual = call.residual ? 1 : 0;
     const Ints result{call.input.size(0), call.input.size(1), linear.out_channels};
     Session &session = Session::of(call.input);
@@ -48,7 +48,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     }
     const std::vector<TokenPart> parts = parts_of(call.input);
     return parts.size() > 1 ? run_in_parts(call, activation, result, parts)
-                            : run(session, *polykernel, DISTILE_OI, call, result);
+                            : run(session, *polykernel, DISTILE_OI, call, result, activation_of(activation).slope);
 }
 
 }  // namespace

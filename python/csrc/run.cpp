@@ -44,7 +44,7 @@ Tensor output_of(const WeightedCall &call, const Ints &result) {
 }
 
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
-           const WeightedCall &call, const Ints &result) {
+           const WeightedCall &call, const Ints &result, float slope) {
     distile_kernel *kernel = session.kernel(polykernel);
     const distile_dtype type = polykernel.operands[0].dtype;
     const View input = view_of(call.input, type);
@@ -54,7 +54,7 @@ Tensor run(Session &session, const distile_polykernel &polykernel, distile_weigh
     if (call.residual) {
         residual = view_of(*call.residual, type);
     }
-    const SharedWeights weights = pack_weights(session, polykernel, call.weight, call.bias, order, call.place);
+    const SharedWeights weights = pack_weights(session, polykernel, call.weight, call.bias, order, slope, call.place);
     distile_run_args args{};
     args.input = &input.view;
     args.residual = call.residual ? &residual.view : nullptr;

@@ -28,9 +28,9 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
 /** The tensor that a call returns: `out`, or a new one with these sizes. */
 Tensor output_of(const WeightedCall &call, const Ints &result);
 
-/** Runs a PolyKernel for a call that was checked. */
+/** Runs a PolyKernel for a call that was checked, with the slope of its activation. */
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
-           const WeightedCall &call, const Ints &result);
+           const WeightedCall &call, const Ints &result, float slope);
 
 }  // namespace distile::python
 

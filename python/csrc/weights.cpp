@@ -79,6 +79,7 @@ std::optional<Sources> sources_of(const Tensor &filter, const OptionalTensor &bi
 struct Packed {
     const distile_polykernel *polykernel;
     Sources sources;
+    float slope;
     SharedWeights weights;
 };
 
@@ -106,7 +107,7 @@ Tensor host_copy(const Tensor &tensor, bool to_float32) {
 }
 
 SharedWeights pack(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
-                   const OptionalTensor &bias, distile_weights_order order) {
+                   const OptionalTensor &bias, distile_weights_order order, float slope) {
     const Tensor host_filter = host_copy(filter, false);
     const std::optional<distile_dtype> type = type_of(host_filter);
     if (!type) {
@@ -117,6 +118,7 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
     source.filter = host_filter.const_data_ptr();
     source.dtype = *type;
     source.order = order;
+    source.slope = &slope;
     if (bias) {
         host_bias = host_copy(*bias, true);
         source.bias = static_cast<const float *>(host_bias->const_data_ptr());
@@ -130,22 +132,22 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
 }  // namespace
 
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
-                           const OptionalTensor &bias, distile_weights_order order, int64_t place) {
+                           const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place) {
     // Before packing: a write meanwhile makes these weights old.
     std::optional<Sources> sources = place == 0 ? std::nullopt : sources_of(filter, bias);
     if (!sources) {
-        return pack(session, polykernel, filter, bias, order);
+        return pack(session, polykernel, filter, bias, order, slope);
     }
     {
         const std::lock_guard lock(places().mutex);
         const auto found = places().packed.find({place, session.math()});
         if (found != places().packed.end() && found->second->polykernel == &polykernel &&
-            found->second->sources == *sources) {
+            found->second->sources == *sources && found->second->slope == slope) {
             return found->second->weights;
         }
     }
-    SharedWeights weights = pack(session, polykernel, filter, bias, order);
-    auto packed = std::make_unique<Packed>(Packed{&polykernel, std::move(*sources), weights});
+    SharedWeights weights = pack(session, polykernel, filter, bias, order, slope);
+    auto packed = std::make_unique<Packed>(Packed{&polykernel, std::move(*sources), slope, weights});
     {
         const std::lock_guard lock(places().mutex);
         places().packed[{place, session.math()}].swap(packed);

@@ -12,11 +12,12 @@ namespace distile::python {
 using SharedWeights = std::shared_ptr<distile_weights>;
 
 /** The weights of an operator, packed from a filter [out, in] or [out, in, rows, columns] (in, out for transposed
- * convolutions: the order) and a bias. With a place other than 0, packs only if the place holds no weights packed from
- * these tensors as they are. On a CPU their contents decide, of which each call makes a checksum (check_contents());
- * else PyTorch's count of writes, which tensors of inference mode lack, so that they are packed each time. */
+ * convolutions: the order) and a bias, with the slope of the activation. With a place other than 0, packs only if the
+ * place holds no weights packed from these tensors as they are. On a CPU their contents decide, of which each call
+ * makes a checksum (check_contents()); else PyTorch's count of writes, which tensors of inference mode lack, so that
+ * they are packed each time. */
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
-                           const OptionalTensor &bias, distile_weights_order order, int64_t place);
+                           const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place);
 
 /** Whether calls on a CPU read the contents of weights, to find those that PyTorch did not see written. */
 void check_contents(bool read);

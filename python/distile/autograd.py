@@ -9,6 +9,7 @@ import torch
 from . import dense
 from ._facts import ACTIVATIONS
 from ._library import ops
+from .activations import split_slope
 from .forms import gradients
 
 CONV, TRANSPOSED, UPSAMPLED = range(3)
@@ -39,12 +40,13 @@ _PRIMITIVES = {
     "SOFTPLUS": torch.nn.functional.softplus,
     "TANH": torch.tanh,
 }
-_GRADIENTS = {name: eval(f"lambda x, g: {gradient}", _PRIMITIVES) for name, (_, gradient) in ACTIVATIONS.items()}
+_GRADIENTS = {name: eval(f"lambda x, g, slope: {rule}", _PRIMITIVES) for name, (_, rule) in ACTIVATIONS.items()}
 
 
 def _activate(activation, before, gradient):
     """The gradient before an activation, from the values before it."""
-    return _GRADIENTS[activation](before, gradient)
+    name, slope = split_slope(activation)
+    return _GRADIENTS[name](before, gradient, slope)
 
 
 def _empty(like):

@@ -5,16 +5,30 @@ The library calls them where it has no PolyKernel. They also say what the operat
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 
 from . import _facts, operators, polykernels
 from ._library import ops
+from .activations import split_slope
 
 MOST_TOKENS = 65535  # As the library takes in one call.
 _library = torch.library.Library("distile", "FRAGMENT")
-# PyTorch has functions of the same names.
-ACTIVATIONS = {name: (lambda x: x) if name == "none" else getattr(F, name) for name in _facts.ACTIVATIONS}
+
+
+class _Activations(dict):
+    """PyTorch's functions by their names, which are the same. A name may have a slope behind it."""
+
+    def __missing__(self, text):
+        name, slope = split_slope(text)
+        return functools.partial(self[name], negative_slope=slope)
+
+
+ACTIVATIONS = _Activations(
+    {name: (lambda x: x) if name == "none" else getattr(F, name) for name in _facts.ACTIVATIONS}
+)
 
 
 def finish(result, mask, residual, activation):

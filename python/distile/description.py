@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import json
 
+from .activations import split_slope
+
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
@@ -17,6 +19,8 @@ class Operator:
 
     @staticmethod
     def make(generator: str, **params) -> Operator:
+        if "epilogue" in params:  # Its slope is in the weights.
+            params["epilogue"], _ = split_slope(params["epilogue"])
         return Operator(generator, tuple(params.items()))
 
     def on(self, device: str) -> Operator:

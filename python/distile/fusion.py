@@ -10,13 +10,14 @@ from torch import nn
 
 from . import _facts
 from . import nn as masked
+from .activations import with_slope
 from .dataflow import Flow, flows
 from .folding import Fold
 from .nn_base import Activated
 
 _MODULES = {name.lower(): kind for name, kind in vars(nn).items() if isinstance(kind, type)}
-# PyTorch has modules of the same names.
-ACTIVATIONS = {_MODULES[name]: name for name in _facts.ACTIVATIONS if name != "none"}
+# PyTorch has modules of the same names without underscores.
+ACTIVATIONS = {_MODULES[name.replace("_", "")]: name for name in _facts.ACTIVATIONS if name != "none"}
 FUNCTIONS = {F.relu: "relu", torch.relu: "relu", torch.relu_: "relu", "relu": "relu", "relu_": "relu", F.relu6: "relu6"}
 IDEMPOTENT = ("relu", "relu6")
 
@@ -27,6 +28,8 @@ def activation_of(module: nn.Module | None) -> str | None:
         return None
     if type(module) is nn.ELU and module.alpha != 1:
         return None
+    if type(module) is nn.LeakyReLU:
+        return with_slope("leaky_relu", module.negative_slope)
     return ACTIVATIONS.get(type(module))
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from . import dense, masks
 from ._library import ops
+from .activations import split_slope
 from .forms import form, into
 from .mappings import UNMAPPED, Layer
 
@@ -51,8 +52,7 @@ class Activated(Masked):
     """A masked module that ends with an activation."""
 
     def _prepare(self, activation="none"):
-        if activation not in dense.ACTIVATIONS:
-            raise ValueError(f"there is no activation {activation!r}; there are {', '.join(dense.ACTIVATIONS)}")
+        split_slope(activation)  # Fails for one that does not exist.
         self.activation = activation
 
     def extra_repr(self):

@@ -90,7 +90,7 @@ def test_linear(activation):
     )
 
 
-ACTIVATIONS = tuple(dense.ACTIVATIONS)
+ACTIVATIONS = (*dense.ACTIVATIONS, "leaky_relu(-0.5)")
 KINDS = {
     # operator, input, weight, mask, parameters
     "conv": ("conv2d", (2, 2, 4, 3), (2, 2, 3, 3), (2, 4, 3), dict(padding=[1] * 4)),

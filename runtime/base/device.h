@@ -9,6 +9,7 @@
 #define DISTILE_DEVICE_H
 
 #include "kernels/call.h"
+#include "runtime/base/activation.h"
 #include <distile/layers.h>
 #include <distile/layout.h>
 #include <distile/planner.h>
@@ -67,7 +68,7 @@ struct GroupNormalization {
     bool shared;
     const float *gamma, *beta;  ///< Null: 1 and 0.
     float epsilon;
-    distile_activation activation;
+    Activation activation;
     bool zero;  ///< Inactive pixels become 0; else they stay.
 };
 
@@ -79,7 +80,7 @@ struct TensorCombination {
     const distile_tensor &output;
     distile_mask &mask;
     distile_combination how;
-    distile_activation other_activation, activation;
+    Activation other_activation, activation;
     bool zero;  ///< Inactive pixels become 0; else they stay.
 };
 

@@ -16,7 +16,7 @@ public:
 
     void row(int64_t number, int32_t begin, int32_t end) {
         const PixelRow from(what_.input, number), to(what_.output, number);
-        if (what_.how == DISTILE_COPY && what_.activation == DISTILE_ACTIVATION_NONE) {
+        if (what_.how == DISTILE_COPY && what_.activation.function == DISTILE_ACTIVATION_NONE) {
             for (int32_t x = begin; x < end && from.first != to.first; x++) {
                 std::memcpy(to.at(x), from.at(x), static_cast<size_t>(to.bytes));
             }
@@ -50,7 +50,7 @@ private:
         if (address == last_) {
             return other_;
         }
-        if (what_.other_activation == DISTILE_ACTIVATION_NONE) {
+        if (what_.other_activation.function == DISTILE_ACTIVATION_NONE) {
             last_ = other.stride == 0 && other.dtype != DISTILE_FLOAT32 ? address : nullptr;
             return floats_at(level_, other, x, other_);
         }

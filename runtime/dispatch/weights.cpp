@@ -1,4 +1,5 @@
 #include "runtime/dispatch/weights.h"
+#include "runtime/base/activation.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
 #include "runtime/base/types.h"
@@ -22,7 +23,8 @@ distile_status distile::check_source_alignment(distile_context *context, const c
                             {source.bn_gamma, sizeof(float), "bn_gamma"},
                             {source.bn_beta, sizeof(float), "bn_beta"},
                             {source.bn_mean, sizeof(float), "bn_mean"},
-                            {source.bn_variance, sizeof(float), "bn_variance"}});
+                            {source.bn_variance, sizeof(float), "bn_variance"},
+                            {source.slope, sizeof(float), "the slope"}});
 }
 
 namespace {
@@ -216,6 +218,7 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             const bool quantizes = is_quantized(kernel->polykernel);
             const QuantizedOperator quantized =
                 quantizes ? quantized_operator(kernel->polykernel) : QuantizedOperator{};
+            packed->slope = slope_of(source->slope);
             packed->zero_byte = quantizes ? static_cast<uint8_t>(source->quantization->output.zero_point) : 0;
             for (const WeightLayout *layout : kernel->layouts) {
                 add_layout(*packed, *kernel, {*source, filter.values(), quantizes ? &quantized : nullptr}, *layout);

@@ -31,6 +31,7 @@ struct distile_weights {
     std::vector<PackedLayout> layouts;
     int64_t bytes = 0;
     uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
+    float slope = 0;       /**< The epilogue's, if it has one. */
 };
 
 namespace distile {

@@ -71,7 +71,8 @@ void OpenClDevice::combine(const TensorCombination &combination) {
            cl_long{other.stride_h}, cl_long{other.stride_w}, output.data, cl_long{output.stride_n},
            cl_long{output.stride_h}, cl_long{output.stride_w}, list.xy, static_cast<uint32_t>(list.capacity),
            list.device_count, static_cast<uint32_t>(output.channels), static_cast<int32_t>(combination.how),
-           static_cast<int32_t>(combination.other_activation), static_cast<int32_t>(combination.activation));
+           static_cast<int32_t>(combination.other_activation.function), combination.other_activation.slope,
+           static_cast<int32_t>(combination.activation.function), combination.activation.slope);
     if (combination.zero) {
         update_pixels(&combination.mask, output, nullptr, true);
     }
@@ -153,7 +154,8 @@ void OpenClDevice::normalize_groups(const GroupNormalization &normalization) {
            cl_long{output.stride_h}, cl_long{output.stride_w}, list.xy, static_cast<uint32_t>(list.capacity),
            list.device_count, static_cast<uint32_t>(channels), mean, variance,
            static_cast<uint32_t>(normalization.shared ? 0 : groups), static_cast<uint32_t>(channels / groups), gamma,
-           beta, normalization.epsilon, static_cast<int32_t>(normalization.activation));
+           beta, normalization.epsilon, static_cast<int32_t>(normalization.activation.function),
+           normalization.activation.slope);
     if (normalization.zero) {
         update_pixels(&normalization.mask, output, nullptr, true);
     }

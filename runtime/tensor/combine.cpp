@@ -62,6 +62,9 @@ distile_status check_args(distile_context *context, const char *, const distile_
     require(check_other(context, args));
     require(check_enumerator(context, call, "other_activation", args.other_activation));
     require(check_enumerator(context, call, "activation", args.activation));
+    require(check_alignment(context, call,
+                            {{args.other_slope, sizeof(float), "the slope of other_activation"},
+                             {args.slope, sizeof(float), "the slope of activation"}}));
     require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
@@ -76,8 +79,14 @@ extern "C" {
 distile_status distile_combine(distile_context *context, const distile_combine_args *args) {
     return call_with(context, call, args, check_args, [&] {
         const distile_tensor other = args->other ? spread(*args->other, *args->input) : *args->input;
-        context->device->combine({*args->input, other, *args->output, *args->mask, args->combination,
-                                  args->other_activation, args->activation, args->inactive == DISTILE_ZERO});
+        context->device->combine({*args->input,
+                                  other,
+                                  *args->output,
+                                  *args->mask,
+                                  args->combination,
+                                  {args->other_activation, slope_of(args->other_slope)},
+                                  {args->activation, slope_of(args->slope)},
+                                  args->inactive == DISTILE_ZERO});
     });
 }
 

@@ -94,6 +94,7 @@ distile_status check_args(distile_context *context, const char *call, const dist
     require(check_vectors(context, call, args));
     require(check_epsilon(context, call, args.epsilon));
     require(check_enumerator(context, call, "activation", args.activation));
+    require(check_alignment(context, call, {{args.slope, sizeof(float), "the slope"}}));
     require(check_enumerator(context, call, "inactive", args.inactive));
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
@@ -113,9 +114,18 @@ distile_status distile_group_statistics(distile_context *context, const distile_
 
 distile_status distile_group_norm(distile_context *context, const distile_group_norm_args *args) {
     return call_with(context, "distile_group_norm", args, check_args, [&] {
-        context->device->normalize_groups({*args->input, *args->output, *args->mask, args->groups, args->mean,
-                                           args->variance, args->shared_statistics != 0, args->gamma, args->beta,
-                                           args->epsilon, args->activation, args->inactive == DISTILE_ZERO});
+        context->device->normalize_groups({*args->input,
+                                           *args->output,
+                                           *args->mask,
+                                           args->groups,
+                                           args->mean,
+                                           args->variance,
+                                           args->shared_statistics != 0,
+                                           args->gamma,
+                                           args->beta,
+                                           args->epsilon,
+                                           {args->activation, slope_of(args->slope)},
+                                           args->inactive == DISTILE_ZERO});
     });
 }
 

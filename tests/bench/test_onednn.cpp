@@ -94,6 +94,8 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
     source.filter = filter.data();
     source.order = DISTILE_OIHW;
     source.bias = bias.data();
+    const float slope = 0.3f;
+    source.slope = &slope;
     if (test.batch_norm) {
         source.bn_mean = mean.data();
         source.bn_variance = variance.data();
@@ -120,7 +122,8 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
             for (int32_t x = 0; x < width; x++) {
                 reference.sums(input.tensor, conv.residual != 0 ? &residual.tensor : nullptr, n, y, x, sums);
                 for (int32_t o = 0; o < conv.out_channels; o++) {
-                    worst = std::max(worst, std::abs(apply_epilogue(conv.epilogue, sums[o]) - output.at(n, y, x)[o]));
+                    worst = std::max(worst,
+                                     std::abs(apply_epilogue(conv.epilogue, sums[o], slope) - output.at(n, y, x)[o]));
                 }
             }
         }
@@ -217,8 +220,8 @@ TEST_CASE("oneDNN reads borders and gaps in place", "[onednn]") {
 
 TEST_CASE("oneDNN applies epilogues and residuals in our order", "[onednn]") {
     Case test{conv3x3(16, 16), 1, 7, 7};
-    test.conv.epilogue =
-        GENERATE(DISTILE_ACTIVATION_NONE, DISTILE_ACTIVATION_RELU, DISTILE_ACTIVATION_RELU6, DISTILE_ACTIVATION_SILU);
+    test.conv.epilogue = GENERATE(DISTILE_ACTIVATION_NONE, DISTILE_ACTIVATION_RELU, DISTILE_ACTIVATION_RELU6,
+                                  DISTILE_ACTIVATION_SILU, DISTILE_ACTIVATION_LEAKY_RELU);
     SECTION("no residual") {
     }
     SECTION("a residual of its own") {

@@ -5,14 +5,15 @@
 
 using distile::tensor_core::Activation;
 
-extern "C" __global__ void activate_values(int activation, const float *from, float *to, int count) {
+extern "C" __global__ void activate_values(int activation, float slope, const float *from, float *to, int count) {
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < count) {
-        to[i] = distile::activate_one(from[i], static_cast<distile_activation>(activation));
+        to[i] = distile::activate_one(from[i], {static_cast<distile_activation>(activation), slope});
     }
 }
 
-extern "C" __global__ void activate_for_tensor_cores(int activation, const float *from, float *to, int count) {
+extern "C" __global__ void activate_for_tensor_cores(int activation, float slope, const float *from, float *to,
+                                                     int count) {
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= count) {
         return;
@@ -20,7 +21,7 @@ extern "C" __global__ void activate_for_tensor_cores(int activation, const float
     switch (activation) {
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case number:                                                                                                       \
-        to[i] = distile::tensor_core::activate<Activation::name>(from[i]);                                             \
+        to[i] = distile::tensor_core::activate<Activation::name>(from[i], slope);                                      \
         break;
         DISTILE_ACTIVATIONS(ROW)
     }

@@ -8,13 +8,14 @@ using namespace distile;
 namespace {
 
 /** What a kernel of activations.cu makes of values. */
-std::vector<float> run(CUfunction kernel, distile_activation activation, const std::vector<float> &values) {
+std::vector<float> run(CUfunction kernel, const Activation &activation, const std::vector<float> &values) {
     const DeviceArray<float> from(values), to(values.size());
-    int number = activation;
+    int number = activation.function;
+    float slope = activation.slope;
     auto count = static_cast<int>(values.size());
     const float *source = from.data();
     float *results = to.data();
-    void *arguments[] = {&number, &source, &results, &count};
+    void *arguments[] = {&number, &slope, &source, &results, &count};
     const auto blocks = static_cast<unsigned>(count + 127) / 128;
     CU(cuLaunchKernel, kernel, blocks, 1u, 1u, 128u, 1u, 1u, 0u, CUstream{}, arguments, static_cast<void **>(nullptr));
     return to.get();
@@ -31,7 +32,7 @@ TEST_CASE("Every activation on a GPU is that of the reference", "[gpu_layers]") 
     const auto check = [&](const char *name, double most) {
         CAPTURE(name);
         CUfunction kernel = kernels.find(name);
-        check_activations([&](distile_activation activation,
+        check_activations([&](const Activation &activation,
                               const std::vector<float> &values) { return run(kernel, activation, values); },
                           most);
     };

@@ -58,16 +58,37 @@ done
 # Figures come from committed results.
 python3 tests/documents/figures.py . || fail "documents hold other figures than those of bench/results"
 
-# HACKING.md lists the places of an activation: the files that name one that no network here has. The documents for users
-# name them all.
-listed=$(sed -n '/^\* \*\*An activation\*\*/,/^  `tests/p' HACKING.md | grep -oE '`[^`]+/[^`]+`' | tr -d '`' | grep -v '^tests/')
-naming=$(grep -rliE '\b(hard_?swish|mish)\b' --include='*.'{h,hpp,c,cpp,cu,cuh,cl,py} --exclude=_facts.py \
-    --exclude-dir={build,tests,.venv*} .)
-for file in $naming; do
-    has -Fx "${file#./}" <<<"$listed" || fail "$file names an activation, but is not in HACKING.md's list of its places"
+# HACKING.md lists the places of what one may add, as paths; a folder stands for its files. Each file that names an
+# example is in the list of its kind, and what is listed exists.
+places_of() {
+    sed -n "/^\* \*\*$1\*\*/,/^\* \*\*/p" HACKING.md | sed '1!{/^\* \*\*/d}' | grep -oE '`[a-z]+/[^` ]*`' | tr -d '`'
+}
+check_places() {
+    local what=$1 example=$2 listed naming file
+    shift 2
+    listed=$(places_of "$what")
+    naming=$(grep -rliE "$example" --include='*.'{h,hpp,c,cpp,cu,cuh,cl,py} --exclude=_facts.py \
+        --exclude-dir={build,tests,.venv*} "$@" .)
+    [[ -n $listed && -n $naming ]] || fail "found no places of '$what'"
+    for file in $naming; do
+        file=${file#./}
+        has -Fx -e "$file" -e "${file%/*}/" <<<"$listed" ||
+            fail "$file names $example, but is not in HACKING.md's list of '$what'"
+    done
+    for file in $listed; do
+        [[ -e $file ]] || fail "$file, in HACKING.md's list of '$what', does not exist"
+    done
+}
+# The examples are activations that no network here has; networks, benchmarks and programs only use the others.
+users=(--exclude-dir={networks,zoo,bench,apps,examples,findings})
+check_places "An activation" '(^|[^a-z])(hard_?swish|mish|leaky_?relu)\b'
+for example in 'DISTILE_MASKED_UPSAMPLE|"(masked_)?upsample_conv2d|upsample_conv2d[_(]|"MaskedUpsampleConv' masked_attention; do
+    check_places "A kind of operator" "$example" "${users[@]}"
 done
-for file in $listed; do
-    grep -qE 'hard_?swish|facts/activations|import _facts|_facts import' -i "$file" || fail "$file, in HACKING.md, has no activation"
+check_places "A layer" '(distile|masked)_?group_?norm\b|normalize_groups|\bgroup_norm\b' "${users[@]}"
+check_places "A function of the C API" 'distile_upsample|\bupsample_nearest\(' --exclude='*.py' "${users[@]}"
+for file in $(places_of "An activation" | grep -v '^\(python/\)\?tests/'); do
+    grep -qE 'hard_?swish|leaky_?relu|facts/activations|import _facts|_facts import' -i "$file" || fail "$file, in HACKING.md, has no activation"
 done
 activations=$(sed -n 's/^    ROW([0-9]*, \([a-z0-9_]*\),.*/\1/p' facts/activations.h)
 [[ $activations == *relu*mish* ]] || fail "found the activations $activations only"

@@ -98,6 +98,7 @@ public:
                 source.dtype = bias != 0 ? DISTILE_FLOAT32 : dtype;
                 source.order = DISTILE_HWIO;
                 source.bias = bias != 0 ? biases_[drawn].data() : nullptr;
+                source.slope = &tested_slope;
                 weights_[drawn][bias] = pack_weights(gpu.context, all_, source);
                 if (cpu_) {
                     cpu_->weights[drawn][bias] = pack_weights(cpu_->context, cpu_->kernel, source);
@@ -153,6 +154,7 @@ public:
         const distile_variant &variant = polykernel.variants[index];
         INFO("variant " << variant.name);
         ReferenceArgs reference;
+        reference.slope = tested_slope;
         set_operator(reference, polykernel);
         reference.input = input->view();
         reference.filter = filters_[drawn];

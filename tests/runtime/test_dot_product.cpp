@@ -102,8 +102,8 @@ const Case cases[] = {
     {"linear", DISTILE_MASKED_LINEAR, {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_GELU, 1}},
     {"transposed",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}},
-    {"groups of 4", DISTILE_MASKED_CONV2D, {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1}},
+     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_LEAKY_RELU, 0}},
+    {"groups of 4", DISTILE_MASKED_CONV2D, {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_LEAKY_RELU, 1}},
     {"an odd number of groups side by side",
      DISTILE_MASKED_CONV2D,
      {104, 104, 13, 1, 3, 1, 1, 0, 0, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
@@ -141,17 +141,17 @@ bool has_test(const TypedSet &set, const Case &of) {
 TEST_CASE("Every activation after dot products is that of the reference", "[dot_product]") {
     struct Isa;
     using Vectors = dot_product::Epilogue<Isa>;
-    check_activations([](distile_activation activation, const std::vector<float> &inputs) {
+    check_activations([](const Activation &activation, const std::vector<float> &inputs) {
         constexpr size_t lanes = dot_product::vector_channels;
         std::vector<float> values = inputs;
         values.resize((inputs.size() + lanes - 1) / lanes * lanes);
         for (size_t i = 0; i < values.size(); i += lanes) {
             typename Vectors::Floats vector;
             std::memcpy(&vector, &values[i], sizeof(vector));
-            switch (activation) {
+            switch (activation.function) {
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case DISTILE_ACTIVATION_##NAME:                                                                                    \
-        Vectors::activate<DISTILE_ACTIVATION_##NAME>(vector);                                                          \
+        Vectors::activate<DISTILE_ACTIVATION_##NAME>(vector, activation.slope);                                        \
         break;
                 DISTILE_ACTIVATIONS(ROW)
 #undef ROW
@@ -364,4 +364,46 @@ TEST_CASE("Variants of dot products without memory make an error", "[dot_product
     }
     CHECK(failures > 1);
     CHECK(status == DISTILE_OK);
+}
+
+TEST_CASE("Weights hold the slope of leaky_relu, whose default is PyTorch's", "[dot_product]") {
+    constexpr int32_t channels = 32, tokens = 5;
+    const Case one = {"linear",
+                      DISTILE_MASKED_LINEAR,
+                      {channels, channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_LEAKY_RELU, 0}};
+    const DotProductKernel polykernel(emulated, operator_of(one, emulated.dtype));
+    const Context context = make_context({});
+    const Kernel kernel = make_kernel(context, polykernel.polykernel());
+    // Each output channel is an input channel.
+    std::vector<float> filter(static_cast<size_t>(channels) * channels);
+    for (size_t c = 0; c < channels; c++) {
+        filter[c * channels + c] = 1;
+    }
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> all(tokens, 1);
+    check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, 1, tokens, tokens, tokens));
+    const TestTensor input(1, 1, tokens, channels, {}, Flush::Back, DISTILE_BFLOAT16);
+    std::mt19937 random(3);
+    input.draw(Values::Floats, random);
+    const float slopes[] = {0, 1, -2, .25f}, *given[] = {nullptr, &slopes[0], &slopes[1], &slopes[2], &slopes[3]};
+    for (const float *slope : given) {
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OI;
+        source.slope = slope;
+        const Weights weights = pack_weights(context, kernel, source);
+        const TestTensor output(1, 1, tokens, channels, {}, Flush::Back, DISTILE_BFLOAT16);
+        distile_run_args args{};
+        args.input = &input.view();
+        args.output = &output.view();
+        args.weights = weights.get();
+        args.mask = mask.get();
+        check(context, distile_run(kernel.get(), &args));
+        for (int32_t t = 0; t < tokens; t++) {
+            for (int32_t c = 0; c < channels; c++) {
+                const float x = input.get(0, 0, t, c), due = x > 0 ? x : (slope ? *slope : .01f) * x;
+                REQUIRE(output.get(0, 0, t, c) == round_to(DISTILE_BFLOAT16, due));
+            }
+        }
+    }
 }

@@ -160,7 +160,7 @@ TEST_CASE("Scores above a threshold set a mask", "[layers]") {
 TEST_CASE("Every activation of every level is that of the reference", "[layers]") {
     for (const SimdLevel &level : supported_simd_levels()) {
         CAPTURE(level.name);
-        check_activations([&](distile_activation activation, std::vector<float> values) {
+        check_activations([&](const Activation &activation, std::vector<float> values) {
             level.channels.activate(activation, static_cast<int64_t>(values.size()), values.data());
             return values;
         });
@@ -181,7 +181,7 @@ TEST_CASE("Every level computes channels alike", "[layers]") {
             std::vector<std::vector<float>> results;
             for (int activation = 0; activation < DISTILE_NUM_ACTIVATIONS; activation++) {
                 std::vector<float> values = a;
-                loops.activate(static_cast<distile_activation>(activation), count, values.data());
+                loops.activate({static_cast<distile_activation>(activation), .25f}, count, values.data());
                 results.push_back(values);
             }
             for (const auto function : {loops.add, loops.multiply, loops.maximize}) {

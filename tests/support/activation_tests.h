@@ -6,9 +6,11 @@
 
 #include "facts/activation_names.h"
 #include "reference/activation_reference.h"
+#include "runtime/base/activation.h"
 #include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -57,24 +59,38 @@ inline std::vector<float> activation_inputs() {
     return values;
 }
 
-/** `activate(activation, inputs)` returns what the tested code makes of the inputs, for every row of the table. `most`
- * is the largest error, relative to the input, or to 1 where that is smaller. */
+/** The slopes that rows with one are checked with. The first is any, for the other rows. */
+constexpr float activation_slopes[] = {DISTILE_DEFAULT_SLOPE, 0, 1, -.5f, 1.75f};
+
+/** Whether a number is the reference's. A row with a slope makes exact zeros, so their signs count too. */
+inline bool is_activated(const Activation &activation, float found, double due, double bound) {
+    const auto rounded = static_cast<float>(due);  // Infinite beyond float32's range.
+    if (std::isnan(rounded) || std::isinf(rounded)) {
+        return std::isnan(rounded) ? std::isnan(found) : found == rounded;
+    }
+    const bool same_zero =
+        !activations_with_slope[activation.function] || due != 0 || std::signbit(found) == std::signbit(due);
+    return std::abs(found - due) <= bound && same_zero;
+}
+
+/** `activate(activation, inputs)` returns what the tested code makes of the inputs, for every row of the table and, if
+ * it has one, several slopes. `most` is the largest error, relative to the input, or to 1 where that is smaller. */
 template<typename Activate> void check_activations(const Activate &activate, double most = 5e-7) {
     const std::vector<float> inputs = activation_inputs();
     int32_t number = 0;
     for (const char *const name : activation_names) {
-        const auto activation = static_cast<distile_activation>(number++);
-        const std::vector<float> found = activate(activation, inputs);
-        REQUIRE(found.size() == inputs.size());
-        for (size_t i = 0; i < inputs.size(); i++) {
-            const double due = apply_epilogue(activation, inputs[i]);
-            const double bound = most * std::max(1.0, std::abs(double{inputs[i]}));
-            const bool right = std::isnan(due)   ? std::isnan(found[i])
-                               : std::isinf(due) ? found[i] == due
-                                                 : std::abs(found[i] - due) <= bound;
-            if (!right) {
-                CAPTURE(name, inputs[i], due, found[i]);
-                FAIL_CHECK("an activation is wrong");
+        const auto function = static_cast<distile_activation>(number);
+        const size_t slopes = activations_with_slope[number++] ? std::size(activation_slopes) : 1;
+        for (size_t s = 0; s < slopes; s++) {
+            const Activation activation{function, activation_slopes[s]};
+            const std::vector<float> found = activate(activation, inputs);
+            REQUIRE(found.size() == inputs.size());
+            for (size_t i = 0; i < inputs.size(); i++) {
+                const double due = apply_epilogue(function, inputs[i], activation.slope);
+                if (!is_activated(activation, found[i], due, most * std::max(1.0, std::abs(double{inputs[i]})))) {
+                    CAPTURE(name, activation.slope, inputs[i], due, found[i]);
+                    FAIL_CHECK("an activation is wrong");
+                }
             }
         }
     }

@@ -345,7 +345,7 @@ template<typename Machine> void test_special_layers(const Machine &machine) {
     const auto count = static_cast<int32_t>(values.size());
     const std::vector<uint8_t> active(1, 1);
     const LayerCall<Machine> call(machine, active, 1, 1, 1);
-    check_activations([&](distile_activation activation, const std::vector<float> &inputs) {
+    check_activations([&](const Activation &activation, const std::vector<float> &inputs) {
         const auto channels = static_cast<int32_t>(inputs.size());
         TestTensor input(1, 1, 1, channels), output(1, 1, 1, channels);
         for (int32_t c = 0; c < channels; c++) {
@@ -356,7 +356,8 @@ template<typename Machine> void test_special_layers(const Machine &machine) {
         args.input = &device_input.view();
         args.output = &device_output.view();
         args.mask = call.mask.get();
-        args.activation = activation;
+        args.activation = activation.function;
+        args.slope = &activation.slope;
         machine.check(distile_combine(machine.context.get(), &args));
         REQUIRE(device_output.download());
         std::vector<float> results;

@@ -179,6 +179,7 @@ private:
                     source.filter = filters_[values].data();
                     source.order = DISTILE_HWIO;
                     source.bias = bias ? biases_[values].data() : nullptr;
+                    source.slope = &tested_slope;
                     session->weights[values][bias] = pack_weights(session->context, session->kernel, source);
                 }
             }
@@ -240,6 +241,7 @@ private:
         }
 
         ReferenceArgs reference;
+        reference.slope = tested_slope;
         set_operator(reference, polykernel_);
         reference.input = input.view();
         reference.filter = filters_[static_cast<int>(kind)];

@@ -29,7 +29,10 @@ std::vector<uint8_t> in_halves(const std::vector<int8_t> &filter) {
 }
 
 /** Where code for all devices gives the same bits, in the order in which it computes. */
-float activate(distile_activation epilogue, float value) {
+float activate(distile_activation epilogue, float slope, float value) {
+    if (epilogue == DISTILE_ACTIVATION_LEAKY_RELU) {
+        return value > 0 ? value : slope * value;
+    }
     if (epilogue != DISTILE_ACTIVATION_HARDSIGMOID && epilogue != DISTILE_ACTIVATION_HARDSWISH) {
         return static_cast<float>(apply_epilogue(epilogue, value));
     }
@@ -187,7 +190,7 @@ void QuantizedModel::result(const QuantizedTensor &input, const QuantizedTensor 
                                      (quantization.residual.scale / unit);
         value = value + added;
     }
-    const float activated = activate(epilogue, value);
+    const float activated = activate(epilogue, slope, value);
     if (!quantized) {
         std::memcpy(to, &activated, sizeof(activated));
         return;
@@ -220,6 +223,7 @@ Weights QuantizedModel::pack(const Context &context, const Kernel &kernel) const
     source.order = DISTILE_HWIO;
     source.bias = float_bias.data();
     source.quantization = &quantization;
+    source.slope = &slope;
     return pack_weights(context, kernel, source);
 }
 

@@ -77,6 +77,7 @@ public:
     std::vector<float> scales, float_bias;
     std::vector<int32_t> bias;
     distile_quantization quantization{};
+    float slope = -.3f;
 
 private:
     int32_t sum(const QuantizedTensor &input, int32_t n, int32_t y, int32_t x, int32_t o) const;

@@ -62,7 +62,7 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
                 output.states[pixel] = PixelState::Computed;
                 for (int32_t o = 0; o < conv.out_channels; o++) {
                     output.largest = std::max(output.largest, std::abs(sums[o]));
-                    const double exact = apply_epilogue(conv.epilogue, sums[o]);
+                    const double exact = apply_epilogue(conv.epilogue, sums[o], args.slope);
                     output.exact[pixel * conv.out_channels + o] = exact;
                     output.values[pixel * conv.out_channels + o] = round_to(args.dtype, static_cast<float>(exact));
                 }

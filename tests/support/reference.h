@@ -4,6 +4,7 @@
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
+#include "facts/activations.h"
 #include "reference/conv2d_reference.h"
 #include "reference/error_bounds.h"
 #include "reference/reference_output.h"
@@ -11,6 +12,9 @@
 #include <vector>
 
 namespace distile {
+
+/** The slope that tests of operators give. */
+constexpr float tested_slope = -.3f;
 
 /** One call of distile_run, with the weights as they were before they were packed. */
 struct ReferenceArgs {
@@ -21,6 +25,7 @@ struct ReferenceArgs {
     distile_tensor input{};
     std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
     std::vector<float> bias;   /**< [output channel], or empty. */
+    float slope = DISTILE_DEFAULT_SLOPE;
     const distile_tensor *residual = nullptr;
     std::vector<uint8_t> mask; /**< [image][row][column] of the output. */
     distile_inactive inactive = DISTILE_KEEP;

@@ -306,6 +306,7 @@ void check_weights(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_beta, {misaligned(vector.data())})
         .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_mean, {misaligned(vector.data())})
         .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_variance, {misaligned(vector.data())})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::slope, {misaligned(vector.data())})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
     all.note("distile_weights_destroy");
     distile_weights_destroy(nullptr);

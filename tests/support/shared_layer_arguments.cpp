@@ -254,6 +254,8 @@ void check_combination(Fixture &f, WrongArguments &all) {
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::combination, {-1, 3, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::activation, {-1, DISTILE_NUM_ACTIVATIONS, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::other_activation, {-1, DISTILE_NUM_ACTIVATIONS, INT_MAX})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &Args::slope, {misaligned(&f.on_host)})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &Args::other_slope, {misaligned(&f.on_host)})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX});
 }
 
@@ -315,6 +317,7 @@ void check_group_norm(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::shared_statistics, {-1, 2})
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::epsilon, {-1e-9f, std::nanf(""), HUGE_VALF, -HUGE_VALF})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::activation, {-1, DISTILE_NUM_ACTIVATIONS, INT_MAX})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &Args::slope, {misaligned(&f.on_host)})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX});
     for (const float *Args::*vector : {&Args::mean, &Args::variance, &Args::gamma, &Args::beta}) {
         refuse_vector(f, norm, vector, args.mean, f.output.view);

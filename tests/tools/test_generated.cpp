@@ -208,9 +208,10 @@ void check_values(const GeneratedCase &generated, const Format &format, int heig
 TEST_CASE("Every activation in generated code is that of the reference", "[generated]") {
     for (const char *target : targets_with_gpus()) {
         CAPTURE(target);
-        check_activations([&](distile_activation activation, const std::vector<float> &values) {
-            return apply<float>(values, target,
-                                [&](const Halide::Expr &value) { return apply_epilogue(activation, value); });
+        check_activations([&](const Activation &activation, const std::vector<float> &values) {
+            return apply<float>(values, target, [&](const Halide::Expr &value) {
+                return apply_epilogue(activation.function, value, activation.slope);
+            });
         });
     }
 }

@@ -1,5 +1,6 @@
 #include "bench/peers/onednn/onednn_conv2d.h"
 #include "bench/peers/onednn/onednn_engine.h"
+#include "runtime/base/activation.h"
 #include "runtime/kinds/filter.h"
 #include <algorithm>
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -128,7 +129,8 @@ struct OneDnnConv2d::Impl {
 
     Impl(std::shared_ptr<OneDnnEngine::Impl> shared, const distile_conv2d &geometry,
          const distile_weights_source &source, OneDnnMath precision, distile_operator_kind operator_kind)
-        : engine(std::move(shared)), conv(geometry), math(precision), kind(operator_kind) {
+        : engine(std::move(shared)), conv(geometry), math(precision), kind(operator_kind),
+          slope(slope_of(source.slope)) {
         std::vector<PackedArray> folded = fold(conv, source);
         filter = std::move(folded[0].values);
         bias = std::move(folded[1].values);
@@ -161,6 +163,7 @@ struct OneDnnConv2d::Impl {
     distile_conv2d conv;
     OneDnnMath math;
     distile_operator_kind kind;
+    float slope; /**< The epilogue's, if it has one. */
     std::vector<float> filter, bias;
     memory::desc filter_desc, bias_desc;
     std::vector<memory> packings;
@@ -206,6 +209,9 @@ dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residu
         break;
     case DISTILE_ACTIVATION_MISH:
         steps.append_eltwise(dnnl::algorithm::eltwise_mish, 0.0f, 0.0f);
+        break;
+    case DISTILE_ACTIVATION_LEAKY_RELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_relu, slope, 0.0f);
         break;
     }
     dnnl::primitive_attr attributes;

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import onnx
 
+from ..activations import with_slope
 from .graph import Graph
 
 
@@ -41,6 +42,11 @@ def _clip(graph: Graph, node: onnx.NodeProto) -> str | None:
     return {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}.get(_limits(graph, node))
 
 
+def _leaky(slope: float) -> str | None:
+    """With the shortest decimal number that float32 rounds to the slope."""
+    return with_slope("leaky_relu", float(str(np.float32(slope)))) if math.isfinite(slope) else None
+
+
 def single(graph: Graph, node: onnx.NodeProto) -> str | None:
     """The activation that one node is; None if it is none with f(0) = 0."""
     values = graph.attributes(node)
@@ -52,6 +58,11 @@ def single(graph: Graph, node: onnx.NodeProto) -> str | None:
         return "silu"
     if node.op_type == "Elu" and values.get("alpha", 1.0) == 1.0:
         return "elu"
+    if node.op_type == "LeakyRelu":
+        return _leaky(values.get("alpha", 0.01))
+    if node.op_type == "PRelu":
+        slope = graph.scalar(node.input[1])
+        return None if slope is None else _leaky(slope)
     return {"Relu": "relu", "HardSwish": "hardswish", "Tanh": "tanh", "Mish": "mish"}.get(node.op_type)
 
 

@@ -143,14 +143,27 @@ def test_hardswish(order):
 
 @pytest.mark.parametrize("op, attributes, name", [
     ("Tanh", {}, "tanh"), ("Elu", {}, "elu"), ("Elu", {"alpha": 1.0}, "elu"), ("Elu", {"alpha": 0.5}, "none"),
-    ("Mish", {}, "mish"), ("LeakyRelu", {}, "none"),
+    ("Mish", {}, "mish"), ("LeakyRelu", {}, "leaky_relu"), ("LeakyRelu", {"alpha": 0.2}, "leaky_relu(0.2)"),
+    ("LeakyRelu", {"alpha": -1.5}, "leaky_relu(-1.5)"), ("LeakyRelu", {"alpha": 0.0}, "leaky_relu(0.0)"),
 ])  # fmt: skip
 def test_single_nodes(op, attributes, name):
     b = Builder()
     b.add(op, [b.conv("conv", "x", 6, 6)], "y", **attributes)
-    _, report = compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 6, 7, 6]}, opset=18), MASK)
+    converted, report = compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 6, 7, 6]}, opset=18), MASK)
+    (row,) = report
+    assert dict(row.operator.params)["epilogue"] == name.partition("(")[0]
+    assert name == "none" or f's: "{name}"' in str(converted.graph.node[1])
+
+
+@pytest.mark.parametrize("slope, name", [([0.25], "leaky_relu"), ([[[0.25]]], "leaky_relu"), ([0.25] * 6, "none")])
+def test_prelu(slope, name):
+    b = Builder()
+    b.constant("slope", np.float32(slope).reshape(-1, 1, 1))
+    b.add("PRelu", [b.conv("conv", "x", 6, 6), "slope"], "y")
+    converted, report = compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 6, 7, 6]}), MASK)
     (row,) = report
     assert dict(row.operator.params)["epilogue"] == name
+    assert name == "none" or 's: "leaky_relu(0.25)"' in str(converted.graph.node[1])
 
 
 @pytest.mark.parametrize("turned", [False, True])

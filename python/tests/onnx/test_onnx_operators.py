@@ -22,6 +22,9 @@ ACTIVATIONS = {
     "tanh": np.tanh,
     "elu": lambda x: np.where(x < 0, np.expm1(x), x),
     "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "leaky_relu(-0.5)": lambda x: np.where(x > 0, x, -0.5 * x),
+    "leaky_relu(0)": lambda x: np.where(x > 0, x, 0 * x),
 }
 
 
@@ -46,7 +49,11 @@ def masked(dense, mask, kept=None):
     return np.where(mask[:, None], dense, np.float32(0) if kept is None else kept)
 
 
-@pytest.mark.parametrize("activation", _facts.ACTIVATIONS)
+def test_every_row_has_a_definition():
+    assert ACTIVATIONS.keys() >= _facts.ACTIVATIONS.keys()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations(activation):
     x = np.concatenate([np.linspace(-20, 20, 4001), [np.nan, np.inf, -np.inf, -0.0, 1e-40, 80, -80]]).astype(np.float32)
     x = x.reshape(1, -1, 1, 1)
@@ -64,6 +71,7 @@ CONVOLUTIONS = [
     ("MaskedUpsampleConv", 256, 256, 3, {"pads": [1, 1, 1, 1], "scales": [2, 2]}, "none"),
     ("MaskedConv", 5, 7, 3, {"pads": [0, 2, 1, 0], "strides": [2, 1], "dilations": [1, 2]}, "silu"),
     ("MaskedConv", 6, 4, 2, {"group": 2}, "hardswish"),
+    ("MaskedConv", 4, 6, 1, {}, "leaky_relu(-0.5)"),
     ("MaskedConvTranspose", 5, 3, 3, {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 0, 0, 1]}, "none"),
     ("MaskedUpsampleConv", 3, 5, 3, {"pads": [1, 0, 1, 0], "scales": [2, 3]}, "relu"),
 ]

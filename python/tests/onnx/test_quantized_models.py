@@ -255,7 +255,7 @@ def only(report, op="MaskedQLinearConv"):
     return row
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "silu"])
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "silu", "leaky_relu"])
 def test_activations_before_quantization(activation):
     b = Quantized()
     w = b.filter("w", small_filter(b), 0.004)
@@ -267,12 +267,13 @@ def test_activations_before_quantization(activation):
         "relu": lambda: b.add("Relu", ["c"], "a"),
         "relu6": lambda: b.add("Clip", ["c", "least", "most"], "a"),
         "silu": lambda: b.add("Mul", ["c", b.add("Sigmoid", ["c"], "s")], "a"),
+        "leaky_relu": lambda: b.add("LeakyRelu", ["c"], "a", alpha=0.3),
     }[activation]()
     b.quantize(name, "y", 0.021, np.uint8(90))
-    # ONNX Runtime computes relu6 and silu in float32, which may lie on the other side of a tie.
+    # ONNX Runtime computes these in float32, which may lie on the other side of a tie.
     report = compare(
         b.quantized_model(IMAGE, {"y": (UINT8, None)}), [Rule("*", "mask")], given_images(),
-        tolerance=int(activation in ("relu6", "silu")),
+        tolerance=int(activation in ("relu6", "silu", "leaky_relu")),
     )  # fmt: skip
     row = only(report)
     assert dict(row.operator.params)["epilogue"] == activation

@@ -87,7 +87,8 @@ DISTILE_INLINE float hyperbolic_tangent(float value) {
 #define ERF(x) error_function(x)
 #define TANH(x) hyperbolic_tangent(x)
 #define KEEP_NAN(x, value) (value)
-template<distile_activation kind> DISTILE_INLINE float activated(float x) {
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
+template<distile_activation kind> DISTILE_INLINE float activated(float x, [[maybe_unused]] float slope) {
     switch (kind) {
 #define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
     case DISTILE_ACTIVATION_##NAME:                                                                                    \
@@ -97,6 +98,7 @@ template<distile_activation kind> DISTILE_INLINE float activated(float x) {
     }
     return x;
 }
+#undef CHOOSE
 #undef KEEP_NAN
 #undef TANH
 #undef ERF
@@ -104,18 +106,18 @@ template<distile_activation kind> DISTILE_INLINE float activated(float x) {
 #undef LIMIT
 #undef AT_LEAST
 
-template<distile_activation kind> DISTILE_INLINE void activate_all(int64_t count, float *values) {
+template<distile_activation kind> DISTILE_INLINE void activate_all(float slope, int64_t count, float *values) {
     DISTILE_INDEPENDENT
     for (int64_t i = 0; i < count; i++) {
-        values[i] = activated<kind>(values[i]);
+        values[i] = activated<kind>(values[i], slope);
     }
 }
 
-DISTILE_INLINE void activate_channels(distile_activation activation, int64_t count, float *values) {
-    switch (activation) {
+DISTILE_INLINE void activate_channels(const Activation &activation, int64_t count, float *values) {
+    switch (activation.function) {
 #define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
     case DISTILE_ACTIVATION_##NAME:                                                                                    \
-        return activate_all<DISTILE_ACTIVATION_##NAME>(count, values);
+        return activate_all<DISTILE_ACTIVATION_##NAME>(activation.slope, count, values);
         DISTILE_ACTIVATIONS(DISTILE_ROW)
 #undef DISTILE_ROW
     }
@@ -193,7 +195,7 @@ DISTILE_INLINE float dot_channels(const float *a, const float *b, int64_t count)
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute stands without parentheses.
 /** The table of these loops, compiled with the target attribute of a level. */
 #define DISTILE_CHANNEL_LOOPS(target)                                                                                  \
-    target void activate_of_level(distile_activation activation, int64_t count, float *values) {                       \
+    target void activate_of_level(const Activation &activation, int64_t count, float *values) {                        \
         activate_channels(activation, count, values);                                                                  \
     }                                                                                                                  \
     target void add_of_level(const float *a, const float *b, int64_t count, float *to) {                               \

@@ -5,6 +5,7 @@
 #ifndef DISTILE_SIMD_LEVEL_H
 #define DISTILE_SIMD_LEVEL_H
 
+#include "runtime/base/activation.h"
 #include <cstdint>
 #include <distile/layers.h>
 
@@ -37,7 +38,7 @@ struct ChannelNorm {
 
 /** Loops over the channels of a pixel, in float32. `to` may be an operand. */
 struct ChannelLoops {
-    void (*activate)(distile_activation activation, int64_t count, float *values);
+    void (*activate)(const Activation &activation, int64_t count, float *values);
     void (*add)(const float *a, const float *b, int64_t count, float *to);
     void (*multiply)(const float *a, const float *b, int64_t count, float *to);
     /** NaN if either is. */

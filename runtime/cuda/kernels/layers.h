@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_LAYERS_H
 #define DISTILE_CUDA_KERNELS_LAYERS_H
 
+#include "runtime/base/activation.h"
 #include "runtime/cuda/kernels/packing.h"
 #include "runtime/include/distile/layers.h"
 
@@ -33,7 +34,7 @@ struct CombinedPixels {
     uint32_t vectors;  ///< Per pixel.
     uint32_t team;     ///< Lanes per pixel: a power of two up to 32.
     distile_combination how;
-    distile_activation other_activation, activation;
+    Activation other_activation, activation;
 };
 
 constexpr uint32_t sum_lanes = 32;                        ///< Channels of a block of distile_sum_pixels.
@@ -84,7 +85,7 @@ struct NormalizedGroups {
     uint32_t stride;  ///< From one image's statistics to the next: the number of groups, or 0.
     Divisor group;    ///< Channels of a group.
     float epsilon;
-    distile_activation activation;
+    Activation activation;
 };
 
 /** The pixels whose scores are above a threshold. */

@@ -131,7 +131,7 @@ typedef struct distile_choice {
 typedef void (*distile_trace)(void *user, const distile_choice *choice);
 
 /** A function of each value, in float32. NaN stays NaN, and silu, gelu, hardswish and mish of minus infinity are NaN,
- * as in PyTorch. */
+ * as in PyTorch. So is that of leaky_relu with the slope 0. */
 typedef enum distile_activation {
     DISTILE_ACTIVATION_NONE = 0,
     DISTILE_ACTIVATION_RELU = 1,
@@ -143,7 +143,8 @@ typedef enum distile_activation {
     DISTILE_ACTIVATION_HARDSWISH = 7,   /**< x * relu6(x + 3) / 6 */
     DISTILE_ACTIVATION_TANH = 8,        /**< tanh(x) */
     DISTILE_ACTIVATION_ELU = 9,         /**< x, or exp(x) - 1 below 0. */
-    DISTILE_ACTIVATION_MISH = 10        /**< x * tanh(log(1 + exp(x))) */
+    DISTILE_ACTIVATION_MISH = 10,       /**< x * tanh(log(1 + exp(x))) */
+    DISTILE_ACTIVATION_LEAKY_RELU = 11  /**< x, or slope * x unless x > 0. The slope is any number that a call gives. */
 } distile_activation;
 
 /** How float32 operators multiply on a GPU. Sums are float32 in each. */
@@ -425,7 +426,8 @@ typedef struct distile_weights_source {
     const float *bn_gamma, *bn_beta, *bn_mean, *bn_variance;
     float bn_epsilon;
     const struct distile_quantization *quantization; /**< Required by quantized operators (quantize.h), else null. */
-    int64_t reserved[3];                             /**< 0 */
+    const float *slope;                              /**< One number, for an epilogue with a slope; null: 0.01. */
+    int64_t reserved[2];                             /**< 0 */
 } distile_weights_source;
 
 /** Copies and packs; the caller may then free the source. Waits on a GPU. Any kernel of the same operator (geometry,

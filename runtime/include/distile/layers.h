@@ -78,7 +78,8 @@ typedef struct distile_combine_args {
     distile_activation other_activation; /**< Applied to the second operand first, as to the gate of squeeze-excite. */
     distile_activation activation;
     distile_inactive inactive;
-    int64_t reserved[4]; /**< 0 */
+    const float *other_slope, *slope; /**< The activations' numbers, one each, in host memory; null: 0.01. */
+    int64_t reserved[2];              /**< 0 */
 } distile_combine_args;
 
 /** Combines two tensors at every active pixel, or copies one. Squeeze-excite multiplies by the sigmoid of a tensor
@@ -122,7 +123,8 @@ typedef struct distile_group_norm_args {
     float epsilon;             /**< At least 0. */
     distile_activation activation;
     distile_inactive inactive;
-    int64_t reserved[4]; /**< 0 */
+    const float *slope;  /**< The activation's, if it has one: one number in host memory; null: 0.01. */
+    int64_t reserved[3]; /**< 0 */
 } distile_group_norm_args;
 
 /** Computes output = activation((input - mean) / sqrt(variance + epsilon) * gamma + beta) at every active pixel, with

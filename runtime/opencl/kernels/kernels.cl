@@ -63,6 +63,7 @@ float larger(float a, float b) {
 #define ERF(x) erf(x)
 #define TANH(x) tanh(x)
 #define KEEP_NAN(x, value) (value)
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case number:                                                                                                       \
         return value;
@@ -76,7 +77,7 @@ float at_most(float x, float high) {
 }
 
 // By its number. NaN stays NaN.
-float activate(float x, int activation) {
+float activate(float x, int activation, float slope) {
     switch (activation) { DISTILE_ACTIVATIONS(ROW) }
     return x;
 }

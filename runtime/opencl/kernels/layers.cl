@@ -115,7 +115,7 @@ __kernel void NAMED(distile_pool, TYPE)(VIEW(from), VIEW(to), POINTER(list), uin
 // adds, 2 multiplies. The output may be either.
 __kernel void NAMED(distile_combine, TYPE)(VIEW(from), VIEW(other), VIEW(to), POINTER(list), uint pixels,
                                            POINTER(count), uint channels, int how, int other_activation,
-                                           int activation) {
+                                           float other_slope, int activation, float slope) {
     const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];
     if (c >= channels) {
         return;
@@ -123,10 +123,11 @@ __kernel void NAMED(distile_combine, TYPE)(VIEW(from), VIEW(other), VIEW(to), PO
     for (uint place = (uint)get_global_id(1); place < count; place += (uint)get_global_size(1)) {
         float value = LOAD(AT(uchar, from), LISTED(from, place) + c);
         if (how != 0) {
-            const float other = activate(LOAD(AT(uchar, other), LISTED(other, place) + c), other_activation);
+            const float other =
+                activate(LOAD(AT(uchar, other), LISTED(other, place) + c), other_activation, other_slope);
             value = how == 1 ? value + other : value * other;
         }
-        STORE(activate(value, activation), AT(uchar, to), LISTED(to, place) + c);
+        STORE(activate(value, activation, slope), AT(uchar, to), LISTED(to, place) + c);
     }
 }
 
@@ -181,7 +182,7 @@ __kernel void NAMED(distile_merge_pixels, TYPE)(POINTER(moments), uint blocks, u
 __kernel void NAMED(distile_normalize_groups, TYPE)(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),
                                                     uint channels, POINTER(mean), POINTER(variance), uint stride,
                                                     uint size, POINTER(gamma), POINTER(beta), float epsilon,
-                                                    int activation) {
+                                                    int activation, float slope) {
     const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];
     if (c >= channels) {
         return;
@@ -191,6 +192,6 @@ __kernel void NAMED(distile_normalize_groups, TYPE)(VIEW(from), VIEW(to), POINTE
         const long at = (long)AT(uint, list)[pixels + place] * stride + c / size;
         const float value = LOAD(AT(uchar, from), LISTED(from, place) + c) - AT(float, mean)[at];
         const float factor = gamma / sqrt(AT(float, variance)[at] + epsilon);
-        STORE(activate(value * factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);
+        STORE(activate(value * factor + beta, activation, slope), AT(uchar, to), LISTED(to, place) + c);
     }
 }
