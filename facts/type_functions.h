@@ -10,67 +10,60 @@
 
 namespace distile {
 
-/** The name of a valid type. */
-constexpr const char *type_name(distile_dtype dtype) {
-    switch (dtype) {
-#define DISTILE_ROW(number, name, NAME, ...)                                                                           \
-    case DISTILE_##NAME:                                                                                               \
-        return #name;
-        DISTILE_TYPES(DISTILE_ROW)
-#undef DISTILE_ROW
-    }
-    return "an unknown type";
-}
+/** A row of the table. */
+struct TypeFacts {
+    int32_t number;
+    const char *name;
+    int32_t bits;
+    bool is_quantized; /**< Whether tensors of it are. */
+    int32_t least;     /**< The least integer; 0 for floating-point types. */
+};
 
-/** Bytes per element of a valid type; 0 where an element fills none. */
-constexpr int64_t element_bytes(distile_dtype dtype) {
-    switch (dtype) {
-#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...)                                                               \
-    case DISTILE_##NAME:                                                                                               \
-        return (bits) / 8;
-        DISTILE_TYPES(DISTILE_ROW)
+/** All rows, the floating-point types first. */
+inline constexpr TypeFacts type_facts[] = {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...) {number, #name, bits, false, 0},
+    DISTILE_FLOAT_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
-    }
-    return 0;
-}
-
-/** Whether tensors of a type, by its number, are quantized. */
-constexpr bool is_quantized(int32_t dtype) {
-#define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most) || dtype == (number)
-    return false DISTILE_QUANTIZED_TYPES(DISTILE_ROW);
-#undef DISTILE_ROW
-}
-
-/** The least number of a type of integers; 0 for others. */
-constexpr int32_t least_of(distile_dtype dtype) {
-    switch (dtype) {
-#define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most)                                                       \
-    case DISTILE_##NAME:                                                                                               \
-        return least;
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most) {number, #name, bits, true, least},
         DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
-        DISTILE_FILTER_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
-#define DISTILE_ROW(number, name, NAME, ...) case DISTILE_##NAME:
-        DISTILE_FLOAT_TYPES(DISTILE_ROW)
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most) {number, #name, bits, false, least},
+            DISTILE_FILTER_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
-        break;
+};
+
+/** The row of a number, or one of no bits. */
+constexpr TypeFacts facts_of_type(int32_t number) {
+    for (const TypeFacts &row : type_facts) {
+        if (row.number == number) {
+            return row;
+        }
     }
-    return 0;
+    return {number, "an unknown type", 0, false, 0};
 }
 
 /** The place of a type, by its number, among the floating-point ones, from 0; -1 if it is none of them. */
-constexpr int32_t float_type_place(int32_t dtype) {
-    constexpr int32_t numbers[] = {
-#define DISTILE_ROW(number, name, NAME, bits, ONNX, digits, widened, narrowed) number,
-        DISTILE_FLOAT_TYPES(DISTILE_ROW)
-#undef DISTILE_ROW
-    };
+constexpr int32_t float_type_place(int32_t number) {
     for (int32_t place = 0; place < DISTILE_NUM_FLOAT_TYPES; place++) {
-        if (numbers[place] == dtype) {
+        if (type_facts[place].number == number) {
             return place;
         }
     }
     return -1;
+}
+
+constexpr const char *type_name(distile_dtype dtype) {
+    return facts_of_type(dtype).name;
+}
+
+/** Bytes per element; 0 where an element fills none. */
+constexpr int64_t element_bytes(distile_dtype dtype) {
+    return facts_of_type(dtype).bits / 8;
+}
+
+/** Whether tensors of a type, by its number, are quantized. */
+constexpr bool is_quantized(int32_t number) {
+    return facts_of_type(number).is_quantized;
 }
 
 }  // namespace distile

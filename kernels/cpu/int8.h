@@ -57,8 +57,8 @@ public:
         if (!is_quantized(dtype_)) {
             return store_as<float>(rows, num_rows, sums, offsets, channels);
         }
-        return least_of(dtype_) < 0 ? store_as<int8_t>(rows, num_rows, sums, offsets, channels)
-                                    : store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
+        return facts_of_type(dtype_).least < 0 ? store_as<int8_t>(rows, num_rows, sums, offsets, channels)
+                                               : store_as<uint8_t>(rows, num_rows, sums, offsets, channels);
     }
 
 private:
@@ -68,7 +68,7 @@ private:
 
     /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
     void set_range() {
-        const int32_t least = least_of(dtype_);
+        const int32_t least = facts_of_type(dtype_).least;
         lowest_ = least - header_.output_zero_point;
         highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
         const bool six = epilogue_ == DISTILE_ACTIVATION_RELU6;

@@ -98,7 +98,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));
-    a.output_least = distile::least_of(output.dtype);
+    a.output_least = distile::facts_of_type(output.dtype).least;
     // A section may begin at any channel.
     const bool begins_aligned =
         a.section_channels >= a.out_channels || a.section_channels % distile::dp4a::thread_channels == 0;

@@ -61,7 +61,8 @@ const Type *find_type(int32_t dtype) {
 }
 
 const Type *find_float_type(int32_t dtype) {
-    return float_type_place(dtype) < 0 ? nullptr : find_type(dtype);
+    const int32_t place = float_type_place(dtype);
+    return place < 0 ? nullptr : &types[place];
 }
 
 const char *type_names() {

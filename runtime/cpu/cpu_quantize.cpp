@@ -139,7 +139,7 @@ struct Collected {
 
 distile_scale scale_of(const Collected &collected, distile_dtype dtype, bool symmetric) {
     const double least = std::min<double>(collected.least, 0), most = std::max<double>(collected.most, 0);
-    const int32_t first = least_of(dtype);
+    const int32_t first = facts_of_type(dtype).least;
     const double range = symmetric ? 2 * std::max(-least, most) : most - least;
     const int32_t middle = first + 128;
     if (!(range > 0)) {

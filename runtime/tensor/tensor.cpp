@@ -201,7 +201,7 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
 
 distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
                                      const char *name, distile_dtype dtype) {
-    const int32_t least = least_of(dtype), most = least + 255;
+    const int32_t least = facts_of_type(dtype).least, most = least + 255;
     if (!(scale.scale > 0) || std::isinf(scale.scale)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scale of the %s is %g; it must be above 0 and finite",
                     call, name, static_cast<double>(scale.scale));
