@@ -1,6 +1,7 @@
 // The bound of CPUs and of GPUs without tensor cores, on examples worked by hand.
 #include "autoscheduler/bound/bound.h"
 #include "autoscheduler/bound/candidates.h"
+#include "autoscheduler/bound/code_choice.h"
 #include "autoscheduler/bound/rank.h"
 #include "tests/support/catch.h"
 #include "tests/tools/bound_cases.h"
