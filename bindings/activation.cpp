@@ -19,14 +19,15 @@ namespace {
 
 /** The number in the parentheses that a text ends with, which begin at this place. */
 float slope_in(const std::string &text, size_t begin) {
-    const char *const last = text.data() + text.size() - 1;
+    const char *const first = text.data() + begin + 1, *const last = text.data() + text.size() - 1;
     float slope = 0;
-    const auto [end, error] = std::from_chars(text.data() + begin + 1, last, slope);
-    if (*last != ')' || end != last || error != std::errc()) {
-        fail("the activation '" + text + "' has no number in its parentheses, as in '" + text.substr(0, begin) +
-             "(0.2)'");
+    if (first < last && *last == ')') {
+        const auto [end, error] = std::from_chars(first, last, slope);
+        if (end == last && error == std::errc()) {
+            return slope;
+        }
     }
-    return slope;
+    fail("the activation '" + text + "' has no number in its parentheses, as in '" + text.substr(0, begin) + "(0.2)'");
 }
 
 }  // namespace
