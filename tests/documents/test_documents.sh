@@ -82,7 +82,9 @@ check_places() {
 # The examples are activations that no network here has; networks, benchmarks and programs only use the others.
 users=(--exclude-dir={networks,zoo,bench,apps,examples,findings})
 check_places "An activation" '(^|[^a-z])(hard_?swish|mish|leaky_?relu)\b'
-for example in 'DISTILE_MASKED_UPSAMPLE|"(masked_)?upsample_conv2d|upsample_conv2d[_(]|"MaskedUpsampleConv' masked_attention; do
+enumerators=$(sed -n 's/^    ROW([0-9]*, \([A-Z0-9_]*\), .*/\1/p' facts/kinds.h | paste -sd'|')
+[[ $enumerators == CONV2D*MATMUL* ]] || fail "found the kinds $enumerators only"
+for example in "DISTILE_MASKED_($enumerators)\\b" '"(masked_)?upsample_conv2d|upsample_conv2d[_(]|"MaskedUpsampleConv' masked_attention; do
     check_places "A kind of operator" "$example" "${users[@]}"
 done
 check_places "A layer" '(distile|masked)_?group_?norm\b|normalize_groups|\bgroup_norm\b' "${users[@]}"
