@@ -116,6 +116,11 @@ types=$(sed -n 's/^    ROW([0-9]*, \([a-z0-9_]*\), .*/\1/p' facts/types.h)
 for name in $types; do
     has -w "$name" <docs/runtime.md || fail "docs/runtime.md does not name the type $name"
 done
+layouts=$(sed -n 's/^    ROW("\([a-z0-9-]*\)", .*/\1/p' facts/weight_layouts.h)
+[[ $layouts == *cpu-o16*cuda-k64*opencl-o32* ]] || fail "found the weight layouts $layouts only"
+for name in $layouts; do
+    has -F "\`$name\`" <docs/runtime.md || fail "docs/runtime.md does not name the weight layout $name"
+done
 
 # The messages that docs/own_operator.md explains; test_messages.cpp has those of the runtime.
 misspelt='masked_conv2d has no parameter "in_chanels"'
