@@ -1,12 +1,12 @@
 #include "bindings/registry.h"
 #include "bindings/errors.h"
 #include "bindings/linked_polykernels.h"
+#include "facts/kinds.h"
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <sys/utsname.h>
@@ -26,33 +26,9 @@ struct Hash {
     }
 };
 
-template<typename Parameters> void set_numbers(OperatorKey &key, distile_device device, OperatorTypes types,
-                                               int32_t kind, const Parameters &parameters) {
-    constexpr size_t count = sizeof(Parameters) / sizeof(int32_t);
-    static_assert(sizeof(Parameters) == count * sizeof(int32_t) &&
-                  count + 4 <= std::tuple_size_v<decltype(key.numbers)>);
-    key.numbers[0] = device;
-    key.numbers[1] = types.input;
-    key.numbers[2] = types.output;
-    key.numbers[3] = kind;
-    std::memcpy(&key.numbers[4], &parameters, sizeof(Parameters));
-}
-
 std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
     const OperatorTypes types(polykernel.operands[0].dtype, polykernel.operands[polykernel.num_operands - 1].dtype);
-    switch (polykernel.kind) {
-    case DISTILE_MASKED_CONV2D:
-    case DISTILE_MASKED_CONV_TRANSPOSE2D:
-    case DISTILE_MASKED_UPSAMPLE_CONV2D:
-        return OperatorKey(polykernel.device, types, polykernel.kind,
-                           *static_cast<const distile_conv2d *>(polykernel.op));
-    case DISTILE_MASKED_LINEAR:
-        return OperatorKey(polykernel.device, types, *static_cast<const distile_linear *>(polykernel.op));
-    case DISTILE_MASKED_ATTENTION:
-        return OperatorKey(polykernel.device, types, *static_cast<const distile_attention *>(polykernel.op));
-    default:
-        return std::nullopt;
-    }
+    return OperatorKey::of(polykernel.device, types, polykernel.kind, polykernel.op);
 }
 
 class Registry {
@@ -88,17 +64,41 @@ Registry &registry() {
 
 }  // namespace
 
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, int32_t kind, const void *parameters,
+                         size_t bytes) {
+    numbers[0] = device;
+    numbers[1] = types.input;
+    numbers[2] = types.output;
+    numbers[3] = kind;
+    std::memcpy(&numbers[4], parameters, bytes);
+}
+
 OperatorKey::OperatorKey(distile_device device, OperatorTypes types, distile_operator_kind kind,
-                         const distile_conv2d &conv) {
-    set_numbers(*this, device, types, kind, conv);
+                         const distile_conv2d &conv)
+    : OperatorKey(device, types, kind, &conv, sizeof(conv)) {
 }
 
-OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear) {
-    set_numbers(*this, device, types, DISTILE_MASKED_LINEAR, linear);
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear)
+    : OperatorKey(device, types, DISTILE_MASKED_LINEAR, &linear, sizeof(linear)) {
 }
 
-OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_attention &attention) {
-    set_numbers(*this, device, types, DISTILE_MASKED_ATTENTION, attention);
+OperatorKey::OperatorKey(distile_device device, OperatorTypes types, const distile_attention &attention)
+    : OperatorKey(device, types, DISTILE_MASKED_ATTENTION, &attention, sizeof(attention)) {
+}
+
+std::optional<OperatorKey> OperatorKey::of(distile_device device, OperatorTypes types, int32_t kind,
+                                           const void *parameters) {
+    switch (kind) {
+#define DISTILE_ROW(number, NAME, name, struct_of_kind)                                                                \
+    case number:                                                                                                       \
+        static_assert(sizeof(struct_of_kind) % sizeof(int32_t) == 0 &&                                                 \
+                      sizeof(struct_of_kind) / sizeof(int32_t) + 4 <= std::tuple_size_v<decltype(numbers)>);           \
+        return OperatorKey(device, types, kind, parameters, sizeof(struct_of_kind));
+        DISTILE_OPERATOR_KINDS(DISTILE_ROW)
+#undef DISTILE_ROW
+    default:
+        return std::nullopt;
+    }
 }
 
 const distile_polykernel *find_polykernel(const OperatorKey &key) {

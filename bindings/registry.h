@@ -6,6 +6,7 @@
 
 #include <array>
 #include <distile/polykernel.h>
+#include <optional>
 #include <string>
 
 namespace distile::bindings {
@@ -25,10 +26,17 @@ struct OperatorKey {
     OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear);
     OperatorKey(distile_device device, OperatorTypes types, const distile_attention &attention);
 
+    /** By parameters that are the kind's struct in memory; nothing for an unknown kind. */
+    static std::optional<OperatorKey> of(distile_device device, OperatorTypes types, int32_t kind,
+                                         const void *parameters);
+
     bool operator==(const OperatorKey &other) const {
         return numbers == other.numbers;
     }
     std::array<int32_t, 19> numbers{};
+
+private:
+    OperatorKey(distile_device device, OperatorTypes types, int32_t kind, const void *parameters, size_t bytes);
 };
 
 /** The PolyKernel of an operator; null if there is none. */

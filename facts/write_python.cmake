@@ -1,5 +1,5 @@
 # Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h
-# -D OUT=_facts.py.
+# -D KINDS=kinds.h -D OUT=_facts.py.
 file(READ "${TABLE}" text)
 string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
 set(next " \\\\\n +")
@@ -21,7 +21,7 @@ string(REGEX MATCH "#define DISTILE_DEFAULT_SLOPE ([.0-9]+)f" slope "${text}")
 if (NOT slope)
     message(FATAL_ERROR "${TABLE} has no DISTILE_DEFAULT_SLOPE")
 endif ()
-file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h and facts/types.h.\"\"\"
+file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h, facts/types.h and facts/kinds.h.\"\"\"
 
 # The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
 ACTIVATIONS = {
@@ -49,3 +49,20 @@ foreach (list IN ITEMS FLOAT_TYPES QUANTIZED_TYPES)
     endforeach ()
     file(APPEND "${OUT}" "}\n")
 endforeach ()
+
+# The numbers of the kinds of operators, by names.
+file(READ "${KINDS}" text)
+set(row "ROW\\(([0-9]+), [A-Z0-9_]+, ([a-z0-9_]+), [a-z0-9_]+\\)")
+string(REGEX MATCHALL "${row}" found "${text}")
+string(REGEX MATCHALL "ROW\\([0-9]" begun "${text}")
+list(LENGTH begun expected)
+list(LENGTH found count)
+if (NOT count EQUAL expected OR count EQUAL 0)
+    message(FATAL_ERROR "${KINDS} has ${expected} rows, but ${count} as write_python.cmake reads them")
+endif ()
+file(APPEND "${OUT}" "\nOPERATOR_KINDS = {\n")
+foreach (match IN LISTS found)
+    string(REGEX REPLACE "${row}" "    \"masked_\\2\": \\1,\n" match "${match}")
+    file(APPEND "${OUT}" "${match}")
+endforeach ()
+file(APPEND "${OUT}" "}\n")

@@ -4,7 +4,7 @@
 #ifndef DISTILE_MASKED_FILTER_H
 #define DISTILE_MASKED_FILTER_H
 
-#include "facts/channel_blocks.h"
+#include "facts/weight_layouts.h"
 #include "generators/virtual_pixels.h"
 #include <distile/polykernel.h>
 

@@ -4,7 +4,6 @@
 #include "facts/types.h"
 #include "onnxruntime/weighted.h"
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <map>
 
@@ -233,21 +232,12 @@ DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
  * numbers of the kind's struct in polykernel.h. */
 DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, int32_t kind, int32_t type,
                                                           int32_t output_type, const int32_t *numbers) {
-    using distile::bindings::OperatorKey;
     const auto device = static_cast<distile_device>(device_kind);
     const distile::bindings::OperatorTypes types(static_cast<distile_dtype>(type),
                                                  static_cast<distile_dtype>(output_type));
-    const auto as = [&](auto parameters) {
-        std::memcpy(&parameters, numbers, sizeof(parameters));
-        return parameters;
-    };
     try {
-        const OperatorKey key =
-            kind == DISTILE_MASKED_LINEAR ? OperatorKey(device, types, as(distile_linear{}))
-            : kind == DISTILE_MASKED_ATTENTION
-                ? OperatorKey(device, types, as(distile_attention{}))
-                : OperatorKey(device, types, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
-        return distile::ort::find_or_load(key) ? 1 : 0;
+        const auto key = distile::bindings::OperatorKey::of(device, types, kind, numbers);
+        return key && distile::ort::find_or_load(*key) ? 1 : 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
     }

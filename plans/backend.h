@@ -20,7 +20,7 @@ enum class Language {
     TensorCore  /**< The templates in kernels/tensor_core. */
 };
 
-/** A layout of the weights. */
+/** What plans know of a layout of the weights. */
 struct BackendLayout {
     const char *name;
     int channel_block; /**< Output channels in a block. */

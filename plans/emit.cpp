@@ -1,4 +1,5 @@
 #include "plans/emit.h"
+#include "facts/kind_names.h"
 #include "plans/dot_product.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
@@ -138,7 +139,7 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     }
     c << "    .version = DISTILE_POLYKERNEL_VERSION,\n"
       << "    .name = " << quote(plan.name) << ",\n"
-      << "    .kind = " << plan.op.schema().kind_name << ",\n"
+      << "    .kind = " << kind_enumerator(plan.op.schema().kind) << ",\n"
       << "    .op = &op,\n"
       << "    .num_operands = " << plan.op.operands().size() << ",\n"
       << "    .operands = operands,\n"

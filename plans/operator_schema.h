@@ -1,6 +1,6 @@
 /** \file
- * What the tools know of each kind of operator. A further kind is one file in kinds/ that defines its OperatorSchema,
- * and one row in operator_schema.cpp.
+ * What the tools know of each kind of operator. A further kind is a row in facts/kinds.h, one file in kinds/ that
+ * defines its OperatorSchema, and one row in operator_schema.cpp.
  */
 #ifndef DISTILE_OPERATOR_SCHEMA_H
 #define DISTILE_OPERATOR_SCHEMA_H
@@ -39,8 +39,7 @@ struct Convolution {
 struct OperatorSchema {
     const char *generator;
     distile_operator_kind kind;
-    const char *kind_name; /**< In C. */
-    const char *noun;      /**< What people call it. */
+    const char *noun; /**< What people call it. */
     /** The generator's integer parameters, their defaults and ranges. Every kind also has dtype, and those with weights
      * epilogue and residual. */
     std::vector<IntegerParam> params;

@@ -1,3 +1,4 @@
+#include "facts/weight_layouts.h"
 #include "plans/backend.h"
 #include "plans/dot_product.h"
 #include "plans/json_file.h"
@@ -96,9 +97,11 @@ const Backend &cpu_backend() {
         "cpu",
         "DISTILE_CPU",
         "CPUs",
-        {{"cpu-o16", 16, Language::Halide, 0},
-         {"cpu-k32", 16, Language::DotProduct, 2},
-         {"cpu-k64", 16, Language::DotProduct, 1}},
+        {
+#define DISTILE_ROW(name, language, bytes, channels, ...) {name, channels, Language::language, bytes},
+            DISTILE_CPU_LAYOUTS(DISTILE_ROW)
+#undef DISTILE_ROW
+        },
         nullptr,
         features_of,
         target_of,

@@ -1,3 +1,4 @@
+#include "facts/weight_layouts.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"
 #include <algorithm>
@@ -101,11 +102,11 @@ const Backend &cuda_backend() {
         "cuda",
         "DISTILE_CUDA",
         "NVIDIA GPUs",
-        {{"cuda-o32", 32, Language::Halide, 0},
-         {"cuda-k64", 16, Language::DotProduct, 1},
-         {"cuda-k8", 8, Language::TensorCore, 1},
-         {"cuda-k16", 8, Language::TensorCore, 2},
-         {"cuda-k32", 8, Language::TensorCore, 4}},
+        {
+#define DISTILE_ROW(name, language, bytes, channels, ...) {name, channels, Language::language, bytes},
+            DISTILE_CUDA_LAYOUTS(DISTILE_ROW)
+#undef DISTILE_ROW
+        },
         "cuda",
         features_of,
         target_of,

@@ -1,3 +1,4 @@
+#include "facts/weight_layouts.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"
 #include <algorithm>
@@ -79,7 +80,11 @@ const Backend &opencl_backend() {
         "opencl",
         "DISTILE_OPENCL",
         "OpenCL devices",
-        {{"opencl-o32", 32, Language::Halide, 0}},
+        {
+#define DISTILE_ROW(name, language, bytes, channels, ...) {name, channels, Language::language, bytes},
+            DISTILE_OPENCL_LAYOUTS(DISTILE_ROW)
+#undef DISTILE_ROW
+        },
         "opencl",
         features_of,
         target_of,

@@ -1,3 +1,4 @@
+#include "facts/kind_names.h"
 #include "plans/kinds/token_params.h"
 
 namespace distile {
@@ -36,9 +37,8 @@ std::vector<Operand> operands(const Operator &op) {
 
 const OperatorSchema &attention_schema() {
     static const OperatorSchema schema = {
-        "masked_attention",
+        kind_name(DISTILE_MASKED_ATTENTION),
         DISTILE_MASKED_ATTENTION,
-        "DISTILE_MASKED_ATTENTION",
         "attention",
         head_params(),
         {"tokens"},

@@ -1,3 +1,4 @@
+#include "facts/kind_names.h"
 #include "plans/kinds/conv_params.h"
 
 namespace distile {
@@ -28,9 +29,8 @@ std::string describe(const Operator &op) {
 
 const OperatorSchema &conv2d_schema() {
     static const OperatorSchema schema = {
-        "masked_conv2d",
+        kind_name(DISTILE_MASKED_CONV2D),
         DISTILE_MASKED_CONV2D,
-        "DISTILE_MASKED_CONV2D",
         "convolution",
         params(),
         {"height", "width"},

@@ -29,7 +29,6 @@ const OperatorSchema &depthwise_conv2d_schema() {
     static const OperatorSchema schema = {
         "masked_depthwise_conv2d",
         DISTILE_MASKED_CONV2D,
-        "DISTILE_MASKED_CONV2D",
         "depthwise convolution",
         params(),
         {"height", "width"},

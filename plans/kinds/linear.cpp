@@ -1,3 +1,4 @@
+#include "facts/kind_names.h"
 #include "plans/operator_schema.h"
 
 namespace distile {
@@ -47,9 +48,8 @@ std::string describe(const Operator &op) {
 }  // namespace
 
 const OperatorSchema &linear_schema() {
-    static const OperatorSchema schema = {"masked_linear",
+    static const OperatorSchema schema = {kind_name(DISTILE_MASKED_LINEAR),
                                           DISTILE_MASKED_LINEAR,
-                                          "DISTILE_MASKED_LINEAR",
                                           "linear layer",
                                           {{"in_channels", 64, 1, 1 << 20}, {"out_channels", 64, 1, 1 << 20}},
                                           {"tokens"},

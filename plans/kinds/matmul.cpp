@@ -50,7 +50,6 @@ std::vector<Operand> operands_of_values(const Operator &op) {
 const OperatorSchema &scores_schema() {
     static const OperatorSchema schema = {"masked_scores",
                                           DISTILE_MASKED_MATMUL,
-                                          "DISTILE_MASKED_MATMUL",
                                           "scores of attention",
                                           head_params(),
                                           {"tokens"},
@@ -69,7 +68,6 @@ const OperatorSchema &scores_schema() {
 const OperatorSchema &values_schema() {
     static const OperatorSchema schema = {"masked_values",
                                           DISTILE_MASKED_MATMUL,
-                                          "DISTILE_MASKED_MATMUL",
                                           "values of attention",
                                           head_params(),
                                           {"tokens"},

@@ -1,4 +1,5 @@
 // The kinds that compute their output in phases, because it is larger than their input.
+#include "facts/kind_names.h"
 #include "plans/kinds/conv_params.h"
 #include "runtime/kinds/polyphase.h"
 #include <algorithm>
@@ -100,9 +101,8 @@ template<distile_operator_kind kind, distile_conv2d (*conv_of)(const Operator &)
 
 const OperatorSchema &conv_transpose2d_schema() {
     using Kind = Phased<DISTILE_MASKED_CONV_TRANSPOSE2D, transposed>;
-    static const OperatorSchema schema = {"masked_conv_transpose2d",
+    static const OperatorSchema schema = {kind_name(DISTILE_MASKED_CONV_TRANSPOSE2D),
                                           DISTILE_MASKED_CONV_TRANSPOSE2D,
-                                          "DISTILE_MASKED_CONV_TRANSPOSE2D",
                                           "transposed convolution",
                                           transposed_params(),
                                           {"height", "width"},
@@ -120,9 +120,8 @@ const OperatorSchema &conv_transpose2d_schema() {
 const OperatorSchema &upsample_conv2d_schema() {
     using Kind = Phased<DISTILE_MASKED_UPSAMPLE_CONV2D, upsampled>;
     static const OperatorSchema schema = {
-        "masked_upsample_conv2d",
+        kind_name(DISTILE_MASKED_UPSAMPLE_CONV2D),
         DISTILE_MASKED_UPSAMPLE_CONV2D,
-        "DISTILE_MASKED_UPSAMPLE_CONV2D",
         "convolution after nearest upsampling",
         upsampled_params(),
         {"height", "width"},

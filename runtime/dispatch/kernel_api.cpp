@@ -1,3 +1,4 @@
+#include "facts/kind_names.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include "runtime/dispatch/run.h"
@@ -56,7 +57,7 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "
                         "the weights of such a %s",
-                        call, variant.name, polykernel.name, variant.layout, kind->name);
+                        call, variant.name, polykernel.name, variant.layout, kind_name(kind->kind));
         }
         const int32_t dtype = raw(variant.input_dtype);
         if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
@@ -175,7 +176,7 @@ distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_ker
     }
     const distile_polykernel &polykernel = kernel->polykernel;
     info->name = polykernel.name;
-    info->kind = kernel->kind.name;
+    info->kind = kind_name(kernel->kind.kind);
     info->device = polykernel.device;
     info->features = polykernel.features;
     info->dtype = kernel->input.dtype;

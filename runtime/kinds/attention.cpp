@@ -28,8 +28,8 @@ constexpr TokenRows rows = {one_row, one_row, scale};
 
 }  // namespace
 
-const OperatorKind attention_kind = {
-    DISTILE_MASKED_ATTENTION, "masked_attention", why_illegal, output_size, border_of_tokens,
-    window_of_tokens,         all_tokens,         nullptr,     &rows,       DISTILE_MATH_FLOAT32};
+const OperatorKind attention_kind = {DISTILE_MASKED_ATTENTION, why_illegal, output_size, border_of_tokens,
+                                     window_of_tokens,         all_tokens,  nullptr,     &rows,
+                                     DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -100,15 +100,8 @@ constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_fil
 
 }  // namespace
 
-const OperatorKind conv2d_kind = {DISTILE_MASKED_CONV2D,
-                                  "masked_conv2d",
-                                  why_channels_illegal,
-                                  output_size,
-                                  border,
-                                  window,
-                                  interior,
-                                  &weights,
-                                  nullptr,
-                                  DISTILE_MATH_TF32};
+const OperatorKind conv2d_kind = {
+    DISTILE_MASKED_CONV2D, why_channels_illegal, output_size, border, window, interior, &weights, nullptr,
+    DISTILE_MATH_TF32};
 
 }  // namespace distile

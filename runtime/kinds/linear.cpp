@@ -76,7 +76,6 @@ constexpr WeightPacking weights = {weights_shape, packs, pack, filter_elements, 
 }  // namespace
 
 const OperatorKind linear_kind = {
-    DISTILE_MASKED_LINEAR, "masked_linear", why_illegal, output_size, border, window, interior, &weights, nullptr,
-    DISTILE_MATH_FLOAT32};
+    DISTILE_MASKED_LINEAR, why_illegal, output_size, border, window, interior, &weights, nullptr, DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

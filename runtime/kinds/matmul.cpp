@@ -40,8 +40,8 @@ constexpr TokenRows rows = {input_rows, output_rows, scale};
 
 }  // namespace
 
-const OperatorKind matmul_kind = {
-    DISTILE_MASKED_MATMUL, "masked_matmul", why_illegal, output_size, border_of_tokens,
-    window_of_tokens,      all_tokens,      nullptr,     &rows,       DISTILE_MATH_FLOAT32};
+const OperatorKind matmul_kind = {DISTILE_MASKED_MATMUL, why_illegal, output_size, border_of_tokens,
+                                  window_of_tokens,      all_tokens,  nullptr,     &rows,
+                                  DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -4,8 +4,16 @@ namespace distile {
 
 namespace {
 
-const OperatorKind *const kinds[] = {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind,
-                                     &linear_kind, &attention_kind,        &matmul_kind};
+const OperatorKind *const kinds[] = {
+#define DISTILE_ROW(number, NAME, name, parameters) &name##_kind,
+    DISTILE_OPERATOR_KINDS(DISTILE_ROW)
+#undef DISTILE_ROW
+};
+
+#define DISTILE_ROW(number, NAME, name, parameters)                                                                    \
+    static_assert(DISTILE_MASKED_##NAME == (number), "the table has another number than polykernel.h");
+DISTILE_OPERATOR_KINDS(DISTILE_ROW)
+#undef DISTILE_ROW
 
 }  // namespace
 

@@ -1,10 +1,11 @@
 /** \file
  * What the runtime and the tools know about each kind of operator: its geometry and its weight packing. To add a kind,
- * add a file that defines its OperatorKind and a row in operator_kind.cpp. Nothing here knows contexts or devices.
+ * add a row in facts/kinds.h and a file that defines its OperatorKind. Nothing here knows contexts or devices.
  */
 #ifndef DISTILE_OPERATOR_KIND_H
 #define DISTILE_OPERATOR_KIND_H
 
+#include "facts/kinds.h"
 #include "runtime/kinds/weight_layout.h"
 #include <distile/mask_algebra.h>
 #include <distile/polykernel.h>
@@ -79,7 +80,6 @@ struct TokenRows {
 /** `op` always points to the kind's struct. */
 struct OperatorKind {
     distile_operator_kind kind;
-    const char *name;
     /** What is wrong with an operator; "" if nothing. */
     std::string (*why_illegal)(const void *op);
     /** The output's size for an input size; 0 if the output is empty. */
@@ -100,8 +100,9 @@ struct OperatorKind {
 /** Null for an unknown kind. */
 const OperatorKind *find_operator_kind(int32_t kind);
 
-extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind, attention_kind,
-    matmul_kind;
+#define DISTILE_ROW(number, NAME, name, parameters) extern const OperatorKind name##_kind;
+DISTILE_OPERATOR_KINDS(DISTILE_ROW)
+#undef DISTILE_ROW
 
 /** The operand with this role; null if there is none. */
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);

@@ -75,9 +75,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
 template<bool nearest> constexpr WeightPacking weights = {weights_shape<nearest>, packs<nearest>, pack<nearest>,
                                                           elements_of_filter, epilogue_of_conv};
 
-template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
+template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind) {
     return {kind,
-            name,
             why_channels_illegal,
             output_size<nearest>,
             border<nearest>,
@@ -90,7 +89,7 @@ template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind ki
 
 }  // namespace
 
-const OperatorKind conv_transpose2d_kind = make_kind<false>(DISTILE_MASKED_CONV_TRANSPOSE2D, "masked_conv_transpose2d");
-const OperatorKind upsample_conv2d_kind = make_kind<true>(DISTILE_MASKED_UPSAMPLE_CONV2D, "masked_upsample_conv2d");
+const OperatorKind conv_transpose2d_kind = make_kind<false>(DISTILE_MASKED_CONV_TRANSPOSE2D);
+const OperatorKind upsample_conv2d_kind = make_kind<true>(DISTILE_MASKED_UPSAMPLE_CONV2D);
 
 }  // namespace distile

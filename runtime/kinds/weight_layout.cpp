@@ -1,5 +1,5 @@
 #include "runtime/kinds/weight_layout.h"
-#include "facts/channel_blocks.h"
+#include "facts/weight_layouts.h"
 #include "runtime/kinds/operator_kind.h"
 #include <cstring>
 
@@ -8,18 +8,11 @@ namespace distile {
 namespace {
 
 const WeightLayout layouts[] = {
-    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
-    {"cpu-k32", WeightOrder::DotProduct, 32, DISTILE_ROLE_INPUT},
-    {"cpu-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS, true},
-    {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false,
-     GroupReaders::Threads},
-    {"opencl-o32", WeightOrder::ChannelBlocks, DISTILE_OPENCL_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS, false,
-     GroupReaders::Threads},
-    {"cuda-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS},
-    {"cuda-k8", WeightOrder::QuantizedTensorCore, 128, DISTILE_ROLE_WEIGHTS},
-    // On tensor cores, 16-bit types multiply the input's type, float32 multiplies TF32.
-    {"cuda-k16", WeightOrder::TensorCore, 64, DISTILE_ROLE_INPUT},
-    {"cuda-k32", WeightOrder::TensorCore, 32, DISTILE_ROLE_WEIGHTS}};
+#define DISTILE_ROW(name, language, bytes, channels, order, block, type_of, keeps_int4, readers)                       \
+    {name, WeightOrder::order, block, DISTILE_ROLE_##type_of, keeps_int4, GroupReaders::readers},
+    DISTILE_WEIGHT_LAYOUTS(DISTILE_ROW)
+#undef DISTILE_ROW
+};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 /** \file
- * The layouts of packed weights. A new layout is a row in weight_layout.cpp; a new order also a function that packs.
+ * The layouts of packed weights. A new layout is a row in facts/weight_layouts.h; a new order also a function that
+ * packs.
  */
 #ifndef DISTILE_WEIGHT_LAYOUT_H
 #define DISTILE_WEIGHT_LAYOUT_H
@@ -23,9 +24,9 @@ struct WeightLayout {
     /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
      * which are 128 bytes. */
     int32_t block;
-    distile_role type_of;                         /**< The operand whose type the stored weights have. */
-    bool keeps_int4 = false;                      /**< Weights of a filter of DISTILE_INT4 have that type too. */
-    GroupReaders readers = GroupReaders::Vectors; /**< ChannelBlocks: what computes the output channels of a block. */
+    distile_role type_of; /**< The operand whose type the stored weights have. */
+    bool keeps_int4;      /**< Weights of a filter of DISTILE_INT4 have that type too. */
+    GroupReaders readers; /**< ChannelBlocks: what computes the output channels of a block. */
 };
 
 /** Whether the operators that read a layout are quantized; all others' are not. */

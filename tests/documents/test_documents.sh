@@ -82,7 +82,9 @@ check_places() {
 # The examples are activations that no network here has; networks, benchmarks and programs only use the others.
 users=(--exclude-dir={networks,zoo,bench,apps,examples,findings})
 check_places "An activation" '(^|[^a-z])(hard_?swish|mish|leaky_?relu)\b'
-for example in 'DISTILE_MASKED_UPSAMPLE|"(masked_)?upsample_conv2d|upsample_conv2d[_(]|"MaskedUpsampleConv' masked_attention; do
+enumerators=$(sed -n 's/^    ROW([0-9]*, \([A-Z0-9_]*\), .*/\1/p' facts/kinds.h | paste -sd'|')
+[[ $enumerators == CONV2D*MATMUL* ]] || fail "found the kinds $enumerators only"
+for example in "DISTILE_MASKED_($enumerators)\\b" '"(masked_)?upsample_conv2d|upsample_conv2d[_(]|"MaskedUpsampleConv' masked_attention; do
     check_places "A kind of operator" "$example" "${users[@]}"
 done
 check_places "A layer" '(distile|masked)_?group_?norm\b|normalize_groups|\bgroup_norm\b' "${users[@]}"
@@ -113,6 +115,11 @@ types=$(sed -n 's/^    ROW([0-9]*, \([a-z0-9_]*\), .*/\1/p' facts/types.h)
 [[ $types == *float16*float8_e5m2*int4* ]] || fail "found the types $types only"
 for name in $types; do
     has -w "$name" <docs/runtime.md || fail "docs/runtime.md does not name the type $name"
+done
+layouts=$(sed -n 's/^    ROW("\([a-z0-9-]*\)", .*/\1/p' facts/weight_layouts.h)
+[[ $layouts == *cpu-o16*cuda-k64*opencl-o32* ]] || fail "found the weight layouts $layouts only"
+for name in $layouts; do
+    has -F "\`$name\`" <docs/runtime.md || fail "docs/runtime.md does not name the weight layout $name"
 done
 
 # The messages that docs/own_operator.md explains; test_messages.cpp has those of the runtime.

@@ -1,7 +1,7 @@
 // The schedules: what is recognised of an operator, the space of CUDA schedules, and that what it counts is what is
 // built.
 #include "Halide.h"
-#include "facts/channel_blocks.h"
+#include "facts/weight_layouts.h"
 #include "schedules/cuda_direct_space.h"
 #include "schedules/cuda_schedule.h"
 #include "schedules/masked_operator.h"

@@ -7,17 +7,11 @@ import functools
 import os
 import pathlib
 
-from .._facts import ACTIVATIONS, FLOAT_TYPES, QUANTIZED_TYPES
+from .._facts import ACTIVATIONS, FLOAT_TYPES, OPERATOR_KINDS, QUANTIZED_TYPES
 from ..description import Operator
 
-KINDS = {
-    "masked_conv2d": 1,
-    "masked_depthwise_conv2d": 1,
-    "masked_conv_transpose2d": 2,
-    "masked_upsample_conv2d": 3,
-    "masked_linear": 4,
-    "masked_attention": 5,
-}
+# A depthwise convolution has a generator of its own.
+KINDS = OPERATOR_KINDS | {"masked_depthwise_conv2d": OPERATOR_KINDS["masked_conv2d"]}
 DEVICES = {"cpu": 1, "cuda": 2}
 TYPES = {name: number for name, (number, _) in (FLOAT_TYPES | QUANTIZED_TYPES).items()}
 
