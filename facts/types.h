@@ -78,7 +78,7 @@
      (x) >> 31 << ((bits)-1))
 
 /* A sum has no parentheses around its parts. NOLINTNEXTLINE(bugprone-macro-parentheses) */
-#define DISTILE_TYPE_COUNTED(number, name, NAME, bits, ONNX, ...) +1
+#define DISTILE_TYPE_COUNTED(number, name, NAME, bits, ONNX, digits, widened, narrowed) +1
 /** The number of rows of floating-point types. */
 #define DISTILE_NUM_FLOAT_TYPES (0 DISTILE_FLOAT_TYPES(DISTILE_TYPE_COUNTED))
 

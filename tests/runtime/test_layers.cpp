@@ -255,7 +255,7 @@ TEST_CASE("Calls of layers refuse what makes no sense, in words", "[layers]") {
         args.window.pad_top = 3;
         args.window.dilation_h = 7;
     });
-    refuse_pool(DISTILE_ERROR_BAD_VALUE, {"kind 1"},
+    refuse_pool(DISTILE_ERROR_BAD_VALUE, {"kind is not DISTILE_WINDOW_CONV"},
                 [](distile_pool_args &args) { args.window.kind = DISTILE_WINDOW_TRANSPOSED; });
     refuse_pool(DISTILE_ERROR_BAD_VALUE, {"count_padding is 2"},
                 [](distile_pool_args &args) { args.count_padding = 2; });

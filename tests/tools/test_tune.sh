@@ -127,7 +127,7 @@ expect_error "is for CPUs below the device" tune "$operator" --masks "${masks[@]
 tools=$folder/tools
 mkdir "$tools"
 cp "$distile" "$tools"
-for tool in "${distile%/*}"/{*.o,*.so,include}; do
+for tool in "${distile%/*}"/{*.o,*.so,include,facts,kernels,runtime}; do
     ln -s "$(realpath "$tool")" "$tools"
 done
 cat >"$tools/distile_generators" <<END

@@ -21,7 +21,7 @@
 #define WORD_8 uchar
 #define WORD_16 ushort
 #define WORD_32 uint
-#define CHOOSE(condition, bits, other) ((condition) ? (bits) : (other))
+#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define FLOAT_OF(bits) as_float(bits)
 #define BITS_OF(value) as_uint(value)
 #define LESSER(a, b) min(a, b)
@@ -63,7 +63,6 @@ float larger(float a, float b) {
 #define ERF(x) erf(x)
 #define TANH(x) tanh(x)
 #define KEEP_NAN(x, value) (value)
-#define CHOOSE(condition, value, other) ((condition) ? (value) : (other))
 #define ROW(number, name, NAME, value, gradient)                                                                       \
     case number:                                                                                                       \
         return value;
