@@ -19,22 +19,21 @@ struct TypeFacts {
     int32_t least;     /**< The least integer; 0 for floating-point types. */
 };
 
-/** All rows, the floating-point types first. */
-inline constexpr TypeFacts type_facts[] = {
+/** The row of a number, or one of no bits. The rows are the function's own: no object that embeds it has a symbol that
+ * a linker would merge with another object's. */
+constexpr TypeFacts facts_of_type(int32_t number) {
+    constexpr TypeFacts rows[] = {
 #define DISTILE_ROW(number, name, NAME, bits, ONNX, ...) {number, #name, bits, false, 0},
-    DISTILE_FLOAT_TYPES(DISTILE_ROW)
+        DISTILE_FLOAT_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
 #define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most) {number, #name, bits, true, least},
-        DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
+            DISTILE_QUANTIZED_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
 #define DISTILE_ROW(number, name, NAME, bits, ONNX, least, most) {number, #name, bits, false, least},
-            DISTILE_FILTER_TYPES(DISTILE_ROW)
+                DISTILE_FILTER_TYPES(DISTILE_ROW)
 #undef DISTILE_ROW
-};
-
-/** The row of a number, or one of no bits. */
-constexpr TypeFacts facts_of_type(int32_t number) {
-    for (const TypeFacts &row : type_facts) {
+    };
+    for (const TypeFacts &row : rows) {
         if (row.number == number) {
             return row;
         }
@@ -44,8 +43,11 @@ constexpr TypeFacts facts_of_type(int32_t number) {
 
 /** The place of a type, by its number, among the floating-point ones, from 0; -1 if it is none of them. */
 constexpr int32_t float_type_place(int32_t number) {
+#define DISTILE_ROW(number, name, NAME, bits, ONNX, ...) number,
+    constexpr int32_t numbers[] = {DISTILE_FLOAT_TYPES(DISTILE_ROW)};
+#undef DISTILE_ROW
     for (int32_t place = 0; place < DISTILE_NUM_FLOAT_TYPES; place++) {
-        if (type_facts[place].number == number) {
+        if (numbers[place] == number) {
             return place;
         }
     }
