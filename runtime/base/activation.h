@@ -5,7 +5,7 @@
 #define DISTILE_BASE_ACTIVATION_H
 
 #include "facts/activations.h"
-#include "runtime/include/distile/distile.h"
+#include <distile/distile.h>
 
 namespace distile {
 

@@ -1,11 +1,9 @@
 #include "runtime/base/types.h"
-#include "facts/type_names.h"
 #include "runtime/base/stored_float.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <string>
 
 namespace distile {
 
@@ -65,20 +63,11 @@ const Type *find_float_type(int32_t dtype) {
     return place < 0 ? nullptr : &types[place];
 }
 
-const char *type_names() {
-    static const std::string names = float_type_names();
-    return names.c_str();
-}
-
 TypeText::TypeText(int32_t dtype) {
-    switch (dtype) {
-#define DISTILE_ROW(number, name, ...)                                                                                 \
-    case number:                                                                                                       \
-        std::snprintf(text, sizeof(text), "%s", #name);                                                                \
-        break;
-        DISTILE_TYPES(DISTILE_ROW)
-#undef DISTILE_ROW
-    default:
+    const TypeFacts facts = facts_of_type(dtype);
+    if (facts.bits > 0) {
+        std::snprintf(text, sizeof(text), "%s", facts.name);
+    } else {
         std::snprintf(text, sizeof(text), "%d", dtype);
     }
 }

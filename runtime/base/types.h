@@ -44,9 +44,6 @@ const Type *find_type(int32_t dtype);
 /** The type if layers compute in it; null for other numbers, and for integers. */
 const Type *find_float_type(int32_t dtype);
 
-/** The names of the types that find_float_type() finds, for messages. */
-const char *type_names();
-
 /** A caller's data type in a message: its name, or the number if no type has it. */
 struct TypeText {
     explicit TypeText(int32_t dtype);

@@ -46,8 +46,6 @@ distile_array array_of(const distile_tensor &tensor) {
 
 using PackedOperands = std::vector<distile_weights::Operand>;
 
-const PackedOperands nothing_packed;
-
 /** The operand with this role, from the arguments or the packed weights. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
                          const PackedOperands &packed) {
@@ -114,7 +112,8 @@ TileList list_of(distile_kernel &kernel, const distile_variant &variant, const d
 
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
-    const PackedOperands &packed = args.weights ? args.weights->find(variant.layout)->operands : nothing_packed;
+    const PackedOperands none;
+    const PackedOperands &packed = args.weights ? args.weights->find(variant.layout)->operands : none;
     const distile_polykernel &polykernel = kernel.polykernel;
     // Tokens have no border, whatever the tensor says.
     const distile_tensor read = kernel.kind.tokens ? without_border(input) : input;

@@ -1,3 +1,4 @@
+#include "facts/type_names.h"
 #include "runtime/base/context.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
@@ -43,7 +44,7 @@ distile_status check_source(distile_context *context, const distile_weights_sour
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
-                    TypeText(raw(source->dtype)).text, type_names());
+                    TypeText(raw(source->dtype)).text, float_type_names().c_str());
     }
     status = check_source_alignment(context, call, *source);
     if (status == DISTILE_OK) {

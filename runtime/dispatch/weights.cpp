@@ -1,4 +1,5 @@
 #include "runtime/dispatch/weights.h"
+#include "facts/type_names.h"
 #include "runtime/base/activation.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
@@ -108,7 +109,7 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
-                    TypeText(raw(source->dtype)).text, type_names());
+                    TypeText(raw(source->dtype)).text, float_type_names().c_str());
     }
     status = check_enumerator(context, call, "order", source->order);
     if (status != DISTILE_OK) {

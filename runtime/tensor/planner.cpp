@@ -1,4 +1,5 @@
 #include "runtime/tensor/planner.h"
+#include "facts/type_names.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
@@ -44,7 +45,7 @@ distile_status check_spec(distile_context *context, const char *call, const dist
     }
     if (raw(spec.dtype) != 0 && !find_float_type(raw(spec.dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the data type is %s; the types are %s", call,
-                    TypeText(raw(spec.dtype)).text, type_names());
+                    TypeText(raw(spec.dtype)).text, float_type_names().c_str());
     }
     const distile_status status = check_same_shape(context, call, mask, {spec.batch, spec.height, spec.width});
     if (status != DISTILE_OK) {

@@ -1,5 +1,6 @@
 #include "runtime/tensor/tensor.h"
 #include "facts/activations.h"
+#include "facts/type_names.h"
 #include "runtime/base/context.h"
 #include "runtime/base/types.h"
 #include <algorithm>
@@ -193,7 +194,7 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
     }
     if (tensor && !find_float_type(raw(given.dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %s; the types are %s", call, name,
-                    TypeText(raw(given.dtype)).text, type_names());
+                    TypeText(raw(given.dtype)).text, float_type_names().c_str());
     }
     const distile_dtype dtype = tensor ? given.dtype : DISTILE_FLOAT32;
     return check_tensor(context, dtype, call, tensor, name, given.channels, false);

@@ -5,10 +5,10 @@
 #define DISTILE_CUDA_KERNELS_ELEMENTS_CUH
 
 #include "facts/types.h"
-#include "runtime/include/distile/distile.h"
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <distile/distile.h>
 #include <type_traits>
 
 namespace distile {

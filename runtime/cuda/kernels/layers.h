@@ -6,7 +6,7 @@
 
 #include "runtime/base/activation.h"
 #include "runtime/cuda/kernels/packing.h"
-#include "runtime/include/distile/layers.h"
+#include <distile/layers.h>
 
 namespace distile {
 

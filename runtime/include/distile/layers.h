@@ -13,7 +13,7 @@
 #ifndef DISTILE_LAYERS_H
 #define DISTILE_LAYERS_H
 
-#include "runtime/include/distile/mask_algebra.h"
+#include "mask_algebra.h"
 
 #ifdef __cplusplus
 extern "C" {

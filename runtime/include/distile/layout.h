@@ -4,7 +4,7 @@
 #ifndef DISTILE_LAYOUT_H
 #define DISTILE_LAYOUT_H
 
-#include "runtime/include/distile/distile.h"
+#include "distile.h"
 
 #ifdef __cplusplus
 extern "C" {

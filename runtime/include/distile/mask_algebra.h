@@ -11,7 +11,7 @@
 #ifndef DISTILE_MASK_ALGEBRA_H
 #define DISTILE_MASK_ALGEBRA_H
 
-#include "runtime/include/distile/distile.h"
+#include "distile.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,7 +14,7 @@
 #ifndef DISTILE_PLANNER_H
 #define DISTILE_PLANNER_H
 
-#include "runtime/include/distile/distile.h"
+#include "distile.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,7 +8,7 @@
 #ifndef DISTILE_TOKENS_H
 #define DISTILE_TOKENS_H
 
-#include "runtime/include/distile/distile.h"
+#include "distile.h"
 
 #ifdef __cplusplus
 extern "C" {

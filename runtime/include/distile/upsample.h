@@ -5,7 +5,7 @@
 #ifndef DISTILE_UPSAMPLE_H
 #define DISTILE_UPSAMPLE_H
 
-#include "runtime/include/distile/distile.h"
+#include "distile.h"
 
 #ifdef __cplusplus
 extern "C" {
