@@ -1,4 +1,5 @@
 // What the runtime for GPUs asks of a driver, on a driver of our own.
+#include "facts/types.h"
 #include "runtime/cuda/kernels/common.h"
 #include "tests/cuda/cuda_setup.h"
 #include "tests/cuda/tensor_core_operator.h"
@@ -103,8 +104,8 @@ TEST_CASE("A mask takes one launch from its bytes or bits to its list of pixels"
 }
 
 TEST_CASE("The kernels of masks and of pixels start early where their code waits", "[.fake_driver]") {
-    // Kernels of pixels: five families for three types, by vectors and by elements.
-    constexpr int64_t of_masks = 8, of_pixels = 5 * 3 * 2;
+    // Kernels of pixels: five families for each floating-point type, by vectors and by elements.
+    constexpr int64_t of_masks = 8, of_pixels = 5 * DISTILE_NUM_FLOAT_TYPES * 2;
     for (const bool waits : {true, false}) {
         CAPTURE(waits);
         const FakeSetting major("major", waits ? 9 : 8, 9);
