@@ -23,7 +23,8 @@
     ROW("cpu-o16", Halide, 0, DISTILE_CPU_CHANNEL_BLOCK, \
         ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, WEIGHTS, false, Vectors) \
     ROW("cpu-k32", DotProduct, 2, 16, DotProduct, 32, INPUT, false, Vectors) \
-    ROW("cpu-k64", DotProduct, 1, 16, QuantizedDotProduct, 64, WEIGHTS, true, Vectors)
+    ROW("cpu-k64", DotProduct, 1, 16, QuantizedDotProduct, 64, WEIGHTS, true, Vectors) \
+    ROW("cpu-nonzeros", Nonzeros, 0, 16, Nonzeros, 0, WEIGHTS, false, Vectors)
 
 #define DISTILE_CUDA_LAYOUTS(ROW) \
     ROW("cuda-o32", Halide, 0, DISTILE_CUDA_CHANNEL_BLOCK, \

@@ -17,6 +17,7 @@ namespace distile {
 enum class Language {
     Halide,     /**< A generator with the plugin. */
     DotProduct, /**< The code in kernels/cpu, and for GPUs in kernels/dp4a. */
+    Nonzeros,   /**< The code in kernels/cpu that multiplies with the nonzero weights alone. */
     TensorCore  /**< The templates in kernels/tensor_core. */
 };
 

@@ -1,5 +1,6 @@
 #include "plans/dot_product.h"
 #include "kernels/dot_products.h"
+#include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "runtime/kinds/dot_product_layout.h"
 #include <algorithm>
@@ -122,6 +123,9 @@ bool has_words_of_dot_products(const std::string &features) {
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
+    if (skips_zeros(op)) {
+        return target;
+    }
     if (op.is_quantized() && &backend_of_target(target) == &cuda_backend()) {
         return find_platform(target)->target(gpu_target);
     }
@@ -137,6 +141,9 @@ std::vector<std::string> targets_of_dot_products(const Operator &op, const Platf
                                                  const std::string &level) {
     const Architecture &architecture = platform.architecture;
     std::vector<std::string> targets;
+    if (skips_zeros(op)) {
+        return targets;
+    }
     for (const auto &row : known) {
         const auto found = std::find_if(architecture.halide_features.begin(), architecture.halide_features.end(),
                                         [&](const auto &feature) { return feature.first == std::string(row.feature); });
@@ -163,8 +170,8 @@ const char *dot_product_object(const Plan &plan) {
     return row_of(plan).object;
 }
 
-void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
-                               const std::string &function) {
+void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant &variant, const BlockExtents &block,
+                           const char *code_function, const std::string &function) {
     const Convolution of = plan.op.schema().convolution(plan.op);
     const DotProductTaps taps = dot_product_taps(of.kind, of.conv, channel_sections(facts_of(plan.op)).pack);
     c << "static int run_" << function << "(const distile_kernel_call *call) {\n";
@@ -172,13 +179,20 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
     emit_taps(c, "columns", taps.columns);
     c << "    static const distile_dot_product_code code = {\n        .epilogue = " << plan.op.epilogue()
       << ", .tile_h = " << variant.tile_h() << ", .tile_w = " << variant.tile_w()
-      << ", .block_pixels = " << variant.theta.at("pixels") << ", .block_channels = " << variant.theta.at("channels")
-      << ",\n        .staged_blocks = " << variant.theta.at("staged")
+      << ", .block_pixels = " << block.pixels << ", .block_channels = " << block.channels
+      << ",\n        .staged_blocks = " << block.staged
       << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
       << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
       << ",\n        .read_channels = " << taps.read_channels << ", .section_channels = " << taps.section_channels
       << ", .apart_groups = " << taps.apart_groups << ", .rows = rows, .columns = columns};\n    return "
-      << row_of(plan).function << "(&code, call);\n}\n\n";
+      << code_function << "(&code, call);\n}\n\n";
+}
+
+void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
+                               const std::string &function) {
+    emit_dot_product_code(c, plan, variant,
+                          {variant.theta.at("pixels"), variant.theta.at("channels"), variant.theta.at("staged")},
+                          row_of(plan).function, function);
 }
 
 std::string call_of_dot_products(const Plan &plan) {

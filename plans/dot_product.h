@@ -41,6 +41,15 @@ std::string word_of_dot_products(const std::string &target);
 /** The object that holds the code of a plan's variants. */
 const char *dot_product_object(const Plan &plan);
 
+/** A block of pixels and output channels, and how many of these are staged at a time. */
+struct BlockExtents {
+    int pixels, channels, staged;
+};
+
+/** A C function run_FUNCTION that calls `code_function` with a distile_dot_product_code for a variant. */
+void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant &variant, const BlockExtents &block,
+                           const char *code_function, const std::string &function);
+
 /** The C function run_FUNCTION that calls the code of a variant. */
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
                                const std::string &function);

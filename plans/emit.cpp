@@ -1,6 +1,7 @@
 #include "plans/emit.h"
 #include "facts/kind_names.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
 #include "schedules/cpu_space.h"
@@ -93,6 +94,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             emit_call_of_halide(c, plan, variant, function);
         } else if (variant.language == Language::DotProduct) {
             emit_call_of_dot_products(c, plan, variant, function);
+        } else if (variant.language == Language::Nonzeros) {
+            emit_call_of_nonzeros(c, plan, variant, function);
         }
     }
     if (plan.has(Language::TensorCore)) {
@@ -154,6 +157,9 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     }
     if (!points.empty()) {
         c << "    .num_times = " << points.size() << ",\n    .times = times_" << index << ",\n";
+    }
+    if (plan.has(Language::Nonzeros)) {
+        c << "    .nonzeros = " << typical_nonzeros(plan.op) << ",\n";
     }
     if (index + 1 < plans.size()) {
         c << "    .fallback = &polykernel_" << index + 1 << ",\n";

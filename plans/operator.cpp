@@ -64,6 +64,8 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
     known.insert(known.end(), extents.begin(), extents.end());
     if (tokens) {
         known.emplace_back("key_tokens");
+    } else {
+        known.emplace_back("weight_zeros");
     }
     check_members(typical, known, where + ", \"typical\" of " + op.generator);
     op.typical_batch = typical_extent(typical, "batch", op.typical_batch, where);
@@ -71,6 +73,13 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
         op.typical_height = typical_extent(typical, extents.front(), op.typical_height, where);
     }
     op.typical_width = typical_extent(typical, extents.back(), op.typical_width, where);
+    if (typical.contains("weight_zeros")) {
+        const nlohmann::json &zeros = typical.at("weight_zeros");
+        if (!zeros.is_number() || zeros < 0 || zeros >= 1) {
+            refuse(where, "\"typical\": \"weight_zeros\" is " + zeros.dump() + ", not a number from 0 to below 1");
+        }
+        op.typical_zeros = zeros;
+    }
     if (tokens) {
         op.typical_keys = typical_extent(typical, "key_tokens", op.typical_width, where);
     }
@@ -357,6 +366,9 @@ json to_json(const Operator &op) {
     }
     if (op.reads_keys()) {
         typical["key_tokens"] = op.typical_keys;
+    }
+    if (op.typical_zeros > 0) {
+        typical["weight_zeros"] = op.typical_zeros;
     }
     return {{"distile_operator", 1},
             {"name", op.name},

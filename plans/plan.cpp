@@ -68,7 +68,7 @@ constexpr struct {
     const char *name;
     Language language;
 } languages[] = {
-    {"halide", Language::Halide}, {"dot_product", Language::DotProduct}, {"tensor_core", Language::TensorCore}};
+    {"halide", Language::Halide}, {"dot_product", Language::DotProduct}, {"nonzeros", Language::Nonzeros}, {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
     std::string known;
@@ -298,6 +298,19 @@ Plan make_plan(const std::string &name, const Operator &op, const Backend &backe
     plan.layout = backend.layouts.front().name;
     plan.target = target;
     return plan;
+}
+
+void add_variants(Plan &plan, const Plan &other, const std::string &prefix) {
+    for (PlanVariant variant : other.variants) {
+        variant.name = prefix + variant.name;
+        variant.layout = other.layout_of(variant);
+        plan.variants.push_back(std::move(variant));
+    }
+    for (PlanTime time : other.times) {
+        time.variant = prefix + time.variant;
+        plan.times.push_back(std::move(time));
+    }
+    plan.doubt = plan.doubt.empty() ? other.doubt : plan.doubt;
 }
 
 Plan read_plan(const std::string &path, Times times) {

@@ -87,6 +87,10 @@ enum class Times {
 /** Changes the type of a plan's operator. Its times are dropped: they are of the other type's code. */
 void change_type(Plan &plan, const Operator &op);
 
+/** Adds the variants and the times of another plan for the same operator, target and math, each under its name behind a
+ * prefix. */
+void add_variants(Plan &plan, const Plan &other, const std::string &prefix);
+
 /** Throws FileError that says which member is wrong. Does not check thetas against a space. */
 Plan read_plan(const std::string &path, Times times = Times::Keep);
 nlohmann::json to_json(const Plan &plan);

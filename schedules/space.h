@@ -40,6 +40,7 @@ struct OperatorFacts {
     int bytes_per_element = 4;    /**< Activations; all sums are float32. */
     int bytes_per_input = 4;      /**< The input as the code reads it. */
     int bytes_per_weight = 4;     /**< Packed weights. */
+    double nonzeros = 1;          /**< The share of the weights that are not 0. */
 
     int phases() const {
         return scale_h * scale_w;
@@ -77,9 +78,11 @@ enum class DotProducts {
 struct Problem : OperatorFacts {
     int vector_lanes = 1;     /**< float32 lanes of a vector register or a vector load. */
     int vector_registers = 0; /**< A CPU's vector registers. */
-    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it. */
+    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it, unless it
+     * skips zeros. */
     std::optional<TensorCores> tensor_cores = std::nullopt;
     std::optional<DotProducts> dot_products = std::nullopt;
+    bool skips_zeros = false; /**< The code multiplies with the nonzero weights alone. */
     int most_threads = 0, most_shared_bytes = 0; /**< The limits of a GPU's block. */
 };
 

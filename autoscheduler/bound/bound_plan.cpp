@@ -3,6 +3,7 @@
 #include "autoscheduler/bound/greedy.h"
 #include "autoscheduler/bound/rank.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
 #include <algorithm>
 #include <cmath>
@@ -164,6 +165,11 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
             }
         }
     }
+    if (skips_zeros(op) && &get_backend(device.backend) == &cpu_backend()) {
+        // Weights with fewer zeros, and masks with most pixels, may be faster so.
+        add_variants(plan, bound_plan(name, with_all_weights(op), device, {code.target, code.math}, 1),
+                     all_weights_prefix);
+    }
     return plan;
 }
 
@@ -234,7 +240,7 @@ Plan portable_plan(const Operator &op, const Platform &platform) {
         options.per_bucket = 1;
         // The finest tiles. Unrolled little, because every operator pays for compiling it and few CPUs run it.
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
-        if (!workload.problem.dot_products) {
+        if (!workload.problem.dot_products && !workload.problem.skips_zeros) {
             options.held["unroll"] = 1;
         }
         add_variant(plan, name, rank(workload, {density_bucket(workload, density)}, options).kept.front().theta, dense);

@@ -3,6 +3,7 @@
 #include "autoscheduler/bound/candidates.h"
 #include "autoscheduler/bound/code_choice.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
 
@@ -11,6 +12,9 @@ namespace distile {
 const Space &space_of(const Plan &plan, const PlanVariant &variant) {
     if (variant.language == Language::DotProduct) {
         return dot_product_space(dot_products_of(plan.op, plan.features()).value());
+    }
+    if (variant.language == Language::Nonzeros) {
+        return nonzeros_space();
     }
     return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan), facts_of(plan.op))
                                                     : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
@@ -21,6 +25,7 @@ void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string why_not = variant.language == Language::TensorCore
                                     ? why_not_on_tensor_cores(plan.op, tensor_cores_of(plan))
                                 : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
+                                : variant.language == Language::Nonzeros   ? why_no_nonzeros(plan.op)
                                                                            : "";
     if (!why_not.empty()) {
         throw FileError(where + why_not);

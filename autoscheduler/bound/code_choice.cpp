@@ -1,6 +1,7 @@
 #include "autoscheduler/bound/code_choice.h"
 #include "autoscheduler/bound/bound_backend.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
 #include <algorithm>
 
@@ -33,6 +34,9 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
 Language language_of(const Operator &op, const CodeChoice &choice) {
     const Backend &backend = backend_of_target(choice.target);
     const std::string features = backend.features_of(choice.target);
+    if (&backend == &cpu_backend() && skips_zeros(op)) {
+        return Language::Nonzeros;
+    }
     if (why_no_dot_products(op).empty() && backend.why_no_code(Language::DotProduct, op.dtype(), features).empty()) {
         return Language::DotProduct;
     }
@@ -63,7 +67,7 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
         choice.target = best == has.end() ? choice.target : *best;
     }
     const std::string features = backend.features_of(choice.target);
-    if (language_of(op, choice) == Language::DotProduct) {
+    if (language_of(op, choice) == Language::DotProduct || language_of(op, choice) == Language::Nonzeros) {
         return choice;
     }
     if (language_of(op, choice) == Language::TensorCore) {
@@ -100,10 +104,12 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
     const Language language = language_of(op, choice);
     if (language == Language::DotProduct) {
         problem.dot_products = dot_products_of(op, backend_of_target(choice.target).features_of(choice.target));
+    } else if (language == Language::Nonzeros) {
+        problem.skips_zeros = true;
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }
-    if (language != Language::Halide) {
+    if (language != Language::Halide && language != Language::Nonzeros) {
         problem.bytes_per_input = problem.bytes_per_weight = problem.bytes_per_element;
     }
     return workload;

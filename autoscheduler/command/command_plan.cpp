@@ -100,6 +100,7 @@ void measure_plan(PlanSearch &search, double seconds) {
     if (!search.has_plan()) {
         throw FileError(search.complaint());
     }
+    add_code_for_all_weights(search);
 }
 
 void make_folder(const std::string &folder) {

@@ -7,6 +7,7 @@
 #include "autoscheduler/compile/process.h"
 #include "autoscheduler/compile/tools.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/plan.h"
 #include "plans/tensor_core.h"
 #include <CLI/CLI.hpp>
@@ -114,7 +115,9 @@ void show(const Options &options) {
     if (variant->language != Language::Halide) {
         check_buildable(plan, *variant);
     }
-    const Workload workload = workload_of(plan.op, device, {plan.target, plan.math});
+    const bool skips = variant->language == Language::Nonzeros;
+    const Workload workload =
+        workload_of(skips ? plan.op : with_all_weights(plan.op), device, {plan.target, plan.math});
     const Space &space = space_of(plan.backend, workload.problem);
     const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
@@ -129,6 +132,7 @@ void show(const Options &options) {
     const bool from_halide = variant->language == Language::Halide;
     const std::string source = from_halide       ? schedule_source(plan, *variant)
                                : on_tensor_cores ? tensor_core_source(only)
+                               : skips           ? call_of_nonzeros(only)
                                                  : call_of_dot_products(only);
     if (options.json) {
         const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},

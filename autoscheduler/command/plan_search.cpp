@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/search/report.h"
+#include "plans/nonzeros.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -203,6 +204,33 @@ nlohmann::json PlanSearch::report() const {
         report["doubt"] = doubt_;
     }
     return report;
+}
+
+void add_code_for_all_weights(const PlanSearch &search) {
+    constexpr size_t masked_trials = 8, dense_trials = 4;
+    PlanSearchOptions options = search.options();
+    if (options.all_weights || !options.folder.empty() || !search.has_plan() || !skips_zeros(search.session().op)) {
+        return;
+    }
+    const std::filesystem::path path = options.plan;
+    options.all_weights = true;
+    options.only_included = true;
+    options.plan = path.parent_path() / (path.stem().string() + "_all_weights.json");
+    options.log.clear();
+    options.include.clear();
+    options.search.include.clear();
+    PlanSearch all(options);
+    all.include(best_by_bound(all.session().workload, {.3, .1, .03, .6}, masked_trials), false);
+    all.include(best_by_bound(all.session().workload, {1}, dense_trials), true);
+    all.open_log();
+    all.finish(all.search(0), 0);
+    if (!all.has_plan()) {
+        throw FileError(all.complaint());
+    }
+    Plan plan = read_plan(search.options().plan);
+    add_variants(plan, read_plan(options.plan), all_weights_prefix);
+    write_file(search.options().plan, format_json(to_json(plan)));
+    std::filesystem::remove(options.plan);
 }
 
 }  // namespace distile

@@ -80,6 +80,10 @@ private:
     bool has_plan_ = false;
 };
 
+/** Adds code that multiplies with all weights to the plan of a search that skipped zeros: the best of a few schedules,
+ * which it measures beside it. Does nothing for other searches, and where another machine measures. */
+void add_code_for_all_weights(const PlanSearch &search);
+
 }  // namespace distile
 
 #endif

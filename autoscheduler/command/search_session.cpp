@@ -4,6 +4,7 @@
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/measure/profile.h"
+#include "plans/nonzeros.h"
 #include "reference/processor.h"
 #include "runtime/cpu/cpu_features.h"
 #include <CLI/CLI.hpp>
@@ -138,7 +139,7 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
 }
 
 Session::Session(const SessionOptions &options)
-    : op(read_operator(options.op)), device(find_device(options)),
+    : op(options.all_weights ? with_all_weights(read_operator(options.op)) : read_operator(options.op)), device(find_device(options)),
       code(choose_code(op, device, options.target, options.math)), workload(workload_of(op, device, code)),
       masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;

@@ -53,6 +53,7 @@ struct SessionOptions {
     double timing_seconds = 0.5, measure_limit_s = 60, compile_limit_s = 60;
     int memory_mb = 4096;
     bool no_bound = false, no_model = false;
+    bool all_weights = false; /**< Code that multiplies with all weights, also of an operator that has zeros. */
     SearchOptions search;
 };
 

@@ -5,6 +5,7 @@
 #include "autoscheduler/compile/tensor_core_code.h"
 #include "autoscheduler/compile/tools.h"
 #include "plans/dot_product.h"
+#include "plans/nonzeros.h"
 #include "plans/emit.h"
 #include <algorithm>
 #include <filesystem>
@@ -63,7 +64,7 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
             objects.compilers.push_back(tensor_core_command(plans[i], folder, embedded.back()));
         }
         for (const PlanVariant &variant : plans[i].variants) {
-            if (variant.language == Language::DotProduct) {
+            if (variant.language == Language::DotProduct || variant.language == Language::Nonzeros) {
                 check_buildable(plans[i], variant);
             } else if (variant.language == Language::Halide) {
                 const std::string name = function_name(symbol, i, variant.name);
@@ -85,13 +86,16 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
         }
         objects.paths.push_back(linked_object("distile_halide_runtime.o", target));
     }
-    std::set<std::string> of_dot_products;
+    std::set<std::string> own_code;
     for (const Plan &plan : plans) {
         if (plan.has(Language::DotProduct)) {
-            of_dot_products.insert(dot_product_object(plan));
+            own_code.insert(dot_product_object(plan));
+        }
+        if (plan.has(Language::Nonzeros)) {
+            own_code.insert(nonzeros_object(plan));
         }
     }
-    for (const std::string &object : of_dot_products) {
+    for (const std::string &object : own_code) {
         objects.paths.push_back(linked_object(object, target));
     }
     if (have(plans, Language::TensorCore)) {

@@ -28,6 +28,14 @@ std::vector<float> draw(size_t count, std::mt19937 &random) {
     return values;
 }
 
+/** Makes this share of the weights 0. */
+void prune(std::vector<float> &filter, double zeros, std::mt19937 &random) {
+    std::bernoulli_distribution is_zero(zeros);
+    for (float &weight : filter) {
+        weight = zeros > 0 && is_zero(random) ? 0 : weight;
+    }
+}
+
 class CpuRunner : public TrialRunner {
 public:
     CpuRunner(const Context &context, const distile_polykernel &polykernel, const TrialData &data)
@@ -126,6 +134,7 @@ TrialData::TrialData(const Operator &of, int images, const Extents &extents, boo
     input = draw(static_cast<size_t>(batch) * extents.height * extents.width * op.in_channels(), random);
     bias = draw(op.out_channels(), random);
     filter = draw(op.filter_elements(), random);
+    prune(filter, op.typical_zeros, random);
     residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
     const size_t tokens = op.reads_keys() ? static_cast<size_t>(batch) * op.typical_keys * op.token_channels() : 0;
     key = draw(op.reads("DISTILE_ROLE_KEY") ? tokens : 0, random);

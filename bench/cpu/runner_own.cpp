@@ -29,8 +29,9 @@ Runner::OwnBench &Runner::own_bench(const OwnRow &row) {
         own_bench_.reset();
         const std::vector<OwnKernel> &kernels = options_.own->kernels(row.op);
         const Operator &op = kernels.front().plan.op;
-        const BenchOperator bench = make_operator({row.op, 0, row.op}, "own", op.typical_height, op.typical_width,
+        BenchOperator bench = make_operator({row.op, 0, row.op}, "own", op.typical_height, op.typical_width,
                                                   kernels.front().object.polykernel());
+        bench.weight_zeros = op.typical_zeros;
         own_bench_ =
             std::make_shared<OwnBench>(row.op, make_bench_context(options_.threads), bench, op.typical_batch, kernels);
     }
@@ -47,6 +48,9 @@ void Runner::measure(const OwnRow &row, Json &result) {
     result["shape"] = op.shape();
     result["in_means"] = row.in_means;
     result["threads"] = options_.threads;
+    if (op.weight_zeros > 0) {
+        result["weight_zeros"] = op.weight_zeros;
+    }
     result["batch"] = bench.problem.batch();
     result["mask"] = row.mask.name;
     result["density"] = rounded(mask.density());
@@ -71,7 +75,7 @@ void Runner::measure(const OwnRow &row, Json &result) {
     for (size_t i = 0; i < bench.ways.size(); i++) {
         MaskedOperator &masked = *bench.ways[i];
         Json way = {{"way", bench.kernels[i].way}};
-        add_ours(way, spreads[i], spreads.back(), mask.density());
+        add_ours(way, spreads[i], spreads.back(), mask.density() * (1 - op.weight_zeros));
         add_choice(way, masked, mask, forced_variant(row.mask, masked));
         way["max_rel_err"] = rounded(masked.check_output(mask, false));
         way["seconds"] = bench.kernels[i].seconds;

@@ -21,6 +21,7 @@ struct BenchOperator {
     distile_conv2d conv;
     distile_dtype dtype; /**< The stored type of activations and weights. */
     const distile_polykernel *polykernel;
+    double weight_zeros = 0; /**< The share of its weights that are 0. */
 
     int32_t output_height() const;
     int32_t output_width() const;

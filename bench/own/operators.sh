@@ -2,13 +2,14 @@
 # before it changes its folder.
 # shellcheck shell=bash disable=SC2034
 source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+operator_folder=$(realpath "${OPERATOR_FOLDER:-$source_folder/bench/own/operators}")
 operator_file() {
-    echo "$source_folder/bench/own/operators/$1.json"
+    echo "$operator_folder/$1.json"
 }
-read -ra operators <<<"${OPERATORS:-$(basename -s .json -a "$source_folder"/bench/own/operators/*.json | tr '\n' ' ')}"
+read -ra operators <<<"${OPERATORS:-$(basename -s .json -a "$operator_folder"/*.json | tr '\n' ' ')}"
 for operator in "${operators[@]}"; do
     if [[ ! -e $(operator_file "$operator") ]]; then
-        echo "$(basename "$0"): there is no operator '$operator' in bench/own/operators" >&2
+        echo "$(basename "$0"): there is no operator '$operator' in $operator_folder" >&2
         exit 1
     fi
 done

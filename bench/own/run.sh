@@ -8,6 +8,7 @@
 # same command goes on and skips what is there. Measure on an idle machine.
 #
 # Usage: run.sh <distile> <distile_bench> <folder for results>
+#   OPERATOR_FOLDER=FOLDER: operator files in place of bench/own/operators (pruned_operators.py writes some);
 #   OPERATORS="conv3x3_64_56 ..." WAYS="bound plan tune": some of them; DEVICE=FILE: this CPU's calibrated profile
 #   SECONDS_LEFT=N: end after N seconds; PLAN_SECONDS=60, TUNE_SECONDS=300: what plan and tune may take
 #   BENCH="--seconds 0.5 ...": further options of distile_bench; BENCH=no: make the plans only

@@ -4,13 +4,15 @@
 #ifndef DISTILE_DOT_PRODUCT_BFLOAT16_H
 #define DISTILE_DOT_PRODUCT_BFLOAT16_H
 
-#include "kernels/cpu/types16.h"
+#include "kernels/cpu/float_types.h"
 
 namespace distile::dot_product {
 
-/** A Format, as in types16.h. */
+/** A Format, as in float_types.h. */
 template<class Isa> struct Bfloat16Format {
     using Floats = typename Epilogue<Isa>::Floats;
+    using Element = uint16_t;
+    using Stored = Stored16;
     using Words = typename Epilogue<Isa>::Words;
 
     static void narrow(const Floats &values, Stored16 &stored) {
@@ -25,7 +27,7 @@ template<class Isa> struct Bfloat16Format {
     }
 };
 
-template<class Isa> using Bfloat16 = Types16<Isa, Bfloat16Format<Isa>>;
+template<class Isa> using Bfloat16 = FloatTypes<Isa, Bfloat16Format<Isa>>;
 
 }  // namespace distile::dot_product
 

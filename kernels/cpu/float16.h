@@ -4,13 +4,15 @@
 #ifndef DISTILE_DOT_PRODUCT_FLOAT16_H
 #define DISTILE_DOT_PRODUCT_FLOAT16_H
 
-#include "kernels/cpu/types16.h"
+#include "kernels/cpu/float_types.h"
 
 namespace distile::dot_product {
 
-/** A Format, as in types16.h. Its arithmetic is that of types.cpp, whatever instructions the CPU has. */
+/** A Format, as in float_types.h. Its arithmetic is that of types.cpp, whatever instructions the CPU has. */
 template<class Isa> struct Float16Format {
     using Floats = typename Epilogue<Isa>::Floats;
+    using Element = uint16_t;
+    using Stored = Stored16;
     using Integers = typename Epilogue<Isa>::Integers;
     using Words = typename Epilogue<Isa>::Words;
 
@@ -47,7 +49,7 @@ template<class Isa> struct Float16Format {
     }
 };
 
-template<class Isa> using Float16 = Types16<Isa, Float16Format<Isa>>;
+template<class Isa> using Float16 = FloatTypes<Isa, Float16Format<Isa>>;
 
 }  // namespace distile::dot_product
 

@@ -13,9 +13,9 @@ namespace distile::dot_product {
  *
  *     static void widen(const Stored16 &stored, Floats &values);
  */
-template<class Isa> class SplitFloat16 : public Types16<Isa, Float16Format<Isa>> {
+template<class Isa> class SplitFloat16 : public FloatTypes<Isa, Float16Format<Isa>> {
 public:
-    using Types16<Isa, Float16Format<Isa>>::Types16;
+    using FloatTypes<Isa, Float16Format<Isa>>::FloatTypes;
     static constexpr int32_t parts = 2;
 
     static bool stages_as_stored() {

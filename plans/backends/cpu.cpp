@@ -84,6 +84,8 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                    ? ""
                    : "the code for dot products needs a target with avx512_bf16 or amx_bf16 for bfloat16, and with "
                      "amx_fp16 or amx_bf16 for float16";
+    case Language::Nonzeros:
+        return type.is_quantized() ? "the code for nonzero weights does not multiply quantized numbers" : "";
     case Language::TensorCore:
         break;
     }

@@ -30,8 +30,8 @@ distile_kernel::distile_kernel(distile_context &given, const distile_polykernel 
       weights_shape(kind.weights ? kind.weights->shape(of.op) + quantized_types(of) : ""),
       threads_(given.device->threads()) {
     for (int32_t i = 0; i < of.num_variants; i++) {
-        variants.push_back({of.variants[i], {}});
         const WeightLayout *layout = kind.weights ? find_layout(of.variants[i].layout) : nullptr;
+        variants.push_back({of.variants[i], layout && layout->order == WeightOrder::Nonzeros, {}});
         if (layout && std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
             layouts.push_back(layout);
         }
@@ -133,17 +133,24 @@ bool distile_kernel::has_every_key(distile_mask *key_mask) const {
            key_mask->active_pixels() == key_mask->shape.num_pixels();
 }
 
-distile_choice distile_kernel::choose(distile_mask &mask, distile_mask *key_mask) {
+double distile_kernel::stretch_of(const distile_weights *weights) const {
+    const bool known = weights && polykernel.nonzeros > 0;
+    return known ? std::max(1.0, static_cast<double>(weights->nonzeros) / static_cast<double>(polykernel.nonzeros)) : 1;
+}
+
+distile_choice distile_kernel::choose(distile_mask &mask, distile_mask *key_mask, const distile_weights *weights) {
     // Count all granularities at once, so a GPU makes us wait only once.
     mask.count(granularities_.data(), static_cast<int32_t>(granularities_.size()), tiles_.data());
     int32_t best = 0;
     int64_t best_tiles = 0;
     Cost best_cost{};
     const int64_t *counted = tiles_.data();
+    const double stretch = stretch_of(weights);
     for (int32_t i = 0; i < num_variants(); i++) {
         const distile_variant &variant = variants[i];
         const int64_t tiles = variant.dense ? num_tiles(mask.shape, {variant.tile_h, variant.tile_w}) : *counted++;
-        const Cost cost = cost_of(timed(i), tiles);
+        Cost cost = cost_of(timed(i), tiles);
+        cost.value *= variants[i].skips_zeros ? stretch : 1;
         if (i == 0 || is_better(cost, best_cost)) {
             // The candidates come last, so they share one answer; it may take a wait, so only the fastest asks.
             if (is_external(i) && !has_every_key(key_mask)) {

@@ -6,6 +6,7 @@
 
 #include "runtime/dispatch/device_choice.h"
 #include "runtime/dispatch/time_table.h"
+#include "runtime/dispatch/weights.h"
 #include "runtime/kinds/operator_kind.h"
 #include "runtime/mask/mask.h"
 #include <deque>
@@ -19,6 +20,7 @@ constexpr const char *chosen_on_device = "chosen on the device";
 
 /** A variant of a kernel: one of the PolyKernel's, or a dense candidate from the application. */
 struct Variant : distile_variant {
+    bool skips_zeros; /**< Its time depends on the number of nonzero weights. */
     distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */
 };
 
@@ -29,8 +31,9 @@ struct distile_kernel {
 
     /** The fastest variant for a mask according to the time table. Without times, the one that computes the fewest
      * pixels; ties go to a dense one, then to the first. The application's candidates take part if every key is active:
-     * `key_mask` is null or has them all. */
-    distile_choice choose(distile_mask &mask, distile_mask *key_mask);
+     * `key_mask` is null or has them all. `weights` is null where they are not known: then they have as many nonzeros as
+     * the times are of. */
+    distile_choice choose(distile_mask &mask, distile_mask *key_mask, const distile_weights *weights);
     /** Chooses for a mask whose counts only the device knows. If several variants are possible, the device will choose,
      * and the index is -1. */
     distile_choice choose_on_device(const distile_mask &mask);
@@ -72,6 +75,8 @@ struct distile_kernel {
     std::unique_ptr<distile::DeviceChooser> chooser; /**< Made when the device first chooses. */
 
 private:
+    /** By what the times of variants that skip zeros grow with weights that have more nonzeros. */
+    double stretch_of(const distile_weights *weights) const;
     /** Whether every key is active; false if the host cannot know, or if a graph being captured would outlive the
      * answer. May wait. */
     bool has_every_key(distile_mask *key_mask) const;

@@ -127,7 +127,7 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
         distile_mask &mask = *args->mask;
         distile_choice choice = named >= 0                           ? kernel->describe(named, mask)
                                 : context->device->chooses_for(mask) ? kernel->choose_on_device(mask)
-                                                                     : kernel->choose(mask, args->key_mask);
+                                                                     : kernel->choose(mask, args->key_mask, args->weights);
         if (!context->options.trace) {
             return run_variant(*kernel, call, *args, choice);
         }
@@ -336,7 +336,7 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
     }
     const distile_status status = check_mask(context, call, mask);
     return status != DISTILE_OK ? status : guarded(context, call, [&] {
-        *choice = kernel->choose(*mask, nullptr);
+        *choice = kernel->choose(*mask, nullptr, nullptr);
         return DISTILE_OK;
     });
 }

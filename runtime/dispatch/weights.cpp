@@ -7,6 +7,7 @@
 #include "runtime/dispatch/kernel.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include "runtime/kinds/filter.h"
+#include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/tensor/tensor.h"
 #include <cmath>
 #include <distile/quantize.h>
@@ -181,6 +182,9 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
         const bool as_filter =
             layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
         const distile_dtype dtype = as_filter ? DISTILE_INT4 : stored_type(layout, kernel.polykernel, packed.role);
+        if (layout.order == WeightOrder::Nonzeros && packed.role == DISTILE_ROLE_WEIGHTS) {
+            weights.nonzeros = nonzeros_of(packed);
+        }
         added.operands.push_back(upload(*kernel.context.device, packed, dtype, weights.bytes));
     }
     weights.layouts.push_back(std::move(added));

@@ -1,5 +1,6 @@
 #include "runtime/kinds/conv2d.h"
 #include "runtime/kinds/dot_product_layout.h"
+#include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/kinds/tensor_core_layout.h"
 
 namespace distile {
@@ -78,6 +79,9 @@ GroupPanels panels_of(const distile_conv2d &conv, WeightOrder order) {
 
 bool packs(const void *op, WeightOrder order) {
     const bool on_tensor_cores = order == WeightOrder::TensorCore || order == WeightOrder::QuantizedTensorCore;
+    if (order == WeightOrder::Nonzeros) {
+        return packs_nonzeros(filter_extents(conv_of(op)));
+    }
     return !on_tensor_cores || conv_of(op).groups == 1 || panels_of(conv_of(op), order).fit;
 }
 
@@ -86,6 +90,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     const FilterExtents extents = filter_extents(conv);
     if (layout.order == WeightOrder::TensorCore || layout.order == WeightOrder::QuantizedTensorCore) {
         return pack_for_tensor_cores(extents, source, layout, panels_of(conv, layout.order));
+    }
+    if (layout.order == WeightOrder::Nonzeros) {
+        return pack_nonzeros(extents, conv.groups, source);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
         return pack_for_dot_products(extents, conv.groups, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w),

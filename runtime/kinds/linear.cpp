@@ -1,4 +1,5 @@
 #include "runtime/kinds/dot_product_layout.h"
+#include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/kinds/tensor_core_layout.h"
 
 namespace distile {
@@ -61,6 +62,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     case WeightOrder::DotProduct:
     case WeightOrder::QuantizedDotProduct:
         return pack_for_dot_products(extents(op), 1, phase_of_all(1), phase_of_all(1), source, layout);
+    case WeightOrder::Nonzeros:
+        return pack_nonzeros(extents(op), 1, source);
     case WeightOrder::ChannelBlocks:
         break;
     }

@@ -14,6 +14,7 @@ enum class WeightOrder {
     ChannelBlocks,       /**< Blocks of output channels, for Halide's code (pack_filter). */
     DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
     QuantizedDotProduct, /**< Steps of the reduction, for groups of four numbers of 8 bits. */
+    Nonzeros,            /**< The nonzero weights alone (pack_nonzeros). */
     TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
     QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
 };
@@ -21,7 +22,7 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
+    /** Nonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
      * which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */

@@ -7,6 +7,7 @@
 
 #include "kernels/dot_products.h"
 #include "runtime/kinds/dot_product_layout.h"
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <distile/polykernel.h>
@@ -27,6 +28,7 @@ struct InstructionSet {
     struct {
         int32_t pixels, channels;
     } blocks[num_variants];
+    int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}}; /**< Height and width. */
     bool depthwise = true; /**< Has code for depthwise convolutions, if it is for quantized numbers. */
     distile_device device = DISTILE_CPU;
 };
@@ -45,24 +47,23 @@ class DotProductKernel {
 public:
     DotProductKernel(const InstructionSet &set, DotProductOperator of)
         : conv_(of.conv), linear_{conv_.in_channels, conv_.out_channels, conv_.epilogue, conv_.residual},
-          taps_(dot_product_taps(of.kind, conv_, pack_of(*find_layout(of.layout)))), name_(set.name),
+          taps_(dot_product_taps(of.kind, conv_, std::max(1, pack_of(*find_layout(of.layout))))), name_(set.name),
           operands_(std::move(of.operands)) {
         if (conv_.residual != 0) {
             operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
         }
         operands_.push_back({DISTILE_ROLE_OUTPUT, of.output, conv_.out_channels});
-        constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
         constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
         constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
         constexpr distile_kernel_function runs[num_variants] = {run<0>, run<1>, run<2>};
         call_of_all_ = set.call;
         for (int i = 0; i < num_variants; i++) {
-            codes_[i] = {conv_.epilogue,         tiles[i][0],        tiles[i][1],       set.blocks[i].pixels,
+            codes_[i] = {conv_.epilogue,         set.tiles[i][0],    set.tiles[i][1],   set.blocks[i].pixels,
                          set.blocks[i].channels, staged[i],          splits[i],         taps_.scale_h,
                          taps_.scale_w,          taps_.stride_h,     taps_.stride_w,    taps_.read_channels,
                          taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data()};
             variants_[i] = {
-                names[i], tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0};
+                names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0};
         }
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;
         polykernel_.name = name_.c_str();

@@ -62,10 +62,15 @@ struct Session {
 
 class OperatorTest {
 public:
-    explicit OperatorTest(const distile_polykernel &polykernel)
+    explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0)
         : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
         for (Values values : {Values::Floats, Values::Integers}) {
-            filters_[static_cast<int>(values)] = distile::draw(values, filter_size(conv_), random_);
+            std::vector<float> &filter = filters_[static_cast<int>(values)];
+            filter = distile::draw(values, filter_size(conv_), random_);
+            std::bernoulli_distribution is_zero(zeros);
+            for (size_t i = 0; zeros > 0 && i < filter.size(); i++) {
+                filter[i] = is_zero(random_) ? 0 : filter[i];
+            }
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
     }
@@ -350,8 +355,8 @@ bool can_run_or_warn(const distile_polykernel &polykernel) {
     return info.name == polykernel.name;
 }
 
-void test_operator(const distile_polykernel &polykernel) {
-    OperatorTest(polykernel).run();
+void test_operator(const distile_polykernel &polykernel, double zeros) {
+    OperatorTest(polykernel, zeros).run();
 }
 
 void test_large_edges(const distile_polykernel &polykernel) {

@@ -2,10 +2,12 @@
 #include "autoscheduler/bound/bound_cpu.h"
 #include "autoscheduler/bound/bound_depthwise.h"
 #include "autoscheduler/bound/bound_dot_product.h"
+#include "autoscheduler/bound/bound_nonzeros.h"
 #include "autoscheduler/bound/bound_tokens.h"
 #include "schedules/cpu_space.h"
 #include "schedules/depthwise_space.h"
 #include "schedules/dot_product_space.h"
+#include "schedules/nonzeros_space.h"
 #include "schedules/token_space.h"
 
 namespace distile {
@@ -32,6 +34,11 @@ template<typename Sink> void add_terms_of_dot_products(const Workload &workload,
     add_dot_product_terms(workload, DotProductKnobs::of(knobs.values), tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_nonzeros(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_nonzero_terms(workload, NonzeroKnobs::of(knobs.values), tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms dot_products = {DotProductKnobs::names,
                                             nullptr,
@@ -39,6 +46,8 @@ const BoundTerms &model(const Problem &problem) {
                                             nullptr,
                                             add_terms_of_dot_products<NamedTerms>,
                                             add_terms_of_dot_products<TimesAlone>};
+    static const BoundTerms nonzeros = {
+        NonzeroKnobs::names, nullptr, {}, nullptr, add_terms_of_nonzeros<NamedTerms>, add_terms_of_nonzeros<TimesAlone>};
     static const BoundTerms tokens = {
         TokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms any = {CpuKnobs::names, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
@@ -49,6 +58,7 @@ const BoundTerms &model(const Problem &problem) {
                                          add_terms_of_depthwise<NamedTerms>,
                                          add_terms_of_depthwise<TimesAlone>};
     return problem.dot_products                    ? dot_products
+           : problem.skips_zeros                   ? nonzeros
            : problem.product != TokenProduct::None ? tokens
            : reads_own_channels(problem)           ? depthwise
                                                    : any;
@@ -56,6 +66,7 @@ const BoundTerms &model(const Problem &problem) {
 
 const Space &space(const Problem &problem) {
     return problem.dot_products                    ? dot_product_space(*problem.dot_products)
+           : problem.skips_zeros                   ? nonzeros_space()
            : problem.product != TokenProduct::None ? cpu_token_space(problem.product)
            : reads_own_channels(problem)           ? cpu_depthwise_space()
                                                    : cpu_space();

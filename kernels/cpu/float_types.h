@@ -1,12 +1,13 @@
 /** \file
- * Products of floating-point numbers of 16 bits, as product.h uses them: sums are float32. A type is a class `Format`,
- * which depends on the instruction set as all that files include:
+ * Products of floating-point numbers, as product.h uses them: sums are float32. A type is a class `Format`, which
+ * depends on the instruction set as all that files include:
  *
+ *     using Element = ..., Stored = ...;  // As tensors hold it, and 16 of them.
  *     static void narrow(const Floats &values, Stored &stored);  // Rounds to nearest even. NaN stays NaN.
  *     static void widen(const Stored &stored, Floats &values);
  */
-#ifndef DISTILE_DOT_PRODUCT_TYPES16_H
-#define DISTILE_DOT_PRODUCT_TYPES16_H
+#ifndef DISTILE_DOT_PRODUCT_FLOAT_TYPES_H
+#define DISTILE_DOT_PRODUCT_FLOAT_TYPES_H
 
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows.h"
@@ -15,17 +16,31 @@
 
 namespace distile::dot_product {
 
-/** 16 stored numbers. */
+/** 16 stored numbers of 16 bits. */
 using Stored16 = uint16_t __attribute__((vector_size(vector_channels * 2)));
 
-template<class Isa, class Format> class Types16 {
+/** A Format of float32. */
+template<class Isa> struct Float32Format {
+    using Floats = typename Epilogue<Isa>::Floats;
+    using Element = float;
+    using Stored = Floats;
+
+    static void narrow(const Floats &values, Stored &stored) {
+        stored = values;
+    }
+    static void widen(const Stored &stored, Floats &values) {
+        values = stored;
+    }
+};
+
+template<class Isa, class Format> class FloatTypes {
 public:
-    using Element = uint16_t;
-    using Weight = uint16_t;
+    using Element = typename Format::Element;
+    using Weight = Element;
     using Sum = float;
     static constexpr int32_t parts = 1;
 
-    Types16(const distile_dot_product_code &code, const distile_kernel_call &call)
+    FloatTypes(const distile_dot_product_code &code, const distile_kernel_call &call)
         : epilogue_(code.epilogue), slope_(call.slope), bias_(static_cast<const float *>(call.operands[2].data)),
           residual_(call.num_operands == 5 ? static_cast<const Element *>(call.operands[3].data) : nullptr),
           output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
@@ -70,7 +85,7 @@ private:
             std::memcpy(values, sums + index * distance, sizeof(*values));
             *values += bias;
             if (residual) {
-                Stored16 stored{};
+                typename Format::Stored stored{};
                 Epilogue<Isa>::template copy_channels<Element>(&stored, residual + row.residual, count);
                 Floats widened;
                 Format::widen(stored, widened);
@@ -78,7 +93,7 @@ private:
             }
         }
         [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats *values) const {
-            Stored16 stored;
+            typename Format::Stored stored;
             Format::narrow(*values, stored);
             Epilogue<Isa>::keep_in_register(stored);
             Epilogue<Isa>::template copy_channels<Element>(output + row.output, &stored, count);

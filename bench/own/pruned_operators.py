@@ -1,0 +1,60 @@
+"""Writes operator files for pruned layers into a folder, for run.sh with OPERATOR_FOLDER.
+
+    python bench/own/pruned_operators.py FOLDER
+
+The products and the convolutions that SparseRT measures (Wang, PACT 2020, tables 1 and 3), at a batch of 1: those of a
+pruned ResNet-50, Transformer and MobileNet V1, with the shares of zeros that the tables have; 3x3 convolutions at 70 and
+80 % too.
+"""
+
+import json
+import pathlib
+import sys
+
+# Output channels, input channels, rows of the square image.
+RESNET = [(64, 256, 56), (256, 64, 56), (128, 512, 28), (512, 128, 28), (256, 1024, 14), (1024, 256, 14)]
+RESNET += [(512, 2048, 7), (2048, 512, 7)]
+MOBILENET = [(64, 32, 112), (128, 64, 56), (128, 128, 56), (256, 128, 28), (256, 256, 28), (512, 256, 14)]
+MOBILENET += [(512, 512, 14), (1024, 512, 7), (1024, 1024, 7)]
+# Output features, input features, of 256 tokens.
+TRANSFORMER = [(2048, 512), (512, 2048), (512, 512)]
+# Channels, rows of the square image.
+CONVOLUTIONS = [(64, 56), (128, 28), (256, 14), (512, 7)]
+
+
+def convolution(outputs: int, inputs: int, size: int, kernel: int) -> dict:
+    pads = {f"pad_{side}": kernel // 2 for side in ("top", "bottom", "left", "right")}
+    params = {"in_channels": inputs, "out_channels": outputs, "kernel_h": kernel, "kernel_w": kernel, **pads}
+    typical = {"batch": 1, "height": size, "width": size}
+    return {"generator": "masked_conv2d", "params": {**params, "epilogue": "relu"}, "typical": typical}
+
+
+def linear(outputs: int, inputs: int) -> dict:
+    params = {"in_channels": inputs, "out_channels": outputs}
+    return {"generator": "masked_linear", "params": params, "typical": {"batch": 1, "tokens": 256}}
+
+
+def operators():
+    """Names and operators, without zeros; and percents of zeros."""
+    for outputs, inputs, size in RESNET:
+        yield f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1), (90, 95)
+    for outputs, inputs, size in MOBILENET:
+        yield f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1), (90,)
+    for outputs, inputs in TRANSFORMER:
+        yield f"linear_{inputs}_{outputs}", linear(outputs, inputs), (90, 95)
+    for channels, size in CONVOLUTIONS:
+        yield f"3x3_{channels}_{size}", convolution(channels, channels, size, 3), (70, 80, 90, 95)
+
+
+def main(folder: pathlib.Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for shape, operator, percents in operators():
+        for percent in percents:
+            name = f"pruned{percent}_{shape}"
+            typical = {**operator["typical"], "weight_zeros": percent / 100}
+            described = {"distile_operator": 1, "name": name, **operator, "typical": typical}
+            (folder / f"{name}.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

@@ -1,0 +1,385 @@
+/** \file
+ * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h), in float32.
+ *
+ * A block of pixels is staged with its channels outermost, so that a weight multiplies vectors of pixels: the sums of an
+ * output channel stay in registers, one vector of them for each vector of pixels. What is staged are the channels of
+ * one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
+ *
+ *     static constexpr int32_t lanes;       // Pixels of a vector.
+ *     static constexpr int32_t most_rows;   // The most vectors of a block, whose sums fit the registers.
+ */
+#ifndef DISTILE_DOT_PRODUCT_NONZEROS_H
+#define DISTILE_DOT_PRODUCT_NONZEROS_H
+
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/transpose.h"
+#include <utility>
+
+namespace distile::dot_product {
+
+/** The packed weights of a call. */
+class NonzeroWeights {
+public:
+    explicit NonzeroWeights(const distile_array &array) : words_(static_cast<const char *>(array.data)) {
+        std::memcpy(&header_, words_, sizeof(header_));
+    }
+    const distile_nonzero_weights &header() const {
+        return header_;
+    }
+    /** The nonzeros of a block of output channels in a chunk. */
+    struct Part {
+        const uint32_t *rows, *end_of_rows;
+        const uint16_t *columns;
+        const float *values;
+    };
+    Part part(int32_t chunk, int32_t block) const {
+        const int32_t *const begin = at<int32_t>(header_.parts) + 2 * (int64_t{chunk} * header_.blocks + block);
+        const auto *const rows = at<uint32_t>(header_.rows);
+        return {rows + begin[0], rows + begin[2], at<uint16_t>(header_.columns) + begin[1],
+                at<float>(header_.values) + begin[1]};
+    }
+
+private:
+    template<typename Number> const Number *at(int32_t word) const {
+        return reinterpret_cast<const Number *>(words_ + int64_t{word} * 4);
+    }
+
+    const char *words_;
+    distile_nonzero_weights header_;
+};
+
+/** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` numbers behind the
+ * one before; otherwise they follow each other. */
+template<class Isa, int Vectors, bool Window> struct NonzeroCode {
+    using Vector = typename Transpose<Isa, Isa::lanes>::Vector;
+
+    /** Sums are [output channel][vector]. */
+    static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, bool adds, float *sums) {
+        constexpr int64_t column = Window ? Isa::lanes : Isa::lanes * Vectors;
+        const int64_t step = Window ? distance : Isa::lanes;
+        const uint16_t *columns = part.columns;
+        const float *values = part.values;
+        for (const uint32_t *row = part.rows; row != part.end_of_rows; row++) {
+            auto *const of_channel = reinterpret_cast<Vector *>(sums + int64_t{*row & 0xffff} * (Isa::lanes * Vectors));
+            Vector totals[Vectors];
+            if (adds) {
+#pragma GCC unroll 16
+                for (int v = 0; v < Vectors; v++) {
+                    totals[v] = of_channel[v];
+                }
+            } else {
+#pragma GCC unroll 16
+                for (int v = 0; v < Vectors; v++) {
+                    totals[v] = Vector{};
+                }
+            }
+            const float *const end = values + (*row >> 16);
+#pragma GCC unroll 1
+            for (; values != end; values++, columns++) {
+                const float *const pixels = staged + *columns * column;
+                const Vector weight = *values - Vector{};
+#pragma GCC unroll 16
+                for (int v = 0; v < Vectors; v++) {
+                    totals[v] += weight * *reinterpret_cast<const Vector *>(pixels + v * step);
+                }
+            }
+#pragma GCC unroll 16
+            for (int v = 0; v < Vectors; v++) {
+                of_channel[v] = totals[v];
+            }
+        }
+    }
+};
+
+/** The code for each number of vectors. */
+template<class Isa, bool Window> struct NonzeroCodes {
+    using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, bool, float *);
+
+    static Code find(int32_t vectors) {
+        return find(vectors, std::make_integer_sequence<int, Isa::most_rows>());
+    }
+
+private:
+    template<int... Indices> static Code find(int32_t vectors, std::integer_sequence<int, Indices...>) {
+        static constexpr Code codes[] = {NonzeroCode<Isa, Indices + 1, Window>::run...};
+        return codes[vectors - 1];
+    }
+};
+
+/** Computes a call. `Format` as in float_types.h. */
+template<class Isa, class Format> class NonzeroProduct {
+public:
+    NonzeroProduct(const distile_dot_product_code &code, const distile_kernel_call &call)
+        : code_(code), call_(call), types_(code, call), weights_(call.operands[1]), input_(call.operands[0]),
+          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
+          vectors_(code.block_pixels / lanes),
+          is_window_(code.tile_w == lanes && code.tile_h == vectors_ && code.rows->step == 1) {
+        phase_.rows = code.rows[0];
+        phase_.columns = code.columns[0];
+        const int32_t unit = is_window_ ? 1 : divide_up(code.block_pixels, code.tile_h * code.tile_w),
+                      units = divide_up(call.num_tiles, unit), blocks = weights_.header().blocks;
+        // Several parts for each thread, because some have fewer pixels. Fewer blocks of pixels than threads are shared.
+        constexpr int32_t parts_of_thread = 4;
+        const int32_t wanted = parts_of_thread * call.threads;
+        unit_ = unit;
+        parts_ = units < wanted ? units : wanted;
+        splits_ = least(blocks, most(code.channel_splits, call.threads > 1 ? divide_up(2 * call.threads, units) : 1));
+    }
+
+    /** The return value is that of a distile_kernel_function. */
+    int run() {
+        call_.hooks->parallel_for(
+            call_.hooks,
+            [](void *closure, int32_t index) {
+                auto &product = *static_cast<NonzeroProduct *>(closure);
+                product.compute(index / product.splits_, index % product.splits_);
+            },
+            this, parts_ * splits_);
+        return out_of_memory_ ? DISTILE_CALL_OUT_OF_MEMORY : 0;
+    }
+
+private:
+    using Types = FloatTypes<Isa, Format>;
+    using Element = typename Format::Element;
+    using Floats = typename Epilogue<Isa>::Floats;
+    static constexpr int32_t lanes = Isa::lanes, block_channels = DISTILE_NONZERO_BLOCK;
+
+    static int32_t least(int32_t a, int32_t b) {
+        return a < b ? a : b;
+    }
+    static int32_t most(int32_t a, int32_t b) {
+        return a > b ? a : b;
+    }
+    static int32_t divide_up(int32_t a, int32_t b) {
+        return static_cast<int32_t>((int64_t{a} + b - 1) / b);
+    }
+    static int32_t begin_of(int32_t part, int32_t parts, int32_t count) {
+        return static_cast<int32_t>(int64_t{count} * part / parts);
+    }
+
+    /** The memory of a task. Each of its arrays has a multiple of 64 bytes. */
+    struct Task {
+        float *staged;
+        float *sums;     ///< [block of output channels][output channel][pixel].
+        float *results;  ///< Of one block: [active pixel][output channel], and a pixel for all others.
+        float *turned;   ///< 16 channels of the pixels of a vector.
+        Row *rows;
+        int32_t *places;  ///< Where each pixel is in the results.
+        int32_t first_block, last_block;
+    };
+
+    int32_t columns() const {
+        return phase_.columns.taps * weights_.header().channels;
+    }
+    /** Rows of the input that a window reads. */
+    int32_t window_rows() const {
+        return (vectors_ - 1) * code_.stride_h + phase_.rows.taps;
+    }
+
+    void compute(int32_t part, int32_t split) {
+        const int32_t units = divide_up(call_.num_tiles, unit_), pixels = vectors_ * lanes,
+                      blocks = weights_.header().blocks;
+        Task task{};
+        task.first_block = begin_of(split, splits_, blocks);
+        task.last_block = begin_of(split + 1, splits_, blocks);
+        const int64_t staged =
+                          int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
+                      sums = int64_t{task.last_block - task.first_block} * block_channels * pixels,
+                      results = int64_t{pixels + 1} * block_channels, turned = lanes * vector_channels;
+        const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels;
+        void *const memory = call_.hooks->allocate(
+            call_.hooks, (staged + sums + results + turned) * sizeof(float) + row_bytes + place_bytes);
+        if (!memory) {
+            __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
+            return;
+        }
+        task.staged = static_cast<float *>(memory);
+        task.sums = task.staged + staged;
+        task.results = task.sums + sums;
+        task.turned = task.results + results;
+        task.rows = reinterpret_cast<Row *>(task.turned + turned);
+        task.places = reinterpret_cast<int32_t *>(reinterpret_cast<char *>(task.rows) + row_bytes);
+        const int32_t first = least(begin_of(part, parts_, units) * unit_, call_.num_tiles),
+                      last = least(begin_of(part + 1, parts_, units) * unit_, call_.num_tiles);
+        if (is_window_) {
+            for (int32_t tile = first; tile < last; tile++) {
+                compute_window(task, tile);
+            }
+        } else {
+            Rows<Types> source(code_, call_, types_, first, last);
+            while (const int32_t count = source.take(phase_, task.rows, pixels)) {
+                for (int32_t i = 0; i < count; i++) {
+                    task.places[i] = i;
+                }
+                compute_pixels(task, source, count);
+            }
+        }
+        call_.hooks->deallocate(call_.hooks, memory);
+    }
+
+    /** Pixels that lie anywhere. What each of their taps reads is staged. */
+    void compute_pixels(const Task &task, const Rows<Types> &source, int32_t count) const {
+        const int32_t vectors = divide_up(count, lanes), pixels = vectors * lanes;
+        for (int32_t i = count; i < pixels; i++) {
+            task.places[i] = count;
+        }
+        for (int32_t chunk = 0; chunk < weights_.header().chunks; chunk++) {
+            for (int32_t tap = 0; tap < phase_.rows.taps * phase_.columns.taps; tap++) {
+                const int32_t down = tap / phase_.columns.taps * phase_.rows.step,
+                              right = tap % phase_.columns.taps * phase_.columns.step;
+                for (int32_t v = 0; v < vectors; v++) {
+                    const Element *read[lanes];
+                    for (int32_t i = 0; i < lanes; i++) {
+                        const int32_t row = v * lanes + i;
+                        read[i] = row < count ? source.pixel(task.rows[row], down, right) : nullptr;
+                    }
+                    stage(task, read, chunk,
+                          task.staged + (int64_t{tap} * weights_.header().channels * vectors + v) * lanes,
+                          pixels);
+                }
+            }
+            multiply<false>(task, chunk, vectors);
+        }
+        store(task, count, vectors);
+    }
+
+    /** The pixels of a tile that lie side by side. Rows of the input are staged once for all taps above each other. */
+    void compute_window(const Task &task, int32_t tile) const {
+        Rows<Types> source(code_, call_, types_, tile, tile + 1);
+        const int32_t pixels = vectors_ * lanes, count = source.take(phase_, task.rows, pixels);
+        if (count == 0) {
+            return;
+        }
+        const auto x = static_cast<int32_t>(call_.tile_xy[tile] & 0xffff), y = static_cast<int32_t>(call_.tile_xy[tile] >> 16);
+        for (int32_t i = 0; i < pixels; i++) {
+            task.places[i] = count;
+        }
+        for (int32_t i = 0; i < count; i++) {
+            const Row &row = task.rows[i];
+            task.places[((row.y - phase_.rows.first) / code_.stride_h - y) * lanes +
+                        (row.x - phase_.columns.first) / code_.stride_w - x] = i;
+        }
+        // The row of the tile's first pixel, whether or not it is active.
+        const int32_t down = y * code_.stride_h + phase_.rows.first - task.rows[0].y,
+                      right = x * code_.stride_w + phase_.columns.first - task.rows[0].x;
+        const int64_t distance = int64_t{columns()} * lanes;
+        for (int32_t chunk = 0; chunk < weights_.header().chunks; chunk++) {
+            for (int32_t row = 0; row < window_rows(); row++) {
+                for (int32_t tap = 0; tap < phase_.columns.taps; tap++) {
+                    const Element *read[lanes];
+                    for (int32_t i = 0; i < lanes; i++) {
+                        read[i] = source.pixel(task.rows[0], down + row,
+                                               right + i * code_.stride_w + tap * phase_.columns.step);
+                    }
+                    stage(task, read, chunk,
+                          task.staged + row * distance + int64_t{tap} * weights_.header().channels * lanes, lanes);
+                }
+            }
+            multiply<true>(task, chunk, vectors_);
+        }
+        store(task, count, vectors_);
+    }
+
+    /** Stages a chunk's channels of a vector of pixels, `distance` numbers apart; zeros for pixels that are null. */
+    void stage(const Task &task, const Element *const *pixels, int32_t chunk, float *to, int64_t distance) const {
+        const int32_t channels = weights_.header().channels, first = chunk * channels,
+                      count = least(channels, input_.dim[Channel].extent - first);
+        int32_t c = 0;
+        if constexpr (sizeof(Element) == sizeof(float)) {
+            alignas(64) static constexpr float zeros[lanes] = {};
+            const float *read[lanes];
+            for (; count - c >= lanes; c += lanes) {
+                for (int32_t i = 0; i < lanes; i++) {
+                    read[i] = pixels[i] ? pixels[i] + first + c : zeros;
+                }
+                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
+            }
+        }
+        // Converted first, or up to a part of a vector.
+        for (; c < count; c += vector_channels) {
+            const int32_t some = least(count - c, vector_channels);
+            for (int32_t i = 0; i < lanes; i++) {
+                typename Format::Stored stored{};
+                if (pixels[i]) {
+                    Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
+                }
+                Floats widened;
+                Format::widen(stored, widened);
+                std::memcpy(task.turned + i * vector_channels, &widened, sizeof(widened));
+            }
+            for (int32_t part = 0; part < some; part += lanes) {
+                const float *read[lanes];
+                for (int32_t i = 0; i < lanes; i++) {
+                    read[i] = task.turned + i * vector_channels + part;
+                }
+                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
+            }
+        }
+    }
+
+    template<bool Window> void multiply(const Task &task, int32_t chunk, int32_t vectors) const {
+        const auto code = NonzeroCodes<Isa, Window>::find(vectors);
+        const int64_t distance = int64_t{columns()} * lanes * code_.stride_h;
+        float *sums = task.sums;
+        for (int32_t block = task.first_block; block < task.last_block; block++) {
+            code(weights_.part(chunk, block), task.staged, distance, chunk > 0, sums);
+            sums += int64_t{block_channels} * vectors * lanes;
+        }
+    }
+
+    /** Stores the sums of all active pixels. */
+    void store(const Task &task, int32_t count, int32_t vectors) const {
+        const int32_t pixels = vectors * lanes;
+        const float *sums = task.sums;
+        for (int32_t block = task.first_block; block < task.last_block; block++, sums += block_channels * pixels) {
+            ChannelBlock channels{};
+            channels.first = channels.place = block * block_channels;
+            channels.count = least(block_channels, out_channels_ - channels.first);
+            channels.vectors = divide_up(channels.count, vector_channels);
+            channels.padded = channels.vectors * vector_channels;
+            for (int32_t c = 0; c < channels.padded; c += lanes) {
+                for (int32_t v = 0; v < vectors; v++) {
+                    const float *read[lanes];
+                    for (int32_t i = 0; i < lanes; i++) {
+                        read[i] = sums + (c + i) * pixels + v * lanes;
+                    }
+                    Transpose<Isa, lanes>::run(read, task.turned, lanes);
+                    for (int32_t i = 0; i < lanes; i++) {
+                        std::memcpy(task.results + int64_t{task.places[v * lanes + i]} * channels.padded + c,
+                                    task.turned + i * lanes, lanes * sizeof(float));
+                    }
+                }
+            }
+            types_.store(phase_, task.rows, count, task.results, channels);
+        }
+    }
+
+    const distile_dot_product_code &code_;
+    const distile_kernel_call &call_;
+    const Types types_;
+    const NonzeroWeights weights_;
+    const distile_array &input_;
+    int32_t out_channels_, vectors_;
+    bool is_window_;
+    Phase phase_{};
+    int32_t unit_ = 1, parts_ = 1, splits_ = 1;
+    bool out_of_memory_ = false;
+};
+
+/** Computes a call in the type of its input. */
+template<class Isa> int call_nonzeros(const distile_dot_product_code &code, const distile_kernel_call &call) {
+    switch (call.operands[0].dtype) {
+    case DISTILE_BFLOAT16:
+        return NonzeroProduct<Isa, Bfloat16Format<Isa>>(code, call).run();
+    case DISTILE_FLOAT16:
+        return NonzeroProduct<Isa, Float16Format<Isa>>(code, call).run();
+    default:
+        return NonzeroProduct<Isa, Float32Format<Isa>>(code, call).run();
+    }
+}
+
+}  // namespace distile::dot_product
+
+#endif

@@ -1,0 +1,92 @@
+#include "plans/nonzeros.h"
+#include "plans/dot_product.h"
+#include "plans/operator_schema.h"
+#include "runtime/kinds/conv2d.h"
+#include "runtime/kinds/nonzeros_layout.h"
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace distile {
+
+namespace {
+
+/** Each instruction set, the best first. */
+constexpr struct {
+    const char *features; /**< What code needs of a CPU. */
+    int lanes;            /**< Pixels of a vector. */
+    const char *function, *object;
+} known[] = {{"avx512f avx512bw avx512dq avx512vl fma avx2", 16, "distile_call_avx512_nonzeros",
+              "distile_avx512_nonzeros.o"},
+             {"avx2 fma", 8, "distile_call_avx2_nonzeros", "distile_avx2_nonzeros.o"},
+             {"", 4, "distile_call_portable_nonzeros", "distile_portable_nonzeros.o"}};
+
+bool includes(const std::set<std::string> &has, const std::string &needed) {
+    std::istringstream words(needed);
+    for (std::string word; words >> word;) {
+        if (has.count(word) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const auto &row_of(const Plan &plan) {
+    std::istringstream words(plan.features());
+    std::set<std::string> has;
+    for (std::string word; words >> word;) {
+        has.insert(word);
+    }
+    for (const auto &row : known) {
+        if (includes(has, row.features)) {
+            return row;
+        }
+    }
+    throw std::logic_error("every CPU has code for nonzero weights");
+}
+
+}  // namespace
+
+std::string why_no_nonzeros(const Operator &op) {
+    const distile_operator_kind kind = op.schema().kind;
+    const bool has_code = (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && !op.is_quantized() &&
+                          packs_nonzeros(filter_extents(op.schema().convolution(op).conv));
+    return has_code ? ""
+                    : "there is no code for nonzero weights for this operator: it computes linear layers and "
+                      "convolutions in float32, float16 and bfloat16";
+}
+
+bool skips_zeros(const Operator &op) {
+    constexpr double least_zeros = .5;
+    return op.typical_zeros >= least_zeros && why_no_nonzeros(op).empty();
+}
+
+Operator with_all_weights(const Operator &op) {
+    Operator plain = op;
+    plain.typical_zeros = 0;
+    return plain;
+}
+
+int64_t typical_nonzeros(const Operator &op) {
+    return std::max<int64_t>(1, std::llround(static_cast<double>(op.filter_elements()) * (1 - op.typical_zeros)));
+}
+
+const char *nonzeros_object(const Plan &plan) {
+    return row_of(plan).object;
+}
+
+void emit_call_of_nonzeros(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
+    const auto &row = row_of(plan);
+    emit_dot_product_code(c, plan, variant, {variant.theta.at("vectors") * row.lanes, DISTILE_NONZERO_BLOCK, 1},
+                          row.function, function);
+}
+
+std::string call_of_nonzeros(const Plan &plan) {
+    std::ostringstream c;
+    emit_call_of_nonzeros(c, plan, plan.variants.front(), plan.variants.front().name);
+    return c.str();
+}
+
+}  // namespace distile

@@ -1,0 +1,40 @@
+/** \file
+ * What plans say of code that multiplies with the nonzero weights alone.
+ */
+#ifndef DISTILE_PLANS_NONZEROS_H
+#define DISTILE_PLANS_NONZEROS_H
+
+#include "plans/plan.h"
+#include <ostream>
+#include <string>
+
+namespace distile {
+
+/** "", or why there is no such code for an operator. */
+std::string why_no_nonzeros(const Operator &op);
+
+/** Whether plans for CPUs multiply with an operator's nonzero weights: there is such code, and at least half of its
+ * typical weights are 0. */
+bool skips_zeros(const Operator &op);
+
+/** The operator as code for all weights computes it, which is what skips_zeros() is false for. */
+Operator with_all_weights(const Operator &op);
+
+/** What the names of variants begin with that multiply with all weights, in plans that skip zeros. */
+constexpr const char *all_weights_prefix = "all_";
+
+/** The number of its typical weights that are not 0, at least 1. */
+int64_t typical_nonzeros(const Operator &op);
+
+/** The object that holds the code of a plan's variants. */
+const char *nonzeros_object(const Plan &plan);
+
+/** The C function run_FUNCTION that calls the code of a variant. */
+void emit_call_of_nonzeros(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function);
+
+/** The call of a plan's only variant as C, for people to read. */
+std::string call_of_nonzeros(const Plan &plan);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,26 @@
+/** \file
+ * Packing of the nonzero weights alone: the weight layout "cpu-nonzeros".
+ */
+#ifndef DISTILE_NONZEROS_LAYOUT_H
+#define DISTILE_NONZEROS_LAYOUT_H
+
+#include "runtime/kinds/filter.h"
+
+namespace distile {
+
+/** The input channels of a chunk, for a filter of `kernel_w` columns: as many as the nearest cache holds, staged. */
+int32_t nonzero_channels(int32_t kernel_w);
+
+/** Whether the places of weights in a chunk fit their 16 bits. */
+bool packs_nonzeros(const FilterExtents &extents);
+
+/** Packs the weights that are not 0, and the bias, as distile_nonzero_weights describes them. A weight that is NaN is
+ * kept; one that batch normalisation makes 0 is not. Throws SourceError. */
+std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source);
+
+/** The number of weights that pack_nonzeros() kept. */
+int64_t nonzeros_of(const PackedArray &weights);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,253 @@
+// Code that multiplies with the nonzero weights alone, against the plain loops. It reads the operator at run time, so
+// these PolyKernels are written here; nothing is generated.
+#include "kernels/cpu/transpose.h"
+#include "kernels/dot_products.h"
+#include "runtime/dispatch/kernel.h"
+#include "runtime/kinds/nonzeros_layout.h"
+#include "tests/support/catch.h"
+#include "tests/support/dot_product_kernel.h"
+#include "tests/support/operator_test.h"
+#include "tests/support/session.h"
+#include "tests/support/test_tensor.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** Pixels anywhere; a window, if the taps allow it; and tiles that are neither. */
+const InstructionSet instruction_sets[] = {
+    {"portable_nonzeros", "", distile_call_portable_nonzeros, {{32, 64}, {16, 64}, {48, 64}}, {{1, 1}, {4, 4}, {2, 3}}},
+#ifdef DISTILE_TEST_avx2_nonzeros
+    {"avx2_nonzeros", "avx2 fma", distile_call_avx2_nonzeros, {{64, 64}, {56, 64}, {96, 64}}, {{1, 1}, {7, 8}, {2, 3}}},
+#endif
+#ifdef DISTILE_TEST_avx512_nonzeros
+    {"avx512_nonzeros",
+     "avx512bw avx512dq avx512vl",
+     distile_call_avx512_nonzeros,
+     {{128, 64}, {160, 64}, {256, 64}},
+     {{1, 1}, {10, 16}, {2, 3}}},
+#endif
+};
+
+struct Case {
+    const char *name;
+    distile_operator_kind kind;
+    distile_conv2d conv;
+    double zeros;
+    distile_dtype dtype = DISTILE_FLOAT32;
+};
+
+DotProductOperator operator_of(const Case &of) {
+    return {of.kind,
+            of.conv,
+            of.dtype,
+            "cpu-nonzeros",
+            {{DISTILE_ROLE_INPUT, of.dtype, of.conv.in_channels},
+             {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
+             {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}}};
+}
+
+// Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
+const Case cases[] = {
+    {"3x3", DISTILE_MASKED_CONV2D, {32, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}, .9},
+    {"no zeros, odd channels, strides",
+     DISTILE_MASKED_CONV2D,
+     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1},
+     0},
+    {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_ACTIVATION_RELU6, 1}, .5},
+    {"dilated columns",
+     DISTILE_MASKED_CONV2D,
+     {5, 16, 1, 3, 3, 1, 2, 1, 1, 2, 2, 1, 2, DISTILE_ACTIVATION_LEAKY_RELU, 0},
+     .5},
+    {"all zeros", DISTILE_MASKED_CONV2D, {20, 18, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0}, 1},
+    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}, .3},
+    {"1x1 in chunks and blocks",
+     DISTILE_MASKED_CONV2D,
+     {272, 200, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_HARDSWISH, 1},
+     .95},
+    {"1x1 of a padded image",
+     DISTILE_MASKED_CONV2D,
+     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+     .6},
+    {"7x7, stride 2",
+     DISTILE_MASKED_CONV2D,
+     {3, 24, 1, 7, 7, 2, 2, 3, 3, 3, 3, 1, 1, DISTILE_ACTIVATION_RELU, 0},
+     .8},
+    {"a wide kernel in chunks",
+     DISTILE_MASKED_CONV2D,
+     {50, 17, 1, 2, 5, 1, 1, 0, 1, 2, 2, 1, 1, DISTILE_ACTIVATION_SIGMOID, 1},
+     .9},
+    {"groups", DISTILE_MASKED_CONV2D, {48, 72, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1}, .7},
+    {"linear", DISTILE_MASKED_LINEAR, {24, 140, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_GELU, 1}, .9},
+    {"bfloat16",
+     DISTILE_MASKED_CONV2D,
+     {37, 50, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1},
+     .9,
+     DISTILE_BFLOAT16},
+    {"float16",
+     DISTILE_MASKED_CONV2D,
+     {37, 50, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_TANH, 0},
+     .9,
+     DISTILE_FLOAT16},
+    {"linear in bfloat16",
+     DISTILE_MASKED_LINEAR,
+     {136, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+     .9,
+     DISTILE_BFLOAT16},
+};
+
+template<int Lanes> void check_transpose() {
+    struct Isa;
+    float from[Lanes][Lanes], to[Lanes * Lanes];
+    const float *rows[Lanes];
+    for (int i = 0; i < Lanes; i++) {
+        rows[i] = from[i];
+        for (int j = 0; j < Lanes; j++) {
+            from[i][j] = static_cast<float>(Lanes * i + j);
+        }
+    }
+    dot_product::Transpose<Isa, Lanes>::run(rows, to, Lanes);
+    for (int i = 0; i < Lanes; i++) {
+        for (int j = 0; j < Lanes; j++) {
+            CAPTURE(Lanes, i, j);
+            CHECK(to[j * Lanes + i] == from[i][j]);
+        }
+    }
+}
+
+/** A filter of one output channel, packed; its nonzeros. */
+int64_t packed_nonzeros(const std::vector<float> &filter, const distile_weights_source &rest) {
+    distile_weights_source source = rest;
+    source.filter = filter.data();
+    const std::vector<PackedArray> packed =
+        pack_nonzeros({1, static_cast<int32_t>(filter.size()), 1, 1}, 1, {source, filter.data()});
+    distile_nonzero_weights header{};
+    std::memcpy(&header, packed[0].values.data(), sizeof(header));
+    return static_cast<int64_t>(packed[0].values.size()) - header.values;
+}
+
+}  // namespace
+
+TEST_CASE("Squares of each vector's width are turned", "[nonzeros]") {
+    check_transpose<4>();
+    check_transpose<8>();
+    check_transpose<16>();
+}
+
+TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[nonzeros]") {
+    for (const InstructionSet &set : instruction_sets) {
+        for (const Case &one : cases) {
+            INFO(set.name << ", " << one.name);
+            const DotProductKernel kernel(set, operator_of(one));
+            if (!can_run_or_warn(kernel.polykernel())) {
+                break;
+            }
+            test_operator(kernel.polykernel(), one.zeros);
+        }
+    }
+}
+
+TEST_CASE("Variants of nonzero weights pass on NaN and infinity", "[nonzeros]") {
+    for (const InstructionSet &set : instruction_sets) {
+        for (const Case &one : cases) {
+            INFO(set.name << ", " << one.name);
+            const DotProductKernel kernel(set, operator_of(one));
+            if (!can_run_or_warn(kernel.polykernel())) {
+                break;
+            }
+            distile_context_options options{};
+            options.threads = 2;
+            const Context context = make_context(options);
+            const ValueClasses classes = check_special_values(context, make_kernel(context, kernel.polykernel()),
+                                                              SpecialCalls(kernel.polykernel()));
+            CHECK(classes.nan > 0);
+            CHECK(classes.finite > 0);
+        }
+    }
+}
+
+TEST_CASE("Only zeros are left out of packed weights", "[nonzeros]") {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    distile_weights_source source{};
+    CHECK(packed_nonzeros({0, 1, -0.0f, 0, 0}, source) == 1);
+    CHECK(packed_nonzeros({0, 0, 0}, source) == 0);
+    CHECK(packed_nonzeros({nan, 0, INFINITY, std::numeric_limits<float>::denorm_min()}, source) == 3);
+    // Batch normalisation with a factor of 0 leaves none.
+    const float zero = 0, one = 1;
+    source.bn_gamma = &zero;
+    source.bn_mean = &zero;
+    source.bn_variance = &one;
+    CHECK(packed_nonzeros({1, 2, 3}, source) == 0);
+}
+
+TEST_CASE("Weights with few zeros take the code for all weights", "[nonzeros]") {
+    const InstructionSet &set = instruction_sets[0];
+    const Case one = {"linear",
+                      DISTILE_MASKED_LINEAR,
+                      {64, 64, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+                      0};
+    const DotProductKernel made(set, operator_of(one));
+    distile_polykernel polykernel = made.polykernel();
+    // The dense variant stands for code that multiplies with all weights.
+    std::vector<distile_variant> variants(polykernel.variants, polykernel.variants + polykernel.num_variants);
+    variants[2].layout = "cpu-o16";
+    const distile_time_point times[] = {{0, 1, 100, 100}, {1, 1, 100, 100}, {2, 1, 100, 250}};
+    polykernel.variants = variants.data();
+    polykernel.times = times;
+    polykernel.num_times = 3;
+    polykernel.nonzeros = 400;
+    distile_context_options options{};
+    options.threads = 1;
+    const Context context = make_context(options);
+    const Kernel kernel = make_kernel(context, polykernel);
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> all(100, 1);
+    check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, 1, 100, 100, 100));
+    const auto choose = [&](int32_t nonzeros) {
+        std::vector<float> filter(4096);
+        std::fill(filter.begin(), filter.begin() + nonzeros, 1.0f);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OI;
+        const Weights weights = pack_weights(context, kernel, source);
+        return std::string(kernel->choose(*mask, nullptr, weights.get()).variant);
+    };
+    for (const int32_t few : {0, 200, 400, 900}) {
+        CHECK(choose(few) == "fine");
+    }
+    for (const int32_t many : {1100, 4096}) {
+        CHECK(choose(many) == "dense");
+    }
+    CHECK(std::string(kernel->choose(*mask, nullptr, nullptr).variant) == "fine");
+}
+
+TEST_CASE("Packed weights take as much memory as they have nonzeros", "[nonzeros]") {
+    const InstructionSet &set = instruction_sets[0];
+    const Case one = {"linear",
+                      DISTILE_MASKED_LINEAR,
+                      {512, 512, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+                      0};
+    const DotProductKernel kernel(set, operator_of(one));
+    const Context context = make_context({});
+    const Kernel made = make_kernel(context, kernel.polykernel());
+    std::vector<float> filter(size_t{512} * 512);
+    std::mt19937 random(1);
+    int64_t nonzeros = 0;
+    for (float &weight : filter) {
+        weight = random() % 10 == 0 ? 1 : 0;
+        nonzeros += weight != 0 ? 1 : 0;
+    }
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OI;
+    const int64_t bytes = distile_weights_bytes(pack_weights(context, made, source).get());
+    // A place and a value each; each row of a chunk takes a word, too.
+    CHECK(bytes >= 6 * nonzeros);
+    CHECK(bytes <= 6 * nonzeros + 4 * 512 * 5 + 4096);
+}
