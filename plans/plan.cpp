@@ -393,6 +393,9 @@ uint64_t plan_hash(const Plan &plan) {
     if (plan.math == Math::TF32) {
         code["math"] = "tf32";
     }
+    if (plan.has(Language::Nonzeros)) {
+        code["weight_zeros"] = plan.op.typical_zeros;
+    }
     uint64_t hash = 0xcbf29ce484222325;
     for (const char c : code.dump()) {
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
