@@ -1,4 +1,5 @@
 #include "plans/nonzeros.h"
+#include "kernels/dot_products.h"
 #include "plans/dot_product.h"
 #include "plans/operator_schema.h"
 #include "runtime/kinds/conv2d.h"
