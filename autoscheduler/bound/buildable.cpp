@@ -6,6 +6,7 @@
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
+#include "schedules/nonzeros_space.h"
 
 namespace distile {
 
