@@ -30,15 +30,15 @@ public:
         }
 #pragma GCC unroll 8
         for (int i = 0; i < Lanes; i += 2) {
-            pairs[i] = mix<interleave_low>(whole[i], whole[i + 1]);
-            pairs[i + 1] = mix<interleave_high>(whole[i], whole[i + 1]);
+            mix<interleave_low>(whole[i], whole[i + 1], pairs[i]);
+            mix<interleave_high>(whole[i], whole[i + 1], pairs[i + 1]);
         }
 #pragma GCC unroll 4
         for (int i = 0; i < Lanes; i += 4) {
-            fours[i] = mix<low_pairs>(pairs[i], pairs[i + 2]);
-            fours[i + 1] = mix<high_pairs>(pairs[i], pairs[i + 2]);
-            fours[i + 2] = mix<low_pairs>(pairs[i + 1], pairs[i + 3]);
-            fours[i + 3] = mix<high_pairs>(pairs[i + 1], pairs[i + 3]);
+            mix<low_pairs>(pairs[i], pairs[i + 2], fours[i]);
+            mix<high_pairs>(pairs[i], pairs[i + 2], fours[i + 1]);
+            mix<low_pairs>(pairs[i + 1], pairs[i + 3], fours[i + 2]);
+            mix<high_pairs>(pairs[i + 1], pairs[i + 3], fours[i + 3]);
         }
         // Each part of four numbers now holds four rows of a column: parts change places.
         swap_parts<1>(fours);
@@ -70,12 +70,14 @@ private:
         return (i / 4 & Distance) == 0 ? i + Distance * 4 : i + Lanes;
     }
 
-    template<int (*Pattern)(int)> [[gnu::always_inline]] static Vector mix(const Vector &a, const Vector &b) {
-        return mix<Pattern>(a, b, std::make_integer_sequence<int, Lanes>());
+    // Vectors are passed by address, because how they are returned depends on the instruction set.
+    template<int (*Pattern)(int)>
+    [[gnu::always_inline]] static void mix(const Vector &a, const Vector &b, Vector &mixed) {
+        mix<Pattern>(a, b, mixed, std::make_integer_sequence<int, Lanes>());
     }
-    template<int (*Pattern)(int), int... Indices>
-    [[gnu::always_inline]] static Vector mix(const Vector &a, const Vector &b, std::integer_sequence<int, Indices...>) {
-        return __builtin_shufflevector(a, b, Pattern(Indices)...);
+    template<int (*Pattern)(int), int... Indices> [[gnu::always_inline]] static void
+    mix(const Vector &a, const Vector &b, Vector &mixed, std::integer_sequence<int, Indices...>) {
+        mixed = __builtin_shufflevector(a, b, Pattern(Indices)...);
     }
     template<int Distance> [[gnu::always_inline]] static void swap_parts(Vector (&rows)[Lanes]) {
         if constexpr (Distance * 4 < Lanes) {
@@ -83,9 +85,9 @@ private:
             for (int i = 0; i < Lanes; i++) {
                 if ((i / 4 & Distance) == 0) {
                     Vector &low = rows[i], &high = rows[i + Distance * 4];
-                    const Vector first = mix<first_parts<Distance>>(low, high);
-                    high = mix<second_parts<Distance>>(low, high);
-                    low = first;
+                    const Vector before = low;
+                    mix<first_parts<Distance>>(before, high, low);
+                    mix<second_parts<Distance>>(before, high, high);
                 }
             }
         }

@@ -7,11 +7,11 @@
 #include "tests/support/catch.h"
 #include "tests/support/dot_product_kernel.h"
 #include "tests/support/operator_test.h"
-#include "tests/support/session.h"
 #include "tests/support/test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <distile/distile.hpp>
 #include <limits>
 #include <random>
 #include <vector>
@@ -125,6 +125,7 @@ template<int Lanes> void check_transpose() {
 int64_t packed_nonzeros(const std::vector<float> &filter, const distile_weights_source &rest) {
     distile_weights_source source = rest;
     source.filter = filter.data();
+    source.order = DISTILE_OI;
     const std::vector<PackedArray> packed =
         pack_nonzeros({1, static_cast<int32_t>(filter.size()), 1, 1}, 1, {source, filter.data()});
     distile_nonzero_weights header{};
@@ -153,6 +154,43 @@ TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[
     }
 }
 
+TEST_CASE("Weights that are 0 leave out what they would multiply", "[nonzeros]") {
+    const Case one = {"linear",
+                      DISTILE_MASKED_LINEAR,
+                      {20, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+                      0};
+    const DotProductKernel made(instruction_sets[0], operator_of(one));
+    const Context context = make_context({});
+    const Kernel kernel = make_kernel(context, made.polykernel());
+    // Output channel o reads input channel o alone.
+    std::vector<float> filter(400);
+    for (size_t o = 0; o < 20; o++) {
+        filter[o * 21] = 2;
+    }
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OI;
+    const Weights weights = pack_weights(context, kernel, source);
+    std::vector<float> input(20, 1.0f), output(20);
+    input[3] = std::numeric_limits<float>::infinity();
+    input[5] = std::numeric_limits<float>::quiet_NaN();
+    const distile_tensor from = distile_tensor_make(input.data(), 1, 1, 1, 20),
+                         to = distile_tensor_make(output.data(), 1, 1, 1, 20);
+    const Mask mask = make_mask(context);
+    const uint8_t active = 1;
+    check(context, distile_mask_set_bytes(mask.get(), &active, 1, 1, 1, 1, 1));
+    distile_run_args args{};
+    args.input = &from;
+    args.output = &to;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    check(context, distile_run(kernel.get(), &args));
+    for (size_t o = 0; o < 20; o++) {
+        CAPTURE(o, output[o]);
+        CHECK((o == 5 ? std::isnan(output[o]) : output[o] == 2 * input[o]));
+    }
+}
+
 TEST_CASE("Variants of nonzero weights pass on NaN and infinity", "[nonzeros]") {
     for (const InstructionSet &set : instruction_sets) {
         for (const Case &one : cases) {
@@ -165,7 +203,7 @@ TEST_CASE("Variants of nonzero weights pass on NaN and infinity", "[nonzeros]") 
             options.threads = 2;
             const Context context = make_context(options);
             const ValueClasses classes = check_special_values(context, make_kernel(context, kernel.polykernel()),
-                                                              SpecialCalls(kernel.polykernel()));
+                                                              SpecialCalls(kernel.polykernel(), false));
             CHECK(classes.nan > 0);
             CHECK(classes.finite > 0);
         }

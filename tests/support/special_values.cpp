@@ -1,5 +1,6 @@
 #include "tests/support/special_values.h"
 #include "reference/tensors.h"
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,7 +13,7 @@ const char *const place_names[] = {"input", "filter", "bias", "residual"};
 
 }  // namespace
 
-SpecialCalls::SpecialCalls(const distile_polykernel &polykernel)
+SpecialCalls::SpecialCalls(const distile_polykernel &polykernel, bool zeros)
     : kind_(polykernel.kind), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
     const bool enlarges = kind_ == DISTILE_MASKED_CONV_TRANSPOSE2D || kind_ == DISTILE_MASKED_UPSAMPLE_CONV2D;
     in_height_ = kind_ == DISTILE_MASKED_LINEAR ? 1 : enlarges ? 5 : 9;
@@ -23,6 +24,9 @@ SpecialCalls::SpecialCalls(const distile_polykernel &polykernel)
     std::mt19937 random(1);
     set_operator(reference_, polykernel);
     reference_.filter = draw(Values::Integers, filter_size(conv_), random);
+    if (!zeros) {
+        std::replace(reference_.filter.begin(), reference_.filter.end(), 0.0f, 1.0f);
+    }
     reference_.bias = draw(Values::Integers, conv_.out_channels, random);
     for (int32_t y = 0; y < height_; y++) {
         for (int32_t x = 0; x < width_; x++) {

@@ -39,7 +39,8 @@ struct ValueClasses {
 /** The calls of an operator, all with one mask and the same ordinary numbers. */
 class SpecialCalls {
 public:
-    explicit SpecialCalls(const distile_polykernel &polykernel);
+    /** Without `zeros`, no weight is 0: code that skips zeros makes no NaN of these. */
+    explicit SpecialCalls(const distile_polykernel &polykernel, bool zeros = true);
 
     /** Checks every special value at every place, of inputs with a border and without one. */
     ValueClasses visit(const std::function<void(const SpecialCall &)> &check) const;
