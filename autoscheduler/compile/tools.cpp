@@ -10,6 +10,9 @@ namespace distile {
 
 namespace {
 
+/** The other cure for what is missing. */
+const char *const packages = " (in Python's wheel: pip install \"distile[compiler]\")";
+
 /** Whether there is a program of this name or path. */
 bool is_program(const std::string &name) {
     if (name.empty()) {
@@ -86,7 +89,8 @@ std::vector<std::string> c_compiler() {
     if (!is_program(command[0])) {
         throw FileError(
             "the C compiler '" + command[0] +
-            "' cannot be started, because there is no such program: name one in the environment variable CC");
+            "' cannot be started, because there is no such program: name one in the environment variable CC" +
+            packages);
     }
     return command;
 }
@@ -154,8 +158,9 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
         const size_t begin = found + loader.size();
         const std::string cause = message.substr(begin, message.find('\n', begin) - begin);
         const bool is_missing = cause.rfind("libHalide", 0) == 0 && cause.find("cannot open") != std::string::npos;
-        throw FileError("'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
-                        (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" : ""));
+        throw FileError(
+            "'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
+            (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" + std::string(packages) : ""));
     }
 }
 

@@ -16,19 +16,7 @@ import warnings
 from collections.abc import Callable
 
 from .description import Operator
-
-
-def compiler_folder() -> pathlib.Path | None:
-    """The folder lib/distile of an installation with its compiler (docs/install.md): $DISTILE_COMPILER, or beside the
-    command `distile` on the PATH; None without one."""
-    candidates = [os.environ.get("DISTILE_COMPILER")]
-    command = shutil.which("distile")
-    if command:
-        candidates.append(os.path.dirname(os.path.realpath(command)))
-    for candidate in candidates:
-        if candidate and (pathlib.Path(candidate) / "distile_builder").is_file():
-            return pathlib.Path(candidate)
-    return None
+from .toolchain import environment
 
 
 class Machine:
@@ -88,18 +76,14 @@ def compile_polykernel(
             folder / "operator.json",
             "--symbol",
             "distile_built",
-            "--object",
-            folder / "built.o",
-            "--header",
-            folder / "built.h",
+            "--shared",
+            folder / "built.so",
             "--folder",
             folder / "parts",
             *(plans or _backend_options(operator, compiler)),
         ]
         with machine.shared() if machine else contextlib.nullcontext():
             _run(build, operator)
-        link = [*_program("CC", "cc"), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
-        _run(link, operator)
         if check:
             check(str(folder / "built.so"))
         os.replace(folder / "built.so", target)
@@ -189,7 +173,9 @@ def _program(variable: str, usual: str) -> list[str]:
 
 def _run(command, operator: Operator) -> str:
     """What the command prints."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    variables = environment(pathlib.Path(command[0]).parent)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"no PolyKernel could be built for {operator}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
