@@ -4,7 +4,9 @@
  */
 #include "autoscheduler/compile/command_line.h"
 #include "autoscheduler/compile/compile.h"
+#include "autoscheduler/compile/nvrtc.h"
 #include "autoscheduler/compile/process.h"
+#include "autoscheduler/compile/tools.h"
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
@@ -83,14 +85,28 @@ void add_emit_command(CLI::App &app) {
     command->callback([options] { emit_of_variants(options->plan, options->what, options->folder, jobs()); });
 }
 
+void add_nvrtc_command(CLI::App &app) {
+    struct Options {
+        std::string source, architecture, code;
+    };
+    const auto options = std::make_shared<Options>();
+    CLI::App *command = app.add_subcommand("nvrtc", "Compile the source of kernels for tensor cores without nvcc");
+    command->add_option("source", options->source, "Source file")->required();
+    command->add_option("--architecture", options->architecture, "sm_90a for a cubin, compute_80 for PTX")->required();
+    command->add_option("-o,--out", options->code, "File to write")->required();
+    command->callback(
+        [options] { compile_with_nvrtc(options->source, options->architecture, folder_of_tools(), options->code); });
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
     return run_command_line(
-        "distile_builder: builds PolyKernels; used by distile_add_polykernel",
+        "distile_builder: builds PolyKernels; used by distile_add_polykernel and distile.build",
         [](CLI::App &app) {
             add_build_command(app);
             add_emit_command(app);
+            add_nvrtc_command(app);
         },
         argc, argv);
 }

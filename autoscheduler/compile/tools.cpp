@@ -1,5 +1,6 @@
 #include "autoscheduler/compile/tools.h"
 #include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/compile/nvrtc.h"
 #include "plans/architecture.h"
 #include <cstdlib>
 #include <filesystem>
@@ -96,13 +97,17 @@ std::vector<std::string> c_compiler() {
 }
 
 std::vector<std::string> cuda_compiler() {
-    const std::vector<std::string> command = program_of("CUDACXX", "nvcc");
-    if (!is_program(command[0])) {
-        throw FileError("code for tensor cores needs a CUDA toolkit, but its compiler '" + command[0] +
-                        "' cannot be started, because there is no such program: install a toolkit, and name its nvcc "
-                        "in the environment variable CUDACXX");
+    std::vector<std::string> command = program_of("CUDACXX", "nvcc");
+    if (is_program(command[0])) {
+        return command;
     }
-    return command;
+    if (command[0] == "nvrtc" || (command[0] == "nvcc" && have_nvrtc())) {
+        return {};
+    }
+    throw FileError("code for tensor cores needs a compiler of NVIDIA's, but '" + command[0] +
+                    "' cannot be started, because there is no such program: install a CUDA toolkit, and name its nvcc "
+                    "in the environment variable CUDACXX, or name the folder of NVRTC's library libnvrtc.so in "
+                    "LD_LIBRARY_PATH");
 }
 
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,

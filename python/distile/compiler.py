@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ import warnings
 from collections.abc import Callable
 
 from .description import Operator
-from .toolchain import environment
+from .toolchain import environment, has_cuda_compiler
 
 
 class Machine:
@@ -155,20 +154,8 @@ def _command(compiler: pathlib.Path) -> pathlib.Path:
 def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     if operator.device == "cpu":
         return []
-    tensor_cores = (compiler / "tensor_core").is_dir() and shutil.which(_program("CUDACXX", "nvcc")[0])
+    tensor_cores = (compiler / "distile_tensor_core.o").is_file() and has_cuda_compiler()
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
-
-
-def _program(variable: str, usual: str) -> list[str]:
-    """A program with its arguments, from an environment variable, which holds a path or the words of a shell, or else by
-    its usual name."""
-    given = os.environ.get(variable, "")
-    if shutil.which(given):
-        return [given]  # Its path may hold spaces.
-    try:
-        return shlex.split(given) or [usual]
-    except ValueError as error:
-        raise RuntimeError(f"the environment variable {variable} names no program: {error} in: {given}") from None
 
 
 def _run(command, operator: Operator) -> str:

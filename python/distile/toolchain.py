@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pathlib
 import platform
+import shlex
 import shutil
 import sys
 
@@ -47,10 +48,22 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     compiler = _c_compiler()
     if compiler:
         variables["CC"] = compiler
-    halide = _halide_folder()
-    if halide and folder == FOLDER:
-        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [halide, variables.get("LD_LIBRARY_PATH")]))
+    halide = _halide_folder() if folder == FOLDER else None
+    libraries = [halide, variables.get("LD_LIBRARY_PATH"), _nvrtc_folder()]
+    if any(libraries):
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     return variables
+
+
+def has_cuda_compiler() -> bool:
+    """Whether kernels for tensor cores can be compiled: by the program in $CUDACXX or `nvcc`, or by NVRTC, which PyTorch
+    for CUDA brings. Raises RuntimeError if $CUDACXX is no command."""
+    given = os.environ.get("CUDACXX", "")
+    try:
+        words = [given] if shutil.which(given) else shlex.split(given) or ["nvcc"]  # A path may hold spaces.
+    except ValueError as error:
+        raise RuntimeError(f"the environment variable CUDACXX names no program: {error} in: {given}") from None
+    return bool(shutil.which(words[0]) or (words[0] in ("nvcc", "nvrtc") and _nvrtc_folder()))
 
 
 def _package(name: str) -> pathlib.Path | None:
@@ -71,6 +84,15 @@ def _halide_folder() -> str | None:
         return None
 
 
+def _nvrtc_folder() -> str | None:
+    """The folder of NVRTC's library in NVIDIA's packages, of which PyTorch for CUDA needs this one."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for library in sorted(pathlib.Path(folder).glob("*/lib/libnvrtc.so.1[23]"), reverse=True):
+            return str(library.parent)
+    return None
+
+
 def _c_compiler() -> str | None:
     """The C compiler in the words of a shell: $CC, `cc`, or that of the package ziglang; None without one."""
     if os.environ.get("CC"):
@@ -80,9 +102,8 @@ def _c_compiler() -> str | None:
     package = _package("ziglang")
     if not package:
         return None
-    program = str(package / "zig").replace("'", "'\\''")
     # Without a target, zig compiles for this very CPU and C library, but other machines may share the cache folder.
-    return f"'{program}' cc -target {platform.machine()}-linux-gnu.2.28"
+    return f"{shlex.quote(str(package / 'zig'))} cc -target {platform.machine()}-linux-gnu.2.28"
 
 
 def main() -> None:
