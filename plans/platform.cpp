@@ -6,7 +6,7 @@ namespace distile {
 
 namespace {
 
-const System linux_system = {"linux", {"-lstdc++", "-ldl", "-lpthread"}};
+const System linux_system = {"linux", {"-lm", "-ldl", "-lpthread"}};
 // Threads are in its C library, and Halide's runtime writes to its log.
 const System android = {"android", {"-llog", "-ldl", "-lm"}};
 

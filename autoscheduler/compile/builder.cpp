@@ -4,7 +4,9 @@
  */
 #include "autoscheduler/compile/command_line.h"
 #include "autoscheduler/compile/compile.h"
+#include "autoscheduler/compile/nvrtc.h"
 #include "autoscheduler/compile/process.h"
+#include "autoscheduler/compile/tools.h"
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
@@ -23,7 +25,8 @@ int jobs() {
 
 void add_build_command(CLI::App &app) {
     const auto options = std::make_shared<BuildOptions>();
-    CLI::App *command = app.add_subcommand("build", "Build the object and the header of a PolyKernel");
+    CLI::App *command =
+        app.add_subcommand("build", "Build the object and the header of a PolyKernel, or a shared object");
     command->add_option("--operator", options->op, "Operator file")->required();
     CLI::Option *plans = command->add_option(
         "--plan", options->plans, "Plan files, the most demanding first (default: plans that the bound makes)");
@@ -44,9 +47,12 @@ void add_build_command(CLI::App &app) {
                         "Build the operator and its plans in this type, without their times");
     const CLI::Option *no_portable = command->add_flag("--no-portable", "Add no plan for every CPU");
     command->add_option("--symbol", options->symbol, "C name of the PolyKernel")->required();
-    command->add_option("--object", options->object, "Object to write")->required();
-    command->add_option("--header", options->header, "Header to write")->required();
-    command->add_option("--depfile", options->depfile, "Make's rule to write: what the object depends on");
+    CLI::Option *object = command->add_option("--object", options->object, "Object to write, with its header");
+    CLI::Option *header = command->add_option("--header", options->header, "Header to write")->needs(object);
+    object->needs(header);
+    command->add_option("--depfile", options->depfile, "Make's rule to write: what the object depends on")
+        ->needs(object);
+    command->add_option("--shared", options->shared, "Shared object to write in place of an object")->excludes(object);
     command->add_option("--folder", options->folder, "Folder for intermediate files; it is emptied first")->required();
     command->add_option("--linker", options->linker, "GNU ld")->capture_default_str();
     command->add_option("--objcopy", options->objcopy, "GNU objcopy")->capture_default_str();
@@ -54,6 +60,9 @@ void add_build_command(CLI::App &app) {
                         "Folder that simultaneous builds share, to run no more than $DISTILE_JOBS compilers in all "
                         "(default: one a core)");
     command->callback([options, no_portable] {
+        if (options->object.empty() && options->shared.empty()) {
+            throw CLI::RequiredError("--object or --shared");
+        }
         options->portable = no_portable->empty();
         options->jobs = jobs();
         try {
@@ -76,14 +85,28 @@ void add_emit_command(CLI::App &app) {
     command->callback([options] { emit_of_variants(options->plan, options->what, options->folder, jobs()); });
 }
 
+void add_nvrtc_command(CLI::App &app) {
+    struct Options {
+        std::string source, architecture, code;
+    };
+    const auto options = std::make_shared<Options>();
+    CLI::App *command = app.add_subcommand("nvrtc", "Compile the source of kernels for tensor cores without nvcc");
+    command->add_option("source", options->source, "Source file")->required();
+    command->add_option("--architecture", options->architecture, "sm_90a for a cubin, compute_80 for PTX")->required();
+    command->add_option("-o,--out", options->code, "File to write")->required();
+    command->callback(
+        [options] { compile_with_nvrtc(options->source, options->architecture, folder_of_tools(), options->code); });
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
     return run_command_line(
-        "distile_builder: builds PolyKernels; used by distile_add_polykernel",
+        "distile_builder: builds PolyKernels; used by distile_add_polykernel and distile.build",
         [](CLI::App &app) {
             add_build_command(app);
             add_emit_command(app);
+            add_nvrtc_command(app);
         },
         argc, argv);
 }

@@ -169,6 +169,33 @@ std::string escaped(const std::string &path) {
     return text;
 }
 
+/** Links the variants of a chain with its descriptor into a shared object that shows only the symbol, so that an
+ * application may hold any other Halide runtime. Any linker does this. */
+void make_shared_object(const std::vector<Plan> &plans, const std::string &symbol, const std::string &folder,
+                        const std::string &path, int jobs, const std::function<void(int)> &progress,
+                        const JobSlots *slots = nullptr) {
+    const std::string base = folder + "/" + symbol;
+    write_file(base + ".c", emit_polykernels(plans, symbol));
+    write_file(base + ".map", "{ global: " + symbol + "; local: *; };\n");
+    // Made before anything is compiled, because it finds out what is missing.
+    const Objects objects = objects_of(plans, symbol, folder);
+    CommandLine link(c_compiler(), base + ".log");
+    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".so",
+              base + ".c"})
+        .add(objects.paths)
+        .add({"-Wl,--gc-sections", "-Xlinker", "--version-script=" + base + ".map"});
+    for (const char *library : find_platform(plans.front().target)->system.libraries) {
+        link.add({library});
+    }
+    make_objects(objects, jobs, progress, slots);
+    link.run();
+    std::error_code error;
+    fs::copy_file(base + ".so", path, fs::copy_options::overwrite_existing, error);
+    if (error) {
+        throw FileError("the shared object '" + path + "' cannot be written: " + error.message());
+    }
+}
+
 void empty(const std::string &folder) {
     std::error_code error;
     fs::remove_all(folder, error);
@@ -182,30 +209,18 @@ void empty(const std::string &folder) {
 
 void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress) {
     const TemporaryFolder folder;
-    const std::string base = folder.path() + "/" + measured_symbol;
-    write_file(base + ".c", emit_polykernels({plan}, measured_symbol));
-    // Made before anything is compiled, because it finds out what is missing.
-    const Objects objects = objects_of({plan}, measured_symbol, folder.path());
-    CommandLine link(c_compiler(), base + ".log");
-    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".so",
-              base + ".c"})
-        .add(objects.paths);
-    link.add({"-Wl,-Bsymbolic"});
-    for (const char *library : find_platform(plan.target)->system.libraries) {
-        link.add({library});
-    }
-    make_objects(objects, jobs, progress);
-    link.run();
-    std::error_code error;
-    fs::copy_file(base + ".so", path, fs::copy_options::overwrite_existing, error);
-    if (error) {
-        throw FileError("the shared object '" + path + "' cannot be written: " + error.message());
-    }
+    make_shared_object({plan}, measured_symbol, folder.path(), path, jobs, progress);
 }
 
 void build_polykernel(const BuildOptions &options) {
     const std::vector<Plan> plans = read_plans(options);
     empty(options.folder);
+    const JobSlots slots(options.slots, options.jobs);
+    if (!options.shared.empty()) {
+        make_shared_object(
+            plans, options.symbol, options.folder, options.shared, options.jobs, [](int) {}, &slots);
+        return;
+    }
     const std::string base = options.folder + "/" + options.symbol, log = base + ".log";
     write_file(base + ".c", emit_polykernels(plans, options.symbol));
     const Objects objects = objects_of(plans, options.symbol, options.folder);
@@ -217,7 +232,6 @@ void build_polykernel(const BuildOptions &options) {
         .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-I", folder_of_tools(), "-o", base + ".descriptor.o",
               base + ".c"})
         .run();
-    const JobSlots slots(options.slots, options.jobs);
     make_objects(
         objects, options.jobs, [](int) {}, &slots);
     // Joined by GNU's linker, and left with one visible symbol, so that an application may hold any other Halide

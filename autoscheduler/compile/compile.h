@@ -30,15 +30,17 @@ struct BuildOptions {
     bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
     std::string symbol;         /**< C name of the PolyKernel. */
     std::string object, header; /**< To write. */
+    std::string shared;         /**< To write in their place: a shared object; "": none. */
     std::string depfile;        /**< To write: Make's rule for the object; "": none. */
     /** For intermediate files. It is emptied first. */
     std::string folder;
-    std::string linker = "ld", objcopy = "objcopy"; /**< GNU's. */
+    std::string linker = "ld", objcopy = "objcopy"; /**< GNU's, for objects. */
     std::string slots;                              /**< Folder of the slots that builds share; "": none. */
     int jobs = 1;
 };
 
-/** Builds an object that shows only the symbol, and a header that declares it. Throws FileError. */
+/** Builds an object that shows only the symbol, and a header that declares it; or a shared object, for which a C
+ * compiler is enough. Throws FileError. */
 void build_polykernel(const BuildOptions &options);
 
 /** Writes an output of Halide's generators, for instance "device_code", for every variant from Halide into a folder.

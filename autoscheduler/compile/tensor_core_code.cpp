@@ -30,22 +30,27 @@ Command tensor_core_command(const Plan &plan, const std::string &folder, const s
     const std::string base = folder + "/" + name;
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
-    const std::vector<std::string> options = {"-std=c++17",
-                                              "-O3",
-                                              "-DNDEBUG",
-                                              "--expt-relaxed-constexpr",
-                                              "-I",
-                                              folder_of_tools(),
-                                              sm90 ? "-cubin" : "-ptx",
-                                              sm90 ? "-arch=sm_90a" : "-arch=compute_80",
-                                              "-o",
-                                              base + ".code",
-                                              base + ".cu"};
+    const std::string architecture = sm90 ? "sm_90a" : "compute_80", source = base + ".cu", code = base + ".code";
     Command command;
     command.words = cuda_compiler();
-    command.words.insert(command.words.end(), options.begin(), options.end());
+    if (command.words.empty()) {
+        command.words = {tool("distile_builder"), "nvrtc", source, "--architecture", architecture, "-o", code};
+    } else {
+        const std::vector<std::string> options = {"-std=c++17",
+                                                  "-O3",
+                                                  "-DNDEBUG",
+                                                  "--expt-relaxed-constexpr",
+                                                  "-I",
+                                                  folder_of_tools(),
+                                                  sm90 ? "-cubin" : "-ptx",
+                                                  "-arch=" + architecture,
+                                                  "-o",
+                                                  code,
+                                                  source};
+        command.words.insert(command.words.end(), options.begin(), options.end());
+    }
     command.log = base + ".log";
-    write_file(base + ".cu", tensor_core_source(plan));
+    write_file(source, tensor_core_source(plan));
     return command;
 }
 

@@ -1,5 +1,5 @@
 /** \file
- * Compiling variants for tensor cores, with nvcc, and embedding what it makes.
+ * Compiling variants for tensor cores, with nvcc or NVRTC, and embedding what it makes.
  */
 #ifndef DISTILE_TENSOR_CORE_CODE_H
 #define DISTILE_TENSOR_CORE_CODE_H

@@ -1,5 +1,6 @@
 #include "autoscheduler/compile/tools.h"
 #include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/compile/nvrtc.h"
 #include "plans/architecture.h"
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,9 @@
 namespace distile {
 
 namespace {
+
+/** The other cure for what is missing. */
+const char *const packages = " (in Python's wheel: pip install \"distile[compiler]\")";
 
 /** Whether there is a program of this name or path. */
 bool is_program(const std::string &name) {
@@ -86,19 +90,24 @@ std::vector<std::string> c_compiler() {
     if (!is_program(command[0])) {
         throw FileError(
             "the C compiler '" + command[0] +
-            "' cannot be started, because there is no such program: name one in the environment variable CC");
+            "' cannot be started, because there is no such program: name one in the environment variable CC" +
+            packages);
     }
     return command;
 }
 
 std::vector<std::string> cuda_compiler() {
-    const std::vector<std::string> command = program_of("CUDACXX", "nvcc");
-    if (!is_program(command[0])) {
-        throw FileError("code for tensor cores needs a CUDA toolkit, but its compiler '" + command[0] +
-                        "' cannot be started, because there is no such program: install a toolkit, and name its nvcc "
-                        "in the environment variable CUDACXX");
+    std::vector<std::string> command = program_of("CUDACXX", "nvcc");
+    if (is_program(command[0])) {
+        return command;
     }
-    return command;
+    if (command[0] == "nvrtc" || (command[0] == "nvcc" && have_nvrtc())) {
+        return {};
+    }
+    throw FileError("code for tensor cores needs a compiler of NVIDIA's, but '" + command[0] +
+                    "' cannot be started, because there is no such program: install a CUDA toolkit, and name its nvcc "
+                    "in the environment variable CUDACXX, or name the folder of NVRTC's library libnvrtc.so in "
+                    "LD_LIBRARY_PATH");
 }
 
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
@@ -154,8 +163,9 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
         const size_t begin = found + loader.size();
         const std::string cause = message.substr(begin, message.find('\n', begin) - begin);
         const bool is_missing = cause.rfind("libHalide", 0) == 0 && cause.find("cannot open") != std::string::npos;
-        throw FileError("'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
-                        (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" : ""));
+        throw FileError(
+            "'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
+            (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" + std::string(packages) : ""));
     }
 }
 

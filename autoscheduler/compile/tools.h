@@ -28,7 +28,8 @@ std::string linked_object(const std::string &name, const std::string &target);
  * program. */
 std::vector<std::string> c_compiler();
 
-/** The CUDA compiler: $CUDACXX in the same way, or nvcc. Throws FileError if there is no such program. */
+/** The CUDA compiler: $CUDACXX in the same way, or nvcc. No words: NVRTC stands for it, where there is no nvcc or
+ * $CUDACXX is "nvrtc". Throws FileError if there is neither. */
 std::vector<std::string> cuda_compiler();
 
 /** The command that builds a variant from Halide: a generator with the plugin, which reads the plan in the file

@@ -19,7 +19,7 @@ __device__ inline float power_of_2(float x) {
 }
 
 /** Before any score, a maximum is -infinity. */
-constexpr float no_score = -__builtin_huge_valf();
+constexpr float no_score = __builtin_bit_cast(float, 0xff800000u);
 
 /** The softmax of the rows of one thread. */
 struct Softmax {

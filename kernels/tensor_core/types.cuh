@@ -7,8 +7,6 @@
 #include "kernels/tensor_core/arguments.h"
 #include "kernels/tensor_core/elements.cuh"
 #include "kernels/tensor_core/ptx.cuh"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 namespace distile::tensor_core {
 
@@ -53,21 +51,30 @@ template<> struct Storage<Tf32> : Storage<float> {};
 template<> struct Storage<Float16> {
     static constexpr int bytes = 2;
     __device__ static uint32_t pack(float low, float high) {
-        const __half2 pair = __floats2half2_rn(low, high);
-        return *reinterpret_cast<const uint32_t *>(&pair);
+        uint32_t packed;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+        return packed;
     }
     __device__ static float2 unpack(uint32_t packed) {
-        return __half22float2(*reinterpret_cast<const __half2 *>(&packed));
+        float2 pair;
+        asm("{ .reg .f16 low, high;\n\t"
+            "mov.b32 {low, high}, %2;\n\t"
+            "cvt.f32.f16 %0, low;\n\t"
+            "cvt.f32.f16 %1, high; }"
+            : "=f"(pair.x), "=f"(pair.y)
+            : "r"(packed));
+        return pair;
     }
 };
 template<> struct Storage<Bfloat16> {
     static constexpr int bytes = 2;
     __device__ static uint32_t pack(float low, float high) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-        return *reinterpret_cast<const uint32_t *>(&pair);
+        uint32_t packed;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+        return packed;
     }
     __device__ static float2 unpack(uint32_t packed) {
-        return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&packed));
+        return {__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000)};
     }
 };
 template<> struct Storage<uint8_t> { static constexpr int bytes = 1, least = 0; };

@@ -12,8 +12,9 @@ import torch
 
 from . import polykernels
 from ._library import ops
-from .compiler import Machine, compile_polykernel, compiler_folder
+from .compiler import Machine, compile_polykernel
 from .operators import Operator, why_not_built
+from .toolchain import find_compiler
 
 
 def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
@@ -49,12 +50,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     operators = [operator for operator in operators if not polykernels.shared_object(operator).is_file()]
     if not operators:
         return []
-    folder = compiler_folder()
-    if folder is None:
-        raise FileNotFoundError(
-            "distile.build() needs distile's compiler: install distile (docs/install.md) and put its "
-            "command `distile` on the PATH, or set DISTILE_COMPILER to its folder lib/distile"
-        )
+    folder = find_compiler("distile.build()")
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         machine = Machine() if measure else None
         running = {pool.submit(_build, operator, folder, machine): operator for operator in operators}

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,19 +15,7 @@ import warnings
 from collections.abc import Callable
 
 from .description import Operator
-
-
-def compiler_folder() -> pathlib.Path | None:
-    """The folder lib/distile of an installation with its compiler (docs/install.md): $DISTILE_COMPILER, or beside the
-    command `distile` on the PATH; None without one."""
-    candidates = [os.environ.get("DISTILE_COMPILER")]
-    command = shutil.which("distile")
-    if command:
-        candidates.append(os.path.dirname(os.path.realpath(command)))
-    for candidate in candidates:
-        if candidate and (pathlib.Path(candidate) / "distile_builder").is_file():
-            return pathlib.Path(candidate)
-    return None
+from .toolchain import environment, has_cuda_compiler
 
 
 class Machine:
@@ -88,18 +75,14 @@ def compile_polykernel(
             folder / "operator.json",
             "--symbol",
             "distile_built",
-            "--object",
-            folder / "built.o",
-            "--header",
-            folder / "built.h",
+            "--shared",
+            folder / "built.so",
             "--folder",
             folder / "parts",
             *(plans or _backend_options(operator, compiler)),
         ]
         with machine.shared() if machine else contextlib.nullcontext():
             _run(build, operator)
-        link = [*_program("CC", "cc"), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
-        _run(link, operator)
         if check:
             check(str(folder / "built.so"))
         os.replace(folder / "built.so", target)
@@ -171,25 +154,15 @@ def _command(compiler: pathlib.Path) -> pathlib.Path:
 def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     if operator.device == "cpu":
         return []
-    tensor_cores = (compiler / "tensor_core").is_dir() and shutil.which(_program("CUDACXX", "nvcc")[0])
+    tensor_cores = (compiler / "distile_tensor_core.o").is_file() and has_cuda_compiler()
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
-
-
-def _program(variable: str, usual: str) -> list[str]:
-    """A program with its arguments, from an environment variable, which holds a path or the words of a shell, or else by
-    its usual name."""
-    given = os.environ.get(variable, "")
-    if shutil.which(given):
-        return [given]  # Its path may hold spaces.
-    try:
-        return shlex.split(given) or [usual]
-    except ValueError as error:
-        raise RuntimeError(f"the environment variable {variable} names no program: {error} in: {given}") from None
 
 
 def _run(command, operator: Operator) -> str:
     """What the command prints."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    variables = environment(pathlib.Path(command[0]).parent)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"no PolyKernel could be built for {operator}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

@@ -1,6 +1,9 @@
 """Building PolyKernels, and mmcv's signature."""
 
 import json
+import pathlib
+import platform
+import shlex
 import threading
 import time
 
@@ -9,7 +12,7 @@ import torch
 from torch import nn
 
 import distile
-from distile import building, compiler, mmcv, operators, polykernels
+from distile import compiler, mmcv, operators, polykernels, toolchain
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -26,7 +29,7 @@ def test_mmcv():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build():
     layers = [
@@ -58,7 +61,7 @@ def test_build():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build_measured(monkeypatch):
     measured = []
@@ -84,25 +87,82 @@ def test_build_measured(monkeypatch):
     torch.testing.assert_close(result, torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
 
 
-def test_compiler_of_environment(monkeypatch, tmp_path):
-    spaced = tmp_path / "some compilers" / "cc"
-    spaced.parent.mkdir()
-    spaced.write_text("")
-    spaced.chmod(0o755)
-    for given, words in (
-        (None, ["cc"]),
-        ("", ["cc"]),
-        ("ccache gcc", ["ccache", "gcc"]),
-        (str(spaced), [str(spaced)]),
-        (f"ccache '{spaced}' -m64", ["ccache", str(spaced), "-m64"]),
-    ):
-        monkeypatch.delenv("CC", raising=False)
-        if given is not None:
-            monkeypatch.setenv("CC", given)
-        assert compiler._program("CC", "cc") == words
-    monkeypatch.setenv("CC", "'cc")
-    with pytest.raises(RuntimeError, match="variable CC names no program"):
-        compiler._program("CC", "cc")
+@pytest.fixture
+def empty_path(monkeypatch, tmp_path):
+    """No program but those that a test puts there."""
+    for variable in ("CC", "CUDACXX", "DISTILE_COMPILER", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    return tmp_path / "programs"
+
+
+def make_program(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    path.chmod(0o755)
+    return path
+
+
+def test_cuda_compiler(monkeypatch, empty_path, tmp_path):
+    monkeypatch.setattr(toolchain, "_nvrtc_folder", lambda: None)
+    assert not toolchain.has_cuda_compiler()
+    make_program(empty_path / "ccache")
+    spaced = make_program(tmp_path / "some compilers" / "nvcc")
+    for given in ("ccache nvcc", str(spaced), f"ccache '{spaced}' -m64"):
+        monkeypatch.setenv("CUDACXX", given)
+        assert toolchain.has_cuda_compiler(), given
+    monkeypatch.setenv("CUDACXX", "'nvcc")
+    with pytest.raises(RuntimeError, match="variable CUDACXX names no program"):
+        toolchain.has_cuda_compiler()
+    monkeypatch.setattr(toolchain, "_nvrtc_folder", lambda: "/nvrtc")
+    for given, expected in (("", True), ("nvrtc", True), ("no-such-nvcc", False)):
+        monkeypatch.setenv("CUDACXX", given)
+        assert toolchain.has_cuda_compiler() == expected, given
+    assert toolchain.environment(tmp_path)["LD_LIBRARY_PATH"] == "/nvrtc"
+
+
+def test_c_compiler(monkeypatch, empty_path, tmp_path):
+    """$CC, `cc`, or that of ziglang, for every CPU."""
+    monkeypatch.setattr(toolchain, "_package", lambda name: tmp_path / "a package" if name == "ziglang" else None)
+    words = shlex.split(toolchain.environment(tmp_path)["CC"])
+    assert words[:3] == [str(tmp_path / "a package" / "zig"), "cc", "-target"] and words[3].startswith(platform.machine())
+    make_program(empty_path / "cc")
+    assert toolchain.environment(tmp_path)["CC"] == "cc"
+    monkeypatch.setenv("CC", "ccache gcc")
+    assert toolchain.environment(tmp_path)["CC"] == "ccache gcc"
+
+
+def test_compiler_folder(monkeypatch, empty_path, tmp_path):
+    """That of the environment, of the wheel with its extra, or of a command on the PATH, whose folder a link names."""
+    wheel, installed, named = (tmp_path / name for name in ("wheel", "installed", "named"))
+    for folder in (wheel, installed, named):
+        make_program(folder / "distile_builder")
+    monkeypatch.setattr(toolchain, "FOLDER", wheel)
+    monkeypatch.setattr(toolchain, "_package", lambda name: None)
+    assert toolchain.compiler_folder() is None
+    with pytest.raises(FileNotFoundError, match=r'it needs .* pip install "distile\[compiler\]"'):
+        toolchain.find_compiler("it")
+    make_program(empty_path / "cc")  # The wheel's lacks Halide.
+    make_program(installed / "distile")
+    (empty_path / "distile").symlink_to(installed / "distile")
+    assert toolchain.compiler_folder() == installed
+    monkeypatch.setattr(toolchain, "_halide_folder", lambda: "/halide")
+    assert toolchain.compiler_folder() == wheel
+    assert toolchain.environment(wheel)["LD_LIBRARY_PATH"].startswith("/halide")
+    assert not toolchain.environment(installed).get("LD_LIBRARY_PATH", "").startswith("/halide")
+    monkeypatch.setenv("DISTILE_COMPILER", str(named))
+    assert toolchain.compiler_folder() == named
+
+
+def test_halide_of_the_wheel(monkeypatch, tmp_path):
+    """Only the release that the extra names will do."""
+    project = pathlib.Path(__file__).parents[1] / "pyproject.toml"
+    assert f'"halide=={toolchain.HALIDE}*"' in project.read_text()
+    make_program(tmp_path / "lib64" / "libHalide.so")
+    monkeypatch.setattr(toolchain, "_package", lambda name: tmp_path)
+    for version, folder in (("21.0.0", str(tmp_path / "lib64")), ("22.0.0", None)):
+        monkeypatch.setattr(toolchain.importlib.metadata, "version", lambda name, version=version: version)
+        assert toolchain._halide_folder() == folder
 
 
 def test_measuring_is_alone():
@@ -128,19 +188,26 @@ def test_measuring_is_alone():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
-def test_build_for_gpus(monkeypatch):
-    monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take longer.
-    x, weight = torch.randn(1, 8, 6, 5), torch.randn(16, 8, 1, 1)
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.parametrize("cuda_compiler", ["no-such-nvcc", "nvrtc"])
+def test_build_for_gpus(monkeypatch, cuda_compiler):
+    """Without kernels for tensor cores, and with them."""
+    monkeypatch.setenv("CUDACXX", cuda_compiler)
+    with_tensor_cores = toolchain.has_cuda_compiler()
+    if with_tensor_cores != (cuda_compiler == "nvrtc"):
+        pytest.skip("there is no NVRTC")
+    x, weight = torch.randn(1, 8, 6, 5).half(), torch.randn(16 + 8 * with_tensor_cores, 8, 1, 1)
     operator = operators.conv2d_operator(x, weight, None, (1, 1), (0,) * 4, (1, 1), 1, "none")
     for_gpu = operator.on("cuda")
     assert operator == operator.on("cpu") and for_gpu.name != operator.name and str(for_gpu).endswith("on cuda")
     assert distile.build(for_gpu) == [for_gpu]
-    assert polykernels.shared_object(for_gpu).is_file() and not polykernels.shared_object(operator).is_file()
+    assert not polykernels.shared_object(operator).is_file()
+    code = polykernels.shared_object(for_gpu).read_bytes()
+    assert (b".target sm_80" in code and b"sm_90a" in code) == with_tensor_cores
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build_attention():
     query, key, value = torch.randn(3, 2, 2, 11, 16).unbind(0)

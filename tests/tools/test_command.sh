@@ -214,6 +214,9 @@ build=("$builder" build --symbol my --object "$folder/my.o" --header "$folder/my
 grep -q 'extern const distile_polykernel my;' "$folder/my.h" || fail "the builder wrote no header"
 grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the builder's depfile is $(cat "$folder/my.d")"
 [[ $(nm --defined-only --extern-only --format=posix "$folder/my.o" | cut -d' ' -f1) == my ]] || fail "the object shows more"
+# A shared object, which shows no more, needs no GNU linker.
+"$builder" build --symbol my --shared "$folder/my.so" --folder "$folder/parts" --linker /none/ld --operator "$op" --plan "$plan"
+[[ $(nm -D --defined-only --format=posix "$folder/my.so" | cut -d' ' -f1) == my ]] || fail "the shared object shows more"
 # The builder takes the operator and plan in another type.
 "${build[@]}" --operator "$folder/spelled.json" --plan "$plan" --dtype float16
 grep -q 'ROLE_INPUT, .dtype = DISTILE_FLOAT16' "$folder/parts/my.c" || fail "the builder did not change the type"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..compiler import compile_polykernel, compiler_folder
+from ..compiler import compile_polykernel
 from ..description import Operator
+from ..toolchain import find_compiler
 from .conversion import Left, Replaced
 from .library import cache_folder, has_polykernel
 
@@ -27,12 +28,9 @@ def build(
     `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
     compiler, and RuntimeError with its message if it fails."""
     wanted = missing(report, device)
-    folder = compiler_folder()
-    if wanted and folder is None:
-        raise FileNotFoundError(
-            "--build needs distile's compiler: install distile (docs/install.md) and put its command `distile` on the "
-            "PATH, or set DISTILE_COMPILER to its folder lib/distile"
-        )
+    if not wanted:
+        return []
+    folder = find_compiler("--build")
     for number, (operator, typical) in enumerate(wanted.items(), 1):
         progress(f"PolyKernel {number} of {len(wanted)}: {operator}")
         compile_polykernel(operator, typical, cache_folder() / f"{operator.name}.so", folder)

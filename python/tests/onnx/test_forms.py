@@ -8,9 +8,9 @@ from networks import Builder, feeds_of, run
 from onnx import TensorProto, helper, numpy_helper
 from test_conversion import compare, ops
 
-from distile.compiler import compiler_folder
 from distile.onnx import Left, Rule, convert
 from distile.onnx.building import build
+from distile.toolchain import compiler_folder
 
 MASK = [Rule("*", "mask")]
 with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")

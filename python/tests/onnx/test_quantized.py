@@ -6,9 +6,10 @@ import stand_in
 from networks import draw_integers, run_node
 from onnx import TensorProto
 
-from distile.compiler import compile_polykernel, compiler_folder
+from distile.compiler import compile_polykernel
 from distile.description import Operator
 from distile.onnx import cache_folder
+from distile.toolchain import compiler_folder
 
 KINDS = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8, np.float32: TensorProto.FLOAT}
 

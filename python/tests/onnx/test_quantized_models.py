@@ -10,12 +10,12 @@ from networks import Builder, draw_integers, run
 from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from distile.compiler import compiler_folder
 from distile.onnx import Left, Replaced, Rule, convert
 from distile.onnx.__main__ import table
 from distile.onnx.building import build, missing
 from distile.onnx.explain import explain
 from distile.onnx.graph import attributes as attributes_of
+from distile.toolchain import compiler_folder
 
 with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
 

@@ -14,12 +14,12 @@ from exported import unet
 from networks import Builder, feeds_of, run
 from test_conversion import residual_network
 
-from distile.compiler import compiler_folder
 from distile.onnx import Rule, cache_folder, convert, session_options
 from distile.onnx import __main__ as command
 from distile.onnx.building import missing
 from distile.onnx.explain import make_mask
 from distile.rules import Grid, read_rules
+from distile.toolchain import compiler_folder
 
 
 @pytest.fixture

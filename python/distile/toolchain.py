@@ -1,0 +1,118 @@
+"""distile's compiler: where its programs lie, and what they find of other packages.
+
+It runs without PyTorch and without the rest of the package, as the command `distile` of the wheel, too.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import platform
+import shlex
+import shutil
+import sys
+
+HALIDE = "21."  # The release that the programs are linked with; the extra `compiler` names it too.
+FOLDER = pathlib.Path(__file__).resolve().parent / "tools"  # The programs of this wheel, which may have none.
+
+
+def compiler_folder() -> pathlib.Path | None:
+    """The folder of distile's compiler: $DISTILE_COMPILER, this wheel's if all that it needs is installed, or that of an
+    installation (docs/install.md) whose command `distile` is on the PATH; None without one."""
+    candidates = [os.environ.get("DISTILE_COMPILER")]
+    if _halide_folder() and _c_compiler():
+        candidates.append(FOLDER)
+    for folder in os.get_exec_path():
+        candidates.append(os.path.dirname(os.path.realpath(os.path.join(folder, "distile"))))
+    for candidate in candidates:
+        if candidate and (pathlib.Path(candidate) / "distile_builder").is_file():
+            return pathlib.Path(candidate)
+    return None
+
+
+def find_compiler(caller: str) -> pathlib.Path:
+    """compiler_folder(), or FileNotFoundError that says what the caller needs."""
+    folder = compiler_folder()
+    if folder is None:
+        raise FileNotFoundError(
+            f'{caller} needs distile\'s compiler: pip install "distile[compiler]" (docs/python.md says for which Pythons), '
+            "or put the command `distile` of an installation (docs/install.md) on the PATH, or set DISTILE_COMPILER to its "
+            "folder lib/distile"
+        )
+    return folder
+
+
+def environment(folder: pathlib.Path) -> dict[str, str]:
+    """The environment in which the programs of a folder run: this process's, with the packages that they need."""
+    variables = dict(os.environ)
+    compiler = _c_compiler()
+    if compiler:
+        variables["CC"] = compiler
+    halide = _halide_folder() if folder == FOLDER else None
+    libraries = [halide, variables.get("LD_LIBRARY_PATH"), _nvrtc_folder()]
+    if any(libraries):
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    return variables
+
+
+def has_cuda_compiler() -> bool:
+    """Whether kernels for tensor cores can be compiled: by the program in $CUDACXX or `nvcc`, or by NVRTC, which PyTorch
+    for CUDA brings. Raises RuntimeError if $CUDACXX is no command."""
+    given = os.environ.get("CUDACXX", "")
+    try:
+        words = [given] if shutil.which(given) else shlex.split(given) or ["nvcc"]  # A path may hold spaces.
+    except ValueError as error:
+        raise RuntimeError(f"the environment variable CUDACXX names no program: {error} in: {given}") from None
+    return bool(shutil.which(words[0]) or (words[0] in ("nvcc", "nvrtc") and _nvrtc_folder()))
+
+
+def _package(name: str) -> pathlib.Path | None:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    return pathlib.Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def _halide_folder() -> str | None:
+    """The folder of the library of Halide's package, if it is of the release that the programs of the wheel need."""
+    package = _package("halide")
+    folder = package / "lib64" if package else None
+    if not folder or not (folder / "libHalide.so").is_file():
+        return None
+    try:
+        return str(folder) if importlib.metadata.version("halide").startswith(HALIDE) else None
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _nvrtc_folder() -> str | None:
+    """The folder of NVRTC's library in NVIDIA's packages, of which PyTorch for CUDA needs this one."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for library in sorted(pathlib.Path(folder).glob("*/lib/libnvrtc.so.1[23]"), reverse=True):
+            return str(library.parent)
+    return None
+
+
+def _c_compiler() -> str | None:
+    """The C compiler in the words of a shell: $CC, `cc`, or that of the package ziglang; None without one."""
+    if os.environ.get("CC"):
+        return os.environ["CC"]
+    if shutil.which("cc"):
+        return "cc"
+    package = _package("ziglang")
+    if not package:
+        return None
+    # Without a target, zig compiles for this very CPU and C library, but other machines may share the cache folder.
+    return f"{shlex.quote(str(package / 'zig'))} cc -target {platform.machine()}-linux-gnu.2.28"
+
+
+def main() -> None:
+    """The command `distile`."""
+    program = FOLDER / "distile"
+    if not program.is_file():
+        sys.exit("distile: error: this wheel was built without distile's compiler (docs/install.md).")
+    os.execve(program, [str(program), *sys.argv[1:]], environment(FOLDER))
+
+
+if __name__ == "__main__":
+    main()
