@@ -12,7 +12,7 @@ import torch
 
 from . import polykernels
 from ._library import ops
-from .compiler import Machine, compile_polykernel, compiler_folder
+from .compiler import Machine, compile_polykernel, find_compiler
 from .operators import Operator, why_not_built
 
 
@@ -49,12 +49,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     operators = [operator for operator in operators if not polykernels.shared_object(operator).is_file()]
     if not operators:
         return []
-    folder = compiler_folder()
-    if folder is None:
-        raise FileNotFoundError(
-            "distile.build() needs distile's compiler: install distile (docs/install.md) and put its "
-            "command `distile` on the PATH, or set DISTILE_COMPILER to its folder lib/distile"
-        )
+    folder = find_compiler("distile.build()")
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         machine = Machine() if measure else None
         running = {pool.submit(_build, operator, folder, machine): operator for operator in operators}

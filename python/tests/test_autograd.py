@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import distile
-from distile import building, dense, layers, polykernels
+from distile import compiler, dense, layers, polykernels
 
 ops = torch.ops.distile
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -336,7 +336,7 @@ BUILT = {
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(compiler.compiler_folder() is None, reason="distile's compiler is not installed")
 def test_polykernels_that_are_built():
     cases = {}
     for kind, (name, shape, weight, where, keywords, residual) in BUILT.items():

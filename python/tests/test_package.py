@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import distile
-from distile import building, compiler, mmcv, operators, polykernels
+from distile import compiler, mmcv, operators, polykernels
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -26,7 +26,7 @@ def test_mmcv():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(compiler.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build():
     layers = [
@@ -58,7 +58,7 @@ def test_build():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(compiler.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build_measured(monkeypatch):
     measured = []
@@ -128,7 +128,7 @@ def test_measuring_is_alone():
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(compiler.compiler_folder() is None, reason="distile's compiler is not installed")
 def test_build_for_gpus(monkeypatch):
     monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take longer.
     x, weight = torch.randn(1, 8, 6, 5), torch.randn(16, 8, 1, 1)
@@ -140,7 +140,7 @@ def test_build_for_gpus(monkeypatch):
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(compiler.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build_attention():
     query, key, value = torch.randn(3, 2, 2, 11, 16).unbind(0)
