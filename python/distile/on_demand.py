@@ -236,6 +236,11 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
                 _builder.start()  # So no call waits for it.
 
 
+def when() -> str:
+    """What set_build said last."""
+    return _builder.when
+
+
 def is_asked() -> bool:
     """Whether calls ask for what they lack."""
     return _builder.when != "never"

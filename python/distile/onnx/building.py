@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
-from ..compiler import compile_polykernel, compiler_folder
+from .._onnxruntime import version
+from ..build_process import check_version
+from ..compiler import compile_polykernel, find_compiler
 from ..description import Operator
 from .conversion import Left, Replaced
-from .library import cache_folder, has_polykernel
+from .library import has_polykernel, shared_object
 
 
 def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
@@ -27,13 +30,11 @@ def build(
     `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
     compiler, and RuntimeError with its message if it fails."""
     wanted = missing(report, device)
-    folder = compiler_folder()
-    if wanted and folder is None:
-        raise FileNotFoundError(
-            "--build needs distile's compiler: install distile (docs/install.md) and put its command `distile` on the "
-            "PATH, or set DISTILE_COMPILER to its folder lib/distile"
-        )
+    if not wanted:
+        return []
+    folder = find_compiler("--build")
     for number, (operator, typical) in enumerate(wanted.items(), 1):
         progress(f"PolyKernel {number} of {len(wanted)}: {operator}")
-        compile_polykernel(operator, typical, cache_folder() / f"{operator.name}.so", folder)
+        check = functools.partial(check_version, version=version())
+        compile_polykernel(operator, typical, shared_object(operator), folder, check)
     return list(wanted)
