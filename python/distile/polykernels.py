@@ -22,7 +22,7 @@ _missing: dict[Operator, dict[str, int]] = {}
 _warned = False
 # A thread that holds the lock does not live in the child of a fork.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-NOT_ASKED = "no PolyKernel computes it: distile.build or distile.set_build compiles one"
+NOT_ASKED = "no PolyKernel (distile.build compiles one)"
 
 
 def cache_folder() -> pathlib.Path:
