@@ -2,6 +2,7 @@
 #include "bindings/errors.h"
 #include "bindings/linked_polykernels.h"
 #include "facts/kinds.h"
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -144,11 +145,17 @@ std::string cache_folder() {
 }
 
 void load_cached_polykernels() {
+    using Clock = std::filesystem::file_time_type::clock;
     static std::mutex mutex;
     static std::set<std::string> loaded;
+    static std::filesystem::file_time_type last_change;
     const std::string folder = cache_folder();
     const std::lock_guard lock(mutex);
     std::error_code error;
+    const auto change = std::filesystem::last_write_time(folder, error);
+    if (error || change == last_change) {
+        return;
+    }
     for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
         const std::string path = entry.path();
         if (entry.path().extension() == ".so" && loaded.count(path) == 0) {
@@ -156,6 +163,9 @@ void load_cached_polykernels() {
             loaded.insert(path);
         }
     }
+    // What comes within the same tick of the clock does not change the time.
+    const bool is_settled = Clock::now() - change > std::chrono::seconds(1);
+    last_change = is_settled ? change : std::filesystem::file_time_type();
 }
 
 }  // namespace distile::bindings

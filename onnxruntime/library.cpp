@@ -1,6 +1,7 @@
 /** \file
  * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
  */
+#include "bindings/linked_polykernels.h"
 #include "facts/types.h"
 #include "onnxruntime/weighted.h"
 #include <cstdlib>
@@ -241,4 +242,26 @@ DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, i
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
     }
+}
+
+/** The version of the PolyKernels that the library runs. */
+DISTILE_EXPORT int32_t distile_onnxruntime_polykernel_version() {
+    return DISTILE_POLYKERNEL_VERSION;
+}
+
+/** Who is asked for the PolyKernels that sessions lack; null: nobody. */
+DISTILE_EXPORT void distile_onnxruntime_set_ask(distile::ort::Ask ask) {
+    distile::ort::set_ask(ask);
+}
+
+/** The names of the PolyKernels that ship for a device, each with a line's end. */
+DISTILE_EXPORT const char *distile_onnxruntime_linked_polykernels(int32_t device) {
+    thread_local std::string names;
+    names.clear();
+    for (const distile_polykernel *polykernel : distile::bindings::linked_polykernels) {
+        if (polykernel->device == device) {
+            names.append(polykernel->name).append("\n");
+        }
+    }
+    return names.c_str();
 }

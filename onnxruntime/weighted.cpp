@@ -27,20 +27,11 @@ Shape filter_shape(const NodeView &node) {
     return filter->shape;
 }
 
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
-    const distile_polykernel *found = bindings::find_polykernel(key);
-    if (!found) {
-        bindings::load_cached_polykernels();
-        found = bindings::find_polykernel(key);
-    }
-    return found;
-}
-
 WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     : LeasingKernel(setup), order_(what.order), layout_(what.layout),
       activation_(bindings::activation_of(setup.node.text("activation", "none"))), out_channels_(what.out_channels),
       output_type_(element_type(setup.output_type)), filter_(setup.node.constant(input_filter).value()),
-      bias_(setup.node.constant(input_bias)), polykernel_(find_or_load(what.key)) {
+      bias_(setup.node.constant(input_bias)), wanted_(what.key) {
     if (is_quantized(setup.type)) {
         quantization_.emplace(setup, what.out_channels, activation_.function);
     }
@@ -48,17 +39,19 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
         fail("the bias of node '" + setup.node.name() + "' has " + std::to_string(bias_->elements()) +
              " elements instead of " + std::to_string(out_channels_));
     }
-    if (polykernel_) {
+    if (wanted_.get()) {
         return;
     }
     if (setup.device != DISTILE_CPU) {
         fail("no PolyKernel for NVIDIA GPUs computes " + what.words + " of node '" + setup.node.name() +
-             "': leave the node as it was");
+             "': leave the node as it was" + (wanted_.may_come() ? ", or try again when it is built" : ""));
     }
-    warn_once(setup.node, what.words);
+    if (!wanted_.may_come()) {
+        warn_once(setup.node, what.words);
+    }
 }
 
-distile_weights *WeightedKernel::weights(const Lease &lease) {
+distile_weights *WeightedKernel::weights(const Lease &lease, distile_kernel *kernel) {
     std::call_once(packed_, [&] {
         distile_weights_source source{};
         source.filter = filter_.data;
@@ -73,7 +66,7 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
         source.quantization = quantization_ ? &numbers : nullptr;
         source.slope = &activation_.slope;
         distile_weights *packed = nullptr;
-        check(distile_weights_pack(lease->kernel(*polykernel_), &source, &packed), lease->context());
+        check(distile_weights_pack(kernel, &source, &packed), lease->context());
         weights_.reset(packed);
     });
     return weights_.get();
@@ -87,16 +80,16 @@ Output WeightedKernel::output_of(const Call &call, const Lease &lease, const Ten
 
 void WeightedKernel::compute(const Call &call) {
     const Lease lease = lease_for(call);
-    if (polykernel_) {
-        run_masked(call, lease);
+    if (const distile_polykernel *polykernel = wanted_.get()) {
+        run_masked(call, lease, *polykernel);
     } else {
         run_dense(call, lease);
     }
 }
 
-void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
+void WeightedKernel::run_masked(const Call &call, const Lease &lease, const distile_polykernel &polykernel) {
     const Tensor x = call.input(input_x);
-    distile_kernel *kernel = lease->kernel(*polykernel_);
+    distile_kernel *kernel = lease->kernel(polykernel);
     const distile_tensor input = read(lease, x, layout_, x_scratch);
     int32_t height = 0, width = 0;
     check(distile_kernel_output_shape(kernel, input.height, input.width, &height, &width), lease->context());
@@ -112,7 +105,7 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
     }
     args.input = &input;
     args.output = &output.view();
-    args.weights = weights(lease);
+    args.weights = weights(lease, kernel);
     args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
     args.inactive = output.inactive();
     check(distile_run(kernel, &args), lease->context());

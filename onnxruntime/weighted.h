@@ -5,17 +5,14 @@
 #define DISTILE_ONNXRUNTIME_WEIGHTED_H
 
 #include "bindings/activation.h"
-#include "bindings/registry.h"
 #include "onnxruntime/dense.h"
 #include "onnxruntime/quantization.h"
+#include "onnxruntime/wanted.h"
 
 namespace distile::ort {
 
 /** The filter's shape. Fails if it is no initializer. */
 Shape filter_shape(const NodeView &node);
-
-/** The PolyKernel of an operator, linked or of the cache folder; null if there is none. */
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key);
 
 class WeightedKernel : public LeasingKernel {
 public:
@@ -27,11 +24,11 @@ public:
         ImageLayout layout;
         int32_t out_channels;
     };
-    /** `make_dense`: makes the dense form, which only runs if there is no PolyKernel, from the numbers of a quantized
-     * operator, which are null for others. */
+    /** `make_dense`: makes the dense form, which only runs as long as there is no PolyKernel, from the numbers of a
+     * quantized operator, which are null for others. */
     template<typename MakeDense> WeightedKernel(const Setup &setup, const Description &what, MakeDense make_dense)
         : WeightedKernel(setup, what) {
-        if (!polykernel_) {
+        if (!wanted_.get()) {
             dense_ = make_dense(quantization_ ? &*quantization_ : nullptr);
         }
     }
@@ -39,13 +36,13 @@ public:
 
 private:
     WeightedKernel(const Setup &setup, const Description &what);
-    void run_masked(const Call &call, const Lease &lease);
+    void run_masked(const Call &call, const Lease &lease, const distile_polykernel &polykernel);
     void run_dense(const Call &call, const Lease &lease) const;
     /** For quantized operators: the residual in float32, in the units of the quantization, and the stored result. */
     distile_tensor real_residual(const Lease &lease, const distile_tensor &stored) const;
     void store(const Lease &lease, const distile_tensor &real, distile_mask *mask, const Output &output) const;
     Output output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height, int32_t width) const;
-    distile_weights *weights(const Lease &lease);
+    distile_weights *weights(const Lease &lease, distile_kernel *kernel);
 
     distile_weights_order order_;
     ImageLayout layout_;
@@ -55,7 +52,7 @@ private:
     Tensor filter_;
     std::optional<Tensor> bias_;
     std::optional<Quantization> quantization_; /**< Set for a quantized operator. */
-    const distile_polykernel *polykernel_;
+    Wanted wanted_;
     std::once_flag packed_;
     Weights weights_;
     std::unique_ptr<Dense> dense_;

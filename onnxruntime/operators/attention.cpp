@@ -1,5 +1,5 @@
-#include "bindings/registry.h"
 #include "onnxruntime/tensors.h"
+#include "onnxruntime/wanted.h"
 #include "onnxruntime/weighted.h"
 
 namespace distile::ort {
@@ -15,12 +15,15 @@ public:
         attention.heads = number(setup.node.integer("num_heads", 0), "num_heads");
         attention.head_dim = number(setup.node.integer("head_dim", 0), "head_dim");
         attention.causal = setup.node.integer("is_causal", 0) != 0 ? 1 : 0;
-        polykernel_ = find_or_load(bindings::OperatorKey(setup.device, setup.type, attention));
+        Wanted wanted(bindings::OperatorKey(setup.device, setup.type, attention));
+        polykernel_ = wanted.get();
         if (!polykernel_) {
             fail("no PolyKernel computes attention of " + std::to_string(attention.heads) + " heads of " +
                  std::to_string(attention.head_dim) + " channels" + (attention.causal ? ", causal," : "") +
                  " of node '" + setup.node.name() +
-                 "': build one with 'python -m distile.onnx convert --build', or leave the node as it was");
+                 (wanted.may_come()
+                      ? "': it is being built, so try again later"
+                      : "': build one with 'python -m distile.onnx convert --build', or leave the node as it was"));
         }
     }
 

@@ -15,13 +15,14 @@ if importlib.util.find_spec("torch"):
     from .mappings import image, tokens
     from .masks import SharedMask, mask
     from .numerics import set_math
+    from .on_demand import set_build
     from .planner import Planner
-    from .polykernels import cache_folder, missing
+    from .polykernels import cache_folder, missing, still_dense
     from .weights import forget, set_weights_check
 
     __all__ = [
         "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
-        "missing", "nn", "set_math", "set_weights_check", "tokens", "trace",
+        "missing", "nn", "set_build", "set_math", "set_weights_check", "still_dense", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

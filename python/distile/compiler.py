@@ -9,11 +9,11 @@ import pathlib
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable
 
+from .build_lock import building
 from .description import Operator
 from .toolchain import environment, has_cuda_compiler
 
@@ -58,14 +58,16 @@ def compile_polykernel(
     compiler: pathlib.Path,
     check: Callable[[str], None] | None = None,
     machine: Machine | None = None,
+    wait: bool = True,
 ) -> None:
-    """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder. `typical` is the
-    size at which it runs most; `check` is called with the path of the object and raises where it cannot be used. With a
-    `machine`, the times by which it chooses variants are measured there; else they are estimates. Raises RuntimeError
-    with the compiler's message if it fails."""
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        folder = pathlib.Path(folder)
+    """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder, unless it is there.
+    `typical` is the size at which it runs most; `check` is called with the path of the object and raises where it cannot
+    be used. With a `machine`, the times by which it chooses variants are measured there; else they are estimates. Where
+    another process compiles it, waits for that, or without `wait` raises BlockingIOError. Raises RuntimeError with the
+    compiler's message if it fails."""
+    with building(target, wait) as folder:
+        if folder is None:
+            return
         (folder / "operator.json").write_text(json.dumps(operator.to_json(typical)))
         plans = ["--plan", *_measured_plans(operator, folder, compiler, machine)] if machine else []
         build = [

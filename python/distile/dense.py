@@ -81,9 +81,8 @@ def linear(input, weight, bias, mask, residual, activation):
 def _run(operator, typical, masked, dense, out, zero, mask, reason):
     """Runs the masked operator if the cache folder has its PolyKernel, else the dense twin."""
     operator = None if operator is None else operator.on(mask.device.type)
-    if operator is not None and polykernels.load(operator):
+    if polykernels.provide(operator, typical, reason):
         return masked()
-    polykernels.note_missing(operator, typical, reason)
     with torch.no_grad():
         result = dense()
         if out is None:
@@ -234,9 +233,8 @@ def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out
     if max(query.shape[2], key.shape[2]) > MOST_TOKENS:
         with torch.no_grad():
             return _packed_attention(query, key, value, mask, key_mask, scale, causal, zero, out)
-    if operator is not None and polykernels.load(operator):
+    if polykernels.provide(operator, typical, _reason(query)):
         return again()
-    polykernels.note_missing(operator, typical, _reason(query))
     with torch.no_grad():
         result = attention(*_converted(query, query, key, value), mask, key_mask, scale, causal).to(query.dtype)
         if out is None:

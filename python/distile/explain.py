@@ -12,7 +12,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -23,6 +23,9 @@ from .building import build
 from .conversion import Left, convert, trace
 from .mappings import Said, tokens
 from .nn_base import Masked
+from .operators import Operator
+from .page import Found, Whole, page
+from .pictures import levels
 from .report import Row, median_us, table
 from .rules import Rule, read_rules
 
@@ -44,10 +47,28 @@ class Call:
 
     def without_mask(self) -> Call:
         """This call of the dense layer. Its context must be without a mask."""
-        unmasked = {"mask": None, "key_mask": None, "out": None, "zero": False}
+        return self._with({"mask": None, "key_mask": None, "out": None, "zero": False})
+
+    def with_full_mask(self) -> Call:
+        """This call with all pixels active, in a context of such masks."""
+        given = {name: self.arguments.arguments.get(name) for name in ("mask", "key_mask")}
+        return self._with({name: _full(value) for name, value in given.items()})
+
+    def _with(self, values: dict) -> Call:
         arguments = copy.copy(self.arguments)
-        arguments.arguments = {name: unmasked.get(name, value) for name, value in self.arguments.arguments.items()}
+        arguments.arguments = {name: values.get(name, value) for name, value in self.arguments.arguments.items()}
         return dataclasses.replace(self, arguments=arguments)
+
+
+def _full(mask):
+    """Masks as distile.mask takes them, with all pixels active."""
+    if isinstance(mask, dict):
+        return {name: _full(one) for name, one in mask.items()}
+    if isinstance(mask, masks.SharedMask):
+        return masks.SharedMask(
+            _full(mask.mask), stride=mask.grid.stride, offset=mask.grid.offset, windows=mask.windows
+        )
+    return mask if mask is None else torch.ones_like(mask, dtype=torch.bool)
 
 
 @contextlib.contextmanager
@@ -131,19 +152,29 @@ def _time(run: Callable[[], object], device: torch.device, seconds: float) -> fl
 
 @torch.no_grad()
 def explain(
-    model: nn.Module, *example, mask, seconds: float = 0.2, dense: nn.Module | None = None
-) -> tuple[list[Row], tuple[float, float] | None]:
+    model: nn.Module,
+    *example,
+    mask,
+    seconds: float = 0.2,
+    dense: nn.Module | None = None,
+    full: bool = False,
+    html: str | pathlib.Path | None = None,
+) -> tuple[list[Row], Whole | None]:
     """A row for each call of a layer that ran with a mask, and the times of the whole model, dense and masked, in
     microseconds. The model is of masked layers (distile.convert makes one); `mask` is as distile.mask takes it.
 
     Times are medians on this machine. Those of a layer are of it alone: dense is PyTorch's own layer on the same input.
     Predicted is the dense time times the share of the work that is left. For the whole, `dense` is the model before its
-    conversion, or else the same model without a mask; None if its layers take their masks themselves.
+    conversion, or else the same model without a mask; None if its layers take their masks themselves. With `full`, all
+    are measured with all pixels active, too, which shows the density at which each breaks even. `html` is the file of a
+    page with all of it, and pictures of the masks.
     """
     model.eval()
+    full = full or html is not None
     rows, own = [], False
     device = next((tensor.device for tensor in example if isinstance(tensor, torch.Tensor)), torch.device("cpu"))
     with masks.mask(mask):
+        model(*example)  # A model that was converted without an example runs twice in its first call.
         with _recorded_calls(model) as calls:
             model(*example)
         for call in calls:
@@ -151,25 +182,58 @@ def explain(
                 call.run()
             if not resolved or resolved[0] is None:
                 continue
-            active = resolved[0].bool()
             own = own or call.arguments.arguments.get("mask") is not None
-            with masks.mask(None):
-                dense_us = _time(call.without_mask().run, device, seconds)
-            masked_us = _time(call.run, device, seconds)
-            density, (dense_work, work) = active.float().mean().item(), _work(call, active)
-            share = work / dense_work if dense_work else density
-            times = dense_us, masked_us, dense_us * share
-            rows.append(Row(call.name, _kind(call.layer), density, dense_work, work, *times, bool(missing)))
-    if own and dense is None:
-        return rows, None
+            row = _measure(call, resolved[0].bool(), device, seconds)
+            row.runs_dense, row.why_dense = bool(missing), _why_dense(missing)
+            if full:
+                with masks.mask(_full(mask)):
+                    row.full_us = _time(call.with_full_mask().run, device, seconds)
+            rows.append(row)
+    whole = None if own and dense is None else _whole(model, example, mask, device, seconds, dense or model, full)
+    if html is not None:
+        change = "with distile.mask(mask):\n    y = model(x)"
+        write_page(html, Found(type(model).__name__, _where(device), rows, whole, unsupported_layers(model), change))
+    return rows, whole
 
-    def run_masked():
-        with masks.mask(mask):
-            model(*example)
 
+def _measure(call: Call, active: torch.Tensor, device: torch.device, seconds: float) -> Row:
     with masks.mask(None):
-        dense_us = _time(lambda: (dense or model)(*example), device, seconds)
-    return rows, (dense_us, _time(run_masked, device, seconds))
+        dense_us = _time(call.without_mask().run, device, seconds)
+    masked_us = _time(call.run, device, seconds)
+    density, (dense_work, work) = active.float().mean().item(), _work(call, active)
+    predicted_us = dense_us * (work / dense_work if dense_work else density)
+    row = Row(call.name, _kind(call.layer), density, dense_work, work, dense_us, masked_us, predicted_us, False)
+    row.picture = levels(active.tolist())
+    return row
+
+
+def _why_dense(missing: Iterable[Operator]) -> str:
+    known = polykernels.still_dense()
+    return "; ".join(dict.fromkeys(known.get(operator, "no PolyKernel") for operator in missing))
+
+
+def _whole(model, example, mask, device, seconds: float, dense: nn.Module, full: bool) -> Whole:
+    def time(module: nn.Module, mask) -> float:
+        def run():
+            with masks.mask(mask):
+                module(*example)
+
+        return _time(run, device, seconds)
+
+    return Whole(time(dense, None), time(model, mask), time(model, _full(mask)) if full else None)
+
+
+def _where(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"on {torch.cuda.get_device_name(device)}, with the wait for it"
+    return f"on this CPU, with torch.get_num_threads() = {torch.get_num_threads()}"
+
+
+def write_page(path: str | pathlib.Path, found: Found) -> None:
+    if any(row.runs_dense for row in found.rows):
+        note = "# Compiles what the layers lack that run dense, beside the program."
+        found = dataclasses.replace(found, change=f'{found.change}\n\ndistile.set_build("background")  {note}')
+    pathlib.Path(path).write_text(page(found), encoding="utf-8")
 
 
 def unsupported_layers(model: nn.Module) -> list[str]:
@@ -208,7 +272,7 @@ def _how(rule: Rule) -> str | bool | Said:
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m distile.explain", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m distile explain", description=__doc__)
     parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs; or an ONNX "
         "file, with the options of python -m distile.onnx explain")  # fmt: skip
     parser.add_argument(
@@ -231,6 +295,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--build", action="store_true", help="compile missing PolyKernels first")
     parser.add_argument("--seconds", type=float, default=0.2, help="to measure each time (default: %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what was found into a file, too")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write it as a page with pictures, too")
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument.endswith(".onnx") for argument in arguments):
         from .onnx import explain as of_onnx
@@ -264,7 +329,8 @@ def main(arguments=None) -> int:
     if options.build:
         for operator in build(model, *example, mask=mask):
             print(f"built {operator}", file=sys.stderr)
-    rows, whole = explain(model, *example, mask=mask, seconds=options.seconds, dense=dense)
+    full = options.html is not None
+    rows, whole = explain(model, *example, mask=mask, seconds=options.seconds, dense=dense, full=full)
     left = [f"{row.name}: {row.type}: {row.reason}" for row in report if isinstance(row, Left)]
     left = left if dense else unsupported_layers(model)
     seen = {row.name for row in rows}
@@ -273,12 +339,24 @@ def main(arguments=None) -> int:
     print(table(rows, left))
     if whole:
         print(f"\nwhole model: dense {whole[0]:.0f} us, masked {whole[1]:.0f} us, gain {whole[0] / whole[1]:.2f}")
+    if options.html:
+        where, change = _where(torch.device(options.device)), _change(dense is not None, options.rules, list(mask))
+        write_page(options.html, Found(path.stem, where, rows, whole, left, change))
     if options.json:
-        found = {"layers": [dataclasses.asdict(row) for row in rows], "dense": left}
+        found = {"layers": [row.described() for row in rows], "dense": left}
         if whole:
-            found["whole"] = dict(zip(("dense_us", "masked_us"), whole))
+            found["whole"] = whole._asdict()
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
+
+
+def _change(converted: bool, rules: list[str] | None, names: list[str]) -> str:
+    """The lines of code that make a model masked."""
+    how = f" {_conversion_rules(rules)!r}," if rules else ""
+    mask = "mask" if names in (["mask"], []) else "{" + ", ".join(f"{name!r}: ..." for name in names) + "}"
+    lines = [f"model = distile.convert(model.eval(),{how} example=x)"] if converted else []
+    lines += [f"with distile.mask({mask}):  # bool, where the result is needed", "    y = model(x)"]
+    return "\n".join(lines)
 
 
 def _placed(value, device: str):

@@ -1,4 +1,4 @@
-"""PolyKernels beyond those that ship: shared objects in a cache folder, built by distile.build()."""
+"""PolyKernels beyond those that ship: shared objects in a cache folder, built by distile.build() or when needed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ import platform
 import threading
 import warnings
 
+import torch
+
+from . import on_demand
 from ._library import ops
 from .operators import Operator, why_not_built
 
 _lock = threading.Lock()
 _tried: set[Operator] = set()
+_loaded: set[Operator] = set()
 _missing: dict[Operator, dict[str, int]] = {}
 _warned = False
+# A thread that holds the lock does not live in the child of a fork.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+NOT_ASKED = "no PolyKernel (distile.build compiles one)"
 
 
 def cache_folder() -> pathlib.Path:
@@ -42,6 +49,7 @@ def load(operator: Operator) -> bool:
         if not path.is_file():
             return False
         ops._load(str(path))
+        _loaded.add(operator)
         return True
 
 
@@ -52,13 +60,38 @@ def forget(operator: Operator) -> None:
         _missing.pop(operator, None)
 
 
-def note_missing(operator: Operator | None, typical: dict[str, int], reason: str) -> None:
-    """Remembers an operator that ran dense, and warns of the first."""
+def provide(operator: Operator | None, typical: dict[str, int], reason: str) -> bool:
+    """Whether the PolyKernel of an operator that the library lacks is loaded now: from the cache folder, where
+    distile.set_build may have it built. Else the call runs dense, which this notes."""
+    if operator is not None and (load(operator) or _build_on_demand(operator, typical)):
+        return True
+    _note_missing(operator, typical, reason)
+    return False
+
+
+def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
+    if not on_demand.is_asked() or operator in _loaded:
+        return False
+    if why := why_not_built(operator):
+        on_demand.refuse(operator, why)
+        return False
+    if operator.device == "cuda" and torch.cuda.is_current_stream_capturing():
+        return False  # A first call makes memory, which a graph cannot capture.
+    if not on_demand.ask(operator, typical, lambda: (cache_folder(), ops._polykernel_version())):
+        return False
+    forget(operator)
+    return load(operator)
+
+
+def _note_missing(operator: Operator | None, typical: dict[str, int], reason: str) -> None:
+    """Remembers an operator that ran dense, and warns of the first, unless it is built on demand."""
     global _warned
+    comes = operator is not None and on_demand.is_asked() and not why_not_built(operator)
     with _lock:
-        if operator:
+        if operator is not None and operator not in _loaded:  # Another thread may have loaded it meanwhile.
             _missing.setdefault(operator, typical)
-        warn, _warned = not _warned, True
+        warn = not (_warned or comes)
+        _warned = _warned or warn
     if warn:
         what = f"no PolyKernel computes {operator}" if operator else reason
         why = operator and why_not_built(operator)
@@ -74,6 +107,13 @@ def missing() -> list[Operator]:
     """The operators that ran dense so far because no PolyKernel computes them."""
     with _lock:
         return list(_missing)
+
+
+def still_dense() -> dict[Operator, str]:
+    """The operators that ran dense so far and still would, and why."""
+    found = {operator: why_not_built(operator) or NOT_ASKED for operator in missing()}
+    ready = [operator for operator in found if shared_object(operator).is_file()]
+    return {operator: why for operator, why in {**found, **on_demand.still_dense()}.items() if operator not in ready}
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:

@@ -20,6 +20,26 @@ class Row:
     masked_us: float
     predicted_us: float
     runs_dense: bool
+    why_dense: str = ""
+    full_us: float | None = None  # The time of the masked layer with all pixels active.
+    picture: list[list[float]] | None = None  # Its mask (pictures.levels).
+
+    def described(self) -> dict:
+        """What JSON says of it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "picture"}
+
+    @property
+    def break_even(self) -> float | None:
+        """The density up to which the masked layer takes no longer than the dense one, by the line through its times at
+        its mask and at all pixels; None if that says nothing."""
+        if self.full_us is None:
+            return None
+        if self.full_us <= self.dense_us:
+            return 1.0
+        if self.density >= 1 or self.full_us <= self.masked_us:
+            return None
+        slope = (self.full_us - self.masked_us) / (1 - self.density)
+        return max(self.density + (self.dense_us - self.masked_us) / slope, 0.0)
 
 
 def median_us(run, seconds: float) -> float:
@@ -34,6 +54,12 @@ def median_us(run, seconds: float) -> float:
     return statistics.median(times)
 
 
+def total(rows: list[Row]) -> Row:
+    fields = ("dense_work", "work", "dense_us", "masked_us", "predicted_us")
+    sums = {field: sum(getattr(row, field) for row in rows) for field in fields}
+    return Row("total", "", sums["work"] / max(sums["dense_work"], 1), runs_dense=False, **sums)
+
+
 def table(rows: list[Row], unsupported: list[str]) -> str:
     """The rows as text, with their total and what stays dense."""
     width = max([len(row.name) for row in rows] + [5])
@@ -43,15 +69,11 @@ def table(rows: list[Row], unsupported: list[str]) -> str:
     lines = [head, "-" * len(head)]
     for row in rows:
         lines.append(
-            _line(row.name, row.kind, row, width, kinds) + ("  runs dense: no PolyKernel" if row.runs_dense else "")
+            _line(row.name, row.kind, row, width, kinds)
+            + (f"  runs dense: {row.why_dense or 'no PolyKernel'}" if row.runs_dense else "")
         )
     if rows:
-        sums = {
-            field: sum(getattr(row, field) for row in rows)
-            for field in ("dense_work", "work", "dense_us", "masked_us", "predicted_us")
-        }
-        total = Row("total", "", sums["work"] / max(sums["dense_work"], 1), runs_dense=False, **sums)
-        lines += ["-" * len(head), _line("total", "", total, width, kinds)]
+        lines += ["-" * len(head), _line("total", "", total(rows), width, kinds)]
     if unsupported:
         lines += ["", "These stay dense:"] + [f"  {name}" for name in unsupported]
     if any(row.runs_dense for row in rows):

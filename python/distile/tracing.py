@@ -16,7 +16,7 @@ from . import masks
 from .grids import Grid
 from .mappings import Traced
 from .nn_base import Masked
-from .positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions
+from .positions import ALL, CONSTANT, OTHER, Mapping, NoPositions, Positions, compact
 
 aten = torch.ops.aten
 
@@ -58,6 +58,12 @@ class Call:
 
     input: torch.Tensor | None
     output: torch.Tensor | None
+
+
+def _tensor(labels) -> torch.Tensor:
+    """Labels as a tensor. PyTorch warns of arrays that nobody may write, as those that broadcast; what they share is
+    small, so it is copied."""
+    return torch.from_numpy(compact(labels).copy()).expand(labels.shape)
 
 
 def _tensors(values) -> list[torch.Tensor]:
@@ -278,7 +284,7 @@ class _Follow(TorchDispatchMode):
         tensors = [leaf for leaf in _tensors((args, kwargs)) if leaf in self._labels]
         try:
             labels = (self.known(tensor).numpy() for tensor in tensors)
-            return torch.from_numpy(self.positions.together(*labels)).expand(shape)
+            return _tensor(self.positions.together(*labels)).expand(shape)
         except (RuntimeError, ValueError):  # Not of one shape, as operators of ours may have them.
             return None
 
@@ -308,7 +314,7 @@ class _Follow(TorchDispatchMode):
         columns = _reduced(self.positions, self.known(right), -2 if right.dim() > 1 else -1)
         rows = rows.unsqueeze(-1) if right.dim() > 1 else rows
         columns = columns.unsqueeze(-2) if right.dim() > 1 else columns
-        return torch.from_numpy(self.positions.of_product(rows.numpy(), columns.numpy())).expand(shape)
+        return _tensor(self.positions.of_product(rows.numpy(), columns.numpy())).expand(shape)
 
     def image(self, tensor) -> torch.Tensor:
         """Labels of an image's pixels, [N, H, W]."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import distile
-from distile import building, polykernels
+from distile import polykernels, toolchain
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -16,7 +16,7 @@ def prune(layer, zeros: float):
 
 
 @pytest.mark.cpu
-@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
 @pytest.mark.parametrize("zeros", [0.3, 0.9])
 @torch.no_grad()
 def test_pruned_layers(zeros):

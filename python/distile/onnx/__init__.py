@@ -6,9 +6,14 @@
 docs/onnx.md in the repository explains them. Needs no PyTorch.
 """
 
+from .._onnxruntime import cache_folder, library_path
+from ..on_demand import set_build, still_dense
 from ..rules import Rule
 from .conversion import Left, Replaced, convert
-from .library import cache_folder, library_path, session_options
+from .library import session_options
 from .weights import load, save
 
-__all__ = ["Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "load", "save", "session_options"]
+__all__ = [
+    "Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "load", "save", "session_options", "set_build",
+    "still_dense",
+]  # fmt: skip

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+from .._onnxruntime import version
+from ..build_process import check_version
 from ..compiler import compile_polykernel
 from ..description import Operator
 from ..toolchain import find_compiler
 from .conversion import Left, Replaced
-from .library import cache_folder, has_polykernel
+from .library import has_polykernel, shared_object
 
 
 def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
@@ -33,5 +36,6 @@ def build(
     folder = find_compiler("--build")
     for number, (operator, typical) in enumerate(wanted.items(), 1):
         progress(f"PolyKernel {number} of {len(wanted)}: {operator}")
-        compile_polykernel(operator, typical, cache_folder() / f"{operator.name}.so", folder)
+        check = functools.partial(check_version, version=version())
+        compile_polykernel(operator, typical, shared_object(operator), folder, check)
     return list(wanted)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+import shlex
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..page import Found, Whole, page
+from ..pictures import levels
 from ..report import Row, median_us, table
 from ..rules import Rule, read_rules
 from .building import build, missing
@@ -16,6 +20,7 @@ from .graph import Graph
 from .library import session_options
 from .positions import with_fixed_image
 
+NO_POLYKERNEL = "no PolyKernel (--build compiles one)"
 # Elements as ONNX Runtime takes them.
 ARRAYS = {
     TensorProto.FLOAT: np.float32,
@@ -175,12 +180,14 @@ def explain(
     images: list[str] | None = None,
     seconds: float = 0.2,
     compile_missing: bool = False,
-) -> tuple[list[Row], list[Left], tuple[float, float]]:
+    full: bool = False,
+) -> tuple[list[Row], list[Left], Whole]:
     """A row for each layer that has a masked form with weights or attention, the nodes left, and the times of the whole
     model, dense and masked, in microseconds.
 
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
-    each layer alone, with what its masked operator takes in. Predicted is the dense time times the density.
+    each layer alone, with what its masked operator takes in. Predicted is the dense time times the density. With `full`,
+    all are measured with all pixels active, too.
     """
     model = with_fixed_image(model, images)
     converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)
@@ -206,11 +213,19 @@ def explain(
         alone = _layer(after, [row.masked], row.masked.output[0])
         masked_us = _time(alone, {row.mask_tensor: mask}, seconds)
         times = dense_us, masked_us, dense_us * density
-        rows.append(Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking))
+        found = Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking)
+        found.why_dense = NO_POLYKERNEL if found.runs_dense else ""
+        found.picture = levels(mask.reshape(-1, *mask.shape[-2:]) if mask.ndim > 3 else mask)
+        if full:
+            found.full_us = _time(alone, {row.mask_tensor: np.ones_like(mask)}, seconds)
+        rows.append(found)
     plain = {name: value for name, value in feeds.items() if name in known}
     # As the command converts it: what has no PolyKernel stays.
     masked = convert(model, rules, mask_sizes=mask_sizes, images=images, dense=lacking)[0] if lacking else converted
-    whole = _time(model, plain, seconds), _time(masked, feeds, seconds)
+    whole = Whole(_time(model, plain, seconds), _time(masked, feeds, seconds))
+    if full:
+        active = {name: value if name in known else np.ones_like(value) for name, value in feeds.items()}
+        whole = whole._replace(full_us=_time(masked, active, seconds))
     return rows, [row for row in report if isinstance(row, Left)], whole
 
 
@@ -224,6 +239,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--build", action="store_true", help="compile missing PolyKernels first")
     parser.add_argument("--seconds", type=float, default=0.2, help="to measure each time (default: %(default)s)")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with pictures, too")
 
 
 def run(options) -> int:
@@ -244,10 +260,26 @@ def run(options) -> int:
         images=options.image,
         seconds=options.seconds,
         compile_missing=options.build,
+        full=options.html is not None,
     )
-    print(table(rows, [f"{row.name}: {row.op}: {row.reason}" for row in left]))
+    reasons = [f"{row.name}: {row.op}: {row.reason}" for row in left]
+    print(table(rows, reasons))
     print(f"\nwhole model: dense {whole[0]:.0f} us, masked {whole[1]:.0f} us, gain {whole[0] / whole[1]:.2f}")
+    if options.html:
+        change = _change(options, any(row.runs_dense for row in rows))
+        found = Found(options.model.stem, "in ONNX Runtime on this CPU", rows, whole, reasons, change)
+        options.html.write_text(page(found), encoding="utf-8")
     return 0
+
+
+def _change(options, build: bool) -> str:
+    """The command that makes the model masked, and the line that runs it."""
+    words = ["python", "-m", "distile", "convert", str(options.model), "--rules", *options.rules]
+    for option, given in (("--mask-size", options.mask_size), ("--image", options.image)):
+        words += [option, *given] if given else []
+    output = options.model.with_suffix(".masked.onnx").name
+    run = f"session = onnxruntime.InferenceSession({output!r}, distile.onnx.session_options())"
+    return shlex.join([*words, *(["--build"] if build else [])]) + f"\n\n{run}"
 
 
 def main(arguments: list[str]) -> int:

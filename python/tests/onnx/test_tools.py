@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from exported import unet
 from networks import Builder, feeds_of, run
+from pages import Page
 from test_conversion import residual_network
 
 from distile.onnx import Rule, cache_folder, convert, session_options
@@ -150,3 +151,14 @@ def test_calls_from_threads():
         places = list(range(8)) * 20
         for place, result in zip(places, pool.map(lambda place: session.run(None, feeds[place])[0], places)):
             np.testing.assert_array_equal(result, expected[place])
+
+
+def test_page(model, tmp_path):
+    path = tmp_path / "page.html"
+    arguments = ["explain", str(model), "--rules", "b1*=mask", "--masks", ".3", "--seconds", ".001", "--html", str(path)]
+    assert command.main(arguments) == 0
+    found = Page(path.read_text())
+    assert len(found.images) == len(found.rows) - 1 > 0
+    assert "convert" in found.texts["pre"][0] and "distile.onnx.session_options()" in found.texts["pre"][0]
+    assert all(cells[0].startswith("b1/") for cells in found.rows[1:])
+    assert any("stem: Conv: no rule" in text for text in found.texts["li"])

@@ -1,0 +1,51 @@
+#include "onnxruntime/wanted.h"
+#include <exception>
+
+namespace distile::ort {
+
+namespace {
+
+std::atomic<Ask> asked{nullptr};
+
+Answer ask_for(const bindings::OperatorKey &key) {
+    const Ask ask = asked;
+    return ask ? static_cast<Answer>(ask(key.numbers.data(), static_cast<int32_t>(key.numbers.size()))) : Answer::none;
+}
+
+}  // namespace
+
+const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
+    const distile_polykernel *found = bindings::find_polykernel(key);
+    if (!found) {
+        bindings::load_cached_polykernels();
+        found = bindings::find_polykernel(key);
+    }
+    return found;
+}
+
+void set_ask(Ask ask) {
+    asked = ask;
+}
+
+Wanted::Wanted(const bindings::OperatorKey &key) : key_(key), found_(find_or_load(key)) {
+    if (found_) {
+        return;
+    }
+    answer_ = ask_for(key);
+    if (answer_ == Answer::built) {
+        found_ = find_or_load(key);
+    }
+}
+
+const distile_polykernel *Wanted::get() {
+    if (!found_ && answer_ == Answer::later) {
+        try {
+            found_ = find_or_load(key_);
+        } catch (const std::exception &) {
+            return nullptr;  // What cannot be loaded is none; the next session says why.
+        }
+    }
+    return found_;
+}
+
+}  // namespace distile::ort

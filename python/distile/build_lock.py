@@ -1,0 +1,54 @@
+"""One process at a time builds a file. A killed one leaves neither a lock nor half a file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+_held: set[int] = set()
+
+
+@contextlib.contextmanager
+def building(target: pathlib.Path, wait: bool = True) -> Iterator[pathlib.Path | None]:
+    """An empty folder beside `target` in which to build it, removed in the end; None if the target is there. Waits while
+    another thread or process builds it, or without `wait` raises BlockingIOError."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(target.with_suffix(".lock"), wait):
+        if target.is_file():
+            yield None
+            return
+        # What a killed process left. Its compiler may still write there, so this folder has another name.
+        for left in target.parent.glob(f"{target.stem}.*.building"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=f"{target.stem}.", suffix=".building", dir=target.parent) as folder:
+            yield pathlib.Path(folder)
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path, wait: bool) -> Iterator[None]:
+    """Holds the lock on a file, which stays: the system frees the lock of a process that ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _held.add(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def _leave_to_parent() -> None:
+    # A lock lasts until every process that inherited it has closed it.
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

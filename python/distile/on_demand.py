@@ -1,0 +1,292 @@
+"""PolyKernels when they are needed: compiled beside this process, or in the call that lacks them (distile.set_build).
+
+docs/python.md says what users see. The process beside is in build_process.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import enum
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+from .build_process import check_version, request
+from .compiler import compile_polykernel
+from .description import Operator
+from .toolchain import compiler_folder, find_compiler
+
+TIMES = ("never", "background", "now")
+CALLER = "distile.set_build()"
+Progress = Callable[[str], None]
+
+
+class State(enum.Enum):
+    WANTED = "its PolyKernel was not built"
+    BUILDING = "its PolyKernel is being built, for later calls and later processes"
+    BUILT = ""
+    FAILED = "it cannot be built"
+
+
+@dataclasses.dataclass
+class _Request:
+    operator: Operator
+    target: pathlib.Path
+    typical: dict[str, int] | None
+    version: int
+    state: State = State.WANTED
+    reason: str = ""
+    alone: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def fail(self, reason: str) -> None:
+        self.state, self.reason = State.FAILED, reason
+
+    @property
+    def why_dense(self) -> str:
+        return self.reason or self.state.value
+
+
+def _print(line: str) -> None:
+    print(f"distile: {line}", file=sys.stderr, flush=True)
+
+
+class _Helper:
+    """The process beside this one."""
+
+    # The package's own __init__ would load PyTorch. The empty path is the working folder.
+    _PROGRAM = """
+import sys, types
+sys.path = [path for path in sys.path if path]
+package = types.ModuleType("distile")
+package.__path__ = [sys.argv[1]]
+sys.modules["distile"] = package
+from distile.build_process import serve
+serve()
+"""
+
+    def __init__(self):
+        folder = str(pathlib.Path(__file__).parent)
+        # It may outlive this process, whose output others read to its end. So it has none of it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self._PROGRAM, folder],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._part = b""
+
+    def send(self, line: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # answers() says it.
+            self._process.stdin.write(line)
+
+    def answers(self) -> tuple[list[dict], int | None]:
+        """What it has said since, and its status if it has ended. Does not wait."""
+        said = self._process.stdout.read(1 << 16)
+        if said is None:
+            return [], None
+        *lines, self._part = (self._part + said).split(b"\n")
+        return [json.loads(line) for line in lines], None if said else self._process.wait()
+
+    def leave(self) -> None:
+        """Lets it finish what it has begun, and end, which nobody waits for."""
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.returncode = 0
+
+
+def _checked(when: str) -> str:
+    if when not in TIMES:
+        raise ValueError(f"PolyKernels are built {', '.join(TIMES)}, not {when!r} (distile.set_build, DISTILE_BUILD)")
+    return when
+
+
+class _Builder:
+    def __init__(self):
+        self.when = _checked(os.environ.get("DISTILE_BUILD") or "never")
+        self.progress: Progress | None = None
+        self.forget_process()
+
+    def forget_process(self) -> None:
+        """Begins anew, without a process beside. Also in the child of a fork, whose parent has it."""
+        self.lock = threading.RLock()
+        self.requests: dict[Operator, _Request] = {}
+        self.told: set[str] = set()
+        self.compiler: pathlib.Path | None = None
+        self.helper: _Helper | None = None
+
+    def request(self, operator: Operator, typical, cache: Callable[[], tuple[pathlib.Path, int]]) -> _Request:
+        with self.lock:
+            found = self.requests.get(operator)
+            if found is None:
+                folder, version = cache()
+                found = _Request(operator, (folder / f"{operator.name}.so").absolute(), typical, version)
+                self.requests[operator] = found
+            return found
+
+    def start(self) -> None:
+        """Starts the process beside, if it does not run."""
+        with self.lock:
+            if self.helper is None:
+                self.helper = _Helper()
+
+    def begin(self, wanted: _Request) -> None:
+        try:
+            self.compiler = self.compiler or find_compiler(CALLER).absolute()
+            self.start()
+        except OSError as error:  # Without a compiler, or a process.
+            wanted.fail(str(error))
+            return
+        wanted.state = State.BUILDING
+        target, compiler = str(wanted.target), str(self.compiler)
+        self.helper.send(request(wanted.operator, wanted.typical, target, wanted.version, compiler))
+
+    def read(self) -> list[_Request]:
+        """Takes in what the process beside has said, and returns which requests are answered."""
+        if self.helper is None:
+            return []
+        answers, status = self.helper.answers()
+        building = {str(one.target): one for one in self.requests.values() if one.state is State.BUILDING}
+        answered = []
+        for answer in answers:
+            one = building.pop(answer["target"], None)
+            if one is None:
+                continue
+            answered.append(one)
+            one.state = State.BUILT
+            if answer["error"]:
+                one.fail(answer["error"])
+        if status is not None:
+            self.helper = None
+            for one in building.values():
+                one.fail(f"the process that builds ended with status {status}")
+                answered.append(one)
+        return answered
+
+    def tell(self, answered: list[_Request]) -> None:
+        """Reports what is built, and each reason of a failure once."""
+        for one in answered:
+            if one.state is State.BUILT and self.progress:
+                self.progress(f"the PolyKernel of {one.operator} is ready")
+            if one.state is State.FAILED and one.reason not in self.told:
+                self.told.add(one.reason)
+                warnings.warn(f"distile: {one.operator} stays dense: {one.reason}", stacklevel=4)
+
+    def beside(self, wanted: _Request) -> None:
+        with self.lock:
+            answered = self.read()
+            if wanted.state is State.WANTED:
+                self.begin(wanted)
+                if wanted.state is State.FAILED:
+                    answered.append(wanted)
+        self.tell(answered)
+
+    def now(self, wanted: _Request) -> None:
+        with wanted.alone:
+            if wanted.state in (State.BUILT, State.FAILED):
+                return
+            progress, start = self.progress or _print, time.monotonic()
+            try:
+                compiler = find_compiler(CALLER)
+                progress(f"building the PolyKernel of {wanted.operator}")
+                check = lambda path: check_version(path, wanted.version)
+                compile_polykernel(wanted.operator, wanted.typical, wanted.target, compiler, check)
+            except Exception as error:
+                wanted.fail(str(error))
+            else:
+                wanted.state = State.BUILT
+                progress(f"built it in {time.monotonic() - start:.1f} s")
+        self.tell([wanted] if wanted.state is State.FAILED else [])
+
+
+_builder = _Builder()
+os.register_at_fork(after_in_child=_builder.forget_process)
+
+
+def set_build(when: str, *, progress: Progress | None = None) -> None:
+    """When PolyKernels are compiled that a call lacks.
+
+    Args:
+        when: "never": such calls run dense (the default, or what the environment variable DISTILE_BUILD says).
+            "background": they run dense, and return at once, while a process of low priority compiles beside; later
+            calls run the PolyKernel as soon as it is there. "now": the first such call compiles it, and waits.
+        progress: called with a line of text about each; default: "now" prints to standard error.
+
+    What cannot be compiled is dense, and a warning says why, once. Setting it again tries those again. At the exit of
+    Python, what is still dense is printed to standard error; distile.still_dense() returns it. The process beside ends
+    when this one has: it finishes what it has begun, at least one, and leaves the rest. Raises ValueError for other words.
+    """
+    with _builder.lock:
+        _builder.when, _builder.progress = _checked(when), progress
+        _builder.told.clear()
+        _builder.compiler = None
+        for operator, one in list(_builder.requests.items()):
+            if one.state is State.FAILED:
+                del _builder.requests[operator]
+        if when == "background" and compiler_folder() is not None:
+            with contextlib.suppress(OSError):  # The call that needs it says why.
+                _builder.start()  # So no call waits for it.
+
+
+def when() -> str:
+    """What set_build said last."""
+    return _builder.when
+
+
+def is_asked() -> bool:
+    """Whether calls ask for what they lack."""
+    return _builder.when != "never"
+
+
+def ask(operator: Operator, typical: dict[str, int] | None, cache: Callable[[], tuple[pathlib.Path, int]]) -> bool:
+    """Whether the PolyKernel that a call lacks is in the cache folder now. "background" returns at once. `cache` returns
+    the folder and the version of its PolyKernels; it is called once for each operator."""
+    wanted = _builder.request(operator, typical, cache)
+    if wanted.state is not State.BUILT:
+        (_builder.now if _builder.when == "now" else _builder.beside)(wanted)
+    return wanted.state is State.BUILT
+
+
+def is_pending(operator: Operator) -> bool:
+    """Whether its PolyKernel is being built."""
+    found = _builder.requests.get(operator)
+    return found is not None and found.state is State.BUILDING
+
+
+def refuse(operator: Operator, reason: str) -> None:
+    """Notes that no PolyKernel can compute an operator."""
+    _builder.request(operator, None, lambda: (pathlib.Path(), 0)).fail(reason)
+
+
+def still_dense() -> dict[Operator, str]:
+    """The operators asked for that have no PolyKernel yet, and why."""
+    with _builder.lock:
+        answered = _builder.read()
+        found = {one.operator: one.why_dense for one in _builder.requests.values() if one.state is not State.BUILT}
+    _builder.tell(answered)
+    return found
+
+
+def _finish() -> None:
+    """At the exit of Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The summary says it.
+        dense = still_dense()
+    if dense and is_asked():
+        _print(f"{len(dense)} operators ran dense to the end:")
+        for operator, why in dense.items():
+            print(f"  {operator}: {why}", file=sys.stderr)
+    if _builder.helper is not None:
+        _builder.helper.leave()
+
+
+atexit.register(_finish)

@@ -1,0 +1,93 @@
+"""What sessions ask for that lack PolyKernels."""
+
+import time
+
+import numpy as np
+import onnxruntime
+import pytest
+from networks import Builder, feeds_of
+from test_conversion import residual_network
+
+from distile import on_demand
+from distile.toolchain import compiler_folder
+from distile.description import Operator
+from distile.onnx import Rule, convert, session_options, set_build, still_dense
+from distile.onnx.conversion import Replaced
+from distile.onnx.keys import key_of, operator_of
+
+with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
+
+
+@pytest.fixture(autouse=True)
+def never():
+    yield
+    set_build("never")
+
+
+def network(channels: int):
+    b = Builder()
+    b.add("Relu", [b.conv("up", "x", 6, channels, 4, 2, op="ConvTranspose", pads=[1] * 4, output_padding=[1, 0])], "r")
+    b.add("Relu", [b.conv("down", "r", 6, 6, groups=6)], "y")
+    return convert(b.model({"x": [1, channels, 9, 8]}, {"y": [1, 6, 19, 16]}), [Rule("*", "mask")])
+
+
+def one_layer(channels: int):
+    b = Builder()
+    b.conv("layer", "x", 6, channels)
+    return convert(b.model({"x": [1, channels, 9, 8]}, {"layer.out": [1, 6, 9, 8]}), [Rule("*", "mask")])[0]
+
+
+def session_of(model) -> onnxruntime.InferenceSession:
+    options = session_options()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def test_asked(monkeypatch):
+    """Sessions ask for the operators of the converter's report, and ask nobody unless somebody said so."""
+    asked: list[Operator] = []
+    monkeypatch.setattr(on_demand, "ask", lambda operator, typical, cache: asked.append(operator))
+    model, report = network(11)
+    session_of(model)
+    assert not asked
+    set_build("now")
+    session_of(model)
+    assert {one.name for one in asked} == {row.operator.name for row in report} and len(asked) == 2
+
+
+@pytest.mark.parametrize("more", [{}, {"output_dtype": "int8", "dtype": "uint8"}])
+def test_keys(more):
+    _, report = convert(residual_network(), [Rule("*", "mask")])
+    operators = [row.operator for row in report if isinstance(row, Replaced) and row.operator]
+    attention = Operator.make("masked_attention", dtype="bfloat16", heads=3, head_dim=16, causal=True)
+    assert {one.generator for one in operators} == {"masked_conv2d"}
+    for operator in [*operators, attention, *(row.operator for row in network(11)[1])]:
+        operator = operator.make(operator.generator, **{**dict(operator.params), **more}).on("cuda")
+        found = operator_of([*key_of(operator), 0, 0])
+        assert key_of(found) == key_of(operator) and found.name == operator.name, operator
+
+
+@with_compiler
+def test_now(capsys):
+    set_build("now")
+    model = one_layer(7)
+    (result,) = session_of(model).run(None, feeds := feeds_of(model, 0.4))
+    assert capsys.readouterr().err.count("building the PolyKernel") == 1 and not still_dense()
+    np.testing.assert_array_equal(session_of(model).run(None, feeds)[0], result)
+
+
+@with_compiler
+def test_background():
+    """A session runs dense until its PolyKernels are there, and then runs them."""
+    set_build("background")
+    model = one_layer(13)
+    session, feeds = session_of(model), feeds_of(model, 0.4)
+    dense = session.run(None, feeds)[0]
+    end = time.monotonic() + 60
+    while still_dense():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    (result,) = session.run(None, feeds)
+    assert not np.array_equal(result, dense)  # By rounding.
+    np.testing.assert_allclose(result, dense, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(session_of(model).run(None, feeds)[0], result)

@@ -1,0 +1,77 @@
+"""`python -m distile`, and pictures of masks."""
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from distile import __main__, pictures
+
+
+@pytest.mark.cpu
+def test_show(tmp_path, capsys):
+    assert __main__.main(["--seconds", ".001", "--picture", str(tmp_path / "mask.png")]) == 0
+    text = capsys.readouterr().out
+    for name in ("distile", "CPU", "GPUs", "types", "PolyKernels", "compiler", "set_build"):
+        assert re.search(rf"^{name}: +\S", text, re.MULTILINE), name
+    rows = re.findall(r"^ +(\d+)%   +([\d.]+) ms   +([\d.]+) ms   +([\d.]+)", text, re.MULTILINE)
+    assert [row[0] for row in rows] == ["5", "10", "30", "60", "100"]
+    assert all(abs(float(dense) / float(masked) - float(gain)) < 0.1 * float(gain) for _, dense, masked, gain in rows)
+    error = re.search(r"largest error at active pixels is (\S+) of", text)
+    assert float(error[1]) < 1e-5 and "ran dense" not in text
+    assert "python -m distile explain" in text and (tmp_path / "mask.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.cpu
+def test_json(capsys):
+    assert __main__.main(["--json", "--seconds", ".001"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert any(name.startswith("conv3x3_256") for name in found["polykernels"]["shipped"]["cpu"])
+    assert found["cpu"]["cores"] >= 1
+    assert "float8_e5m2" in found["types"]["stored"] and "bfloat16" in found["types"]["computed"]
+    times = found["demonstration"]["times"]
+    assert len(times) == 5 and all(row["dense_us"] > 0 and row["masked_us"] > 0 for row in times)
+    assert found["demonstration"]["has_polykernel"]
+
+
+def test_commands(capsys):
+    for command, words in (([], "python -m distile explain model.py"), (["explain"], "--masks"), (["convert"], "--rules")):
+        with pytest.raises(SystemExit) as ended:
+            __main__.main([*command, "--help"])
+        assert ended.value.code == 0 and words in capsys.readouterr().out
+    done = subprocess.run([sys.executable, "-m", "distile", "--json", "--no-demonstration"], capture_output=True, check=True)
+    assert json.loads(done.stdout)["demonstration"] is None and not done.stderr
+
+
+def pixels(png: bytes) -> list[list[tuple[int, ...]]]:
+    """The pixels of a PNG of RGBA with unfiltered rows."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = {}, 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(kind + data)
+        chunks[kind], at = data, at + 12 + length
+    width, height, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert rest == [8, 6, 0, 0, 0] and list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    rows = zlib.decompress(chunks[b"IDAT"])
+    assert len(rows) == height * (1 + 4 * width) and not any(rows[:: 1 + 4 * width])
+    return [
+        [tuple(rows[y * (1 + 4 * width) + 1 + 4 * x :][:4]) for x in range(width)] for y in range(height)
+    ]
+
+
+def test_pictures():
+    mask = [[[y >= 4 and x >= 2 for x in range(4)] for y in range(6)]]
+    assert pictures.levels(mask) == [[float(active) for active in row] for row in mask[0]]
+    assert pictures.levels(mask, 2) == [[0, 0], [0, 2 / 3]]
+    found = pixels(pictures.png(pictures.levels(mask)))
+    assert [[pixel[3] == 255 for pixel in row] for row in found] == mask[0]
+    assert pictures.for_terminal(pictures.levels(mask)) == "····\n····\n··██"
+    tokens = [[True, False, True, True, False]]
+    assert pictures.levels(tokens) == [[1, 0, 1], [1, 0, 0]]
+    assert pictures.for_terminal(pictures.levels(tokens), unicode=False) == '#."'

@@ -1,0 +1,239 @@
+"""PolyKernels that are compiled when they are needed, by a compiler that waits for a file; and one by the real one."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+import distile
+from distile import compiler, on_demand, polykernels, toolchain
+from distile.nn import MaskedConv2d, MaskedLinear
+from on_demand_program import VERSION, ask, wait_for
+
+PROGRAM = pathlib.Path(__file__).with_name("on_demand_program.py")
+BUILDER = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in
+        --object) how=-c; object=$2 ;;
+        --shared) how=-shared; object=$2 ;;
+        --operator) operator=$2 ;;
+    esac
+    shift
+done
+cat "$operator" >> {folder}/log
+echo >> {folder}/log
+while [ ! -e {folder}/go ]; do sleep .02; done
+if grep -q wrong "$operator"; then
+    echo "no kernel is wrong" >&2
+    exit 1
+fi
+version=$(grep -q old "$operator" && echo 3 || echo {version})
+echo "unsigned distile_built = $version;" | cc -fPIC $how -x c - -o "$object"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of a compiler that builds once a file `go` is there, and notes what it builds."""
+    builder = tmp_path / "distile_builder"
+    builder.write_text(BUILDER.format(folder=tmp_path, version=VERSION))
+    builder.chmod(0o755)
+    monkeypatch.setenv("DISTILE_COMPILER", str(tmp_path))
+    monkeypatch.setenv("DISTILE_CACHE", str(tmp_path / "cache"))
+    yield tmp_path
+    (tmp_path / "go").touch()
+
+
+@pytest.fixture(autouse=True)
+def own_builder(monkeypatch):
+    """Each test has its own process beside, and none is left."""
+    monkeypatch.setattr(on_demand, "_builder", on_demand._Builder())
+    yield
+    if helper := on_demand._builder.helper:
+        helper.leave()
+        os.waitpid(helper._process.pid, 0)
+
+
+def begun(folder: pathlib.Path) -> list[str]:
+    log = folder / "log"
+    return log.read_text().splitlines() if log.is_file() else []
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def program(*words: str, **more) -> subprocess.Popen:
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, str(PROGRAM), *words], **pipes, **more)
+
+
+def built(folder: pathlib.Path) -> int:
+    return len(list((folder / "cache").glob("*.so")))
+
+
+def test_beside(folder):
+    lines: list[str] = []
+    on_demand.set_build("background", progress=lines.append)
+    assert not ask("a")  # It returns although the compiler waits.
+    wait_until(lambda: begun(folder))
+    assert not ask("a") and list(on_demand.still_dense().values()) == [on_demand.State.BUILDING.value]
+    (folder / "go").touch()
+    wait_for("a")
+    assert len(begun(folder)) == 1 and not on_demand.still_dense()
+    assert len(lines) == 1 and lines[0].endswith("is ready")
+    assert sorted(path.suffix for path in (folder / "cache").iterdir()) == [".lock", ".so"]
+
+
+def test_four_processes_build_each_once(folder):
+    running = [program("a", "bb", "ccc", "wait") for _ in range(4)]
+    wait_until(lambda: begun(folder))
+    (folder / "go").touch()
+    for one in running:
+        assert one.communicate(timeout=60)[1] == "" and one.returncode == 0
+    assert len(begun(folder)) == len(set(begun(folder))) == 3 == built(folder)
+
+
+def test_killed(folder):
+    """A killed process, its helper and its compiler leave what the next one takes over."""
+    killed = program("a", "hang")
+    helper = int(killed.stdout.readline())
+    wait_until(lambda: begun(folder))
+    for number in (helper, killed.pid):
+        os.kill(number, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    assert built(folder) == 0 and list((folder / "cache").glob("*.building"))
+    (folder / "go").touch()
+    next_one = program("a", "wait")
+    assert next_one.communicate(timeout=60)[1] == "" and next_one.returncode == 0
+    assert built(folder) == 1 and not list((folder / "cache").glob("*.building"))
+
+
+def test_exit(folder):
+    """A program ends at once, and says what was dense. What is begun is built, and no more."""
+    left = program("a", "bb", "leave")
+    output, errors = left.communicate(timeout=60)  # Which ends when nobody holds its output.
+    assert left.returncode == 0 and output == "left\n"
+    assert errors.startswith("distile: 2 operators ran dense to the end:\n  masked_linear(")
+    assert errors.count(on_demand.State.BUILDING.value) == 2
+    wait_until(lambda: begun(folder))
+    (folder / "go").touch()
+    wait_until(lambda: built(folder) and not list((folder / "cache").glob("*.building")))
+    assert built(folder) == len(begun(folder)) == 1
+
+
+def test_fork(folder):
+    forked = program("a", "bb", "fork")
+    wait_until(lambda: begun(folder))
+    (folder / "go").touch()
+    assert forked.communicate(timeout=60)[1] == "" and forked.returncode == 0
+    assert len(begun(folder)) == 2 == built(folder)
+
+
+@pytest.mark.parametrize("when", on_demand.TIMES[1:])
+def test_failures(folder, when):
+    """Each is reported once and not tried again, unless somebody says so."""
+    (folder / "go").touch()
+    asked = (("wrong", "no kernel is wrong"), ("old", "version 3, but this library runs version"), ("wrong", "is wrong"))
+    for number, (name, reason) in enumerate(asked, 1):
+        on_demand.set_build(when, progress=[].append)
+        with pytest.warns(UserWarning, match=f"stays dense: .*{reason}") as warned:
+            wait_until(lambda: not ask(name) and not pending())
+            assert not any(ask(name) for _ in range(3))
+        assert len(warned) == 1 and len(begun(folder)) == number and built(folder) == 0
+        assert any(reason in why for why in on_demand.still_dense().values())
+
+
+def pending() -> bool:
+    return on_demand.State.BUILDING.value in on_demand.still_dense().values()
+
+
+def test_no_compiler(folder, monkeypatch):
+    monkeypatch.setattr(on_demand, "compiler_folder", lambda: None)
+    monkeypatch.setattr(toolchain, "compiler_folder", lambda: None)
+    on_demand.set_build("background")
+    with pytest.warns(UserWarning, match="needs distile's compiler") as warned:
+        assert not ask("a") and not ask("bb") and not ask("a")
+    assert len(warned) == 1 and len(on_demand.still_dense()) == 2
+
+
+def test_helper_that_dies(folder):
+    on_demand.set_build("background")
+    assert not ask("a")
+    wait_until(lambda: begun(folder))
+    on_demand._builder.helper._process.kill()
+    with pytest.warns(UserWarning, match="ended with status -9"):
+        wait_until(lambda: ask("a") or not pending())
+    (folder / "go").touch()
+    wait_for("bb")  # By another process.
+
+
+def test_now(folder):
+    """Threads that want the same wait for one build of it."""
+    (folder / "go").touch()
+    lines: list[str] = []
+    on_demand.set_build("now", progress=lines.append)
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda: found.append(ask("a"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [True] * 4 and len(begun(folder)) == 1
+    assert len(lines) == 2 and lines[0].startswith("building the PolyKernel of masked_linear") and "built" in lines[1]
+
+
+def test_arguments(monkeypatch):
+    with pytest.raises(ValueError, match="never, background, now, not 'later'"):
+        distile.set_build("later")
+    monkeypatch.setenv("DISTILE_BUILD", "background")
+    assert on_demand._Builder().when == "background"
+    monkeypatch.setenv("DISTILE_BUILD", "1")
+    with pytest.raises(ValueError, match="DISTILE_BUILD"):
+        on_demand._Builder()
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:distile")
+def test_never():
+    layer = MaskedLinear(11, 13)
+    layer(torch.randn(1, 3, 11), torch.ones(1, 3, dtype=torch.bool))
+    (why,) = (why for operator, why in distile.still_dense().items() if ("out_channels", 13) in operator.params)
+    assert why == polykernels.NOT_ASKED and on_demand._builder.helper is None
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@torch.no_grad()
+def test_layer():
+    """The first calls are dense, later ones run the PolyKernel, also in compiled code and threads."""
+    distile.set_build("background")
+    layer = MaskedConv2d(7, 16, 3, padding=1, activation="relu")
+    x, mask = torch.randn(1, 7, 9, 8), torch.rand(1, 9, 8) < 0.5
+    expected = torch.where(mask[:, None], layer(x), 0.0)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, mask), expected)
+    operator = distile.missing()[-1]
+    assert ("in_channels", 7) in operator.params and operator in distile.still_dense()
+
+    def call_until_built():
+        wait_until(lambda: torch.allclose(compiled(x, mask), expected, 1e-4, 1e-4) and operator not in distile.missing())
+
+    threads = [threading.Thread(target=call_until_built) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert operator not in distile.still_dense()
+    with polykernels.recording() as missing:
+        torch.testing.assert_close(layer(x, mask), expected, rtol=1e-4, atol=1e-4)
+    assert not missing
