@@ -18,11 +18,12 @@ if importlib.util.find_spec("torch"):
     from .on_demand import set_build
     from .planner import Planner
     from .polykernels import cache_folder, missing, still_dense
+    from .pruning import prune
     from .weights import forget, set_weights_check
 
     __all__ = [
         "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
-        "missing", "nn", "set_build", "set_math", "set_weights_check", "still_dense", "tokens", "trace",
+        "missing", "nn", "prune", "set_build", "set_math", "set_weights_check", "still_dense", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

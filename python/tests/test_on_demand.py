@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import distile
-from distile import compiler, on_demand, polykernels, toolchain
+from distile import on_demand, polykernels, toolchain
 from distile.nn import MaskedConv2d, MaskedLinear
 from on_demand_program import VERSION, ask, wait_for
 

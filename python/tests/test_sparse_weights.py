@@ -40,3 +40,41 @@ def test_pruned_layers(zeros):
                 result = layer(x, mask)
             assert not missing
             torch.testing.assert_close(result, torch.where(spread, layer(x), 0.0), rtol=1e-4, atol=1e-4)
+
+
+def test_prune():
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 16, 3), torch.nn.Conv2d(16, 16, 3, groups=16), torch.nn.Flatten(), torch.nn.Linear(18, 10)
+    )
+    whole = {name: weight.clone() for name, weight in model.state_dict().items()}
+    shares = distile.prune(model, 0.75)
+    assert shares == {"0": 0.75, "3": 0.75}
+    for name, weight in model.state_dict().items():
+        if name in ("0.weight", "3.weight"):
+            kept, before = weight != 0, whole[name]
+            assert (weight[kept] == before[kept]).all()
+            assert before[kept].abs().min() >= before[~kept].abs().max()
+        else:
+            assert (weight == whole[name]).all()
+
+
+def test_prune_of_all_layers_and_of_blocks():
+    small, large = torch.nn.Linear(10, 10, bias=False), torch.nn.Linear(10, 10, bias=False)
+    with torch.no_grad():
+        small.weight.mul_(1e-3)
+    shares = distile.prune(torch.nn.Sequential(small, large), 0.5, scope="global")
+    assert shares["0"] > 0.9 and shares["0"] + shares["1"] == pytest.approx(1)
+    layer = torch.nn.Linear(9, 8)
+    distile.prune(layer, 0.5, block=(4, 2))
+    blocks = (layer.weight[:, :8] == 0).unflatten(0, (2, 4)).unflatten(2, (4, 2)).sum((1, 3))
+    assert sorted(blocks.flatten().tolist()) == [0] * 4 + [8] * 4
+    assert (layer.weight[:, 8] != 0).all()
+
+
+@pytest.mark.parametrize("arguments", [{"zeros": 1.0}, {"zeros": 0.5, "scope": "all"}, {"zeros": 0.5, "block": (0, 1)}])
+def test_wrong_arguments(arguments):
+    layer = torch.nn.Linear(4, 4)
+    before = layer.weight.clone()
+    with pytest.raises(ValueError):
+        distile.prune(layer, **arguments)
+    assert (layer.weight == before).all()
