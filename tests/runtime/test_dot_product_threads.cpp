@@ -53,6 +53,14 @@ const TypedSet instruction_sets[] = {
      DISTILE_UINT8},
     {{"avx2_int8", "avx2", distile_call_avx2_int8, {{4, 16}, {2, 32}, {1, 64}}}, DISTILE_UINT8},
 #endif
+    {{"portable_nonzeros",
+      "",
+      distile_call_portable_nonzeros,
+      {{16, 64}, {48, 64}, {32, 64}},
+      false,
+      DISTILE_CPU,
+      {{4, 4}, {1, 1}, {2, 3}}},
+     DISTILE_FLOAT32},
 };
 
 constexpr int32_t height = 11, width = 13, channels = 48;
@@ -79,7 +87,7 @@ DotProductOperator operator_of(const distile_operator_kind kind, const distile_c
     if (quantized) {
         operands.push_back({DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0});
     }
-    return {kind, conv, dtype, quantized ? "cpu-k64" : "cpu-k32", operands};
+    return {kind, conv, dtype, quantized ? "cpu-k64" : dtype == DISTILE_FLOAT32 ? "cpu-nonzeros" : "cpu-k32", operands};
 }
 
 /** Weights and an input, which every thread reads. */
@@ -92,7 +100,8 @@ public:
         for (uint8_t &byte : input_) {
             byte = static_cast<uint8_t>(random());
         }
-        for (size_t i = 1; dtype == DISTILE_BFLOAT16 && i < input_.size(); i += 2) {
+        const auto bytes_of_number = static_cast<size_t>(distile_dtype_size(dtype));
+        for (size_t i = bytes_of_number - 1; bytes_of_number > 1 && i < input_.size(); i += bytes_of_number) {
             input_[i] = 0x3f | (input_[i] & 0x80);  // Numbers below 2.
         }
         const size_t weights = filter_size(conv);
@@ -195,10 +204,11 @@ TEST_CASE("Dot products in several threads give what one thread gives", "[dot_pr
         for (const auto &[name, kind, conv] : operators) {
             const bool depthwise = conv.groups > 1, quantized = set.dtype == DISTILE_UINT8;
             const DotProductKernel kernel(set, operator_of(kind, conv, set.dtype));
-            if (!can_run(kernel.polykernel()) || (depthwise && !set.depthwise)) {
+            const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
+            const bool has_code = (!depthwise || set.depthwise) && (!transposed || set.dtype != DISTILE_FLOAT32);
+            if (!has_code || !can_run(kernel.polykernel())) {
                 continue;
             }
-            const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
             const int32_t scale = transposed ? 2 : 1;
             for (const distile_dtype filter : {DISTILE_INT8, DISTILE_INT4}) {
                 // Filters of 4 bits differ in what a task unpacks: one operator shows it.

@@ -9,6 +9,7 @@
 #include "tests/support/operator_test.h"
 #include "tests/support/test_tensor.h"
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <distile/distile.hpp>
@@ -20,18 +21,31 @@ using namespace distile;
 
 namespace {
 
-/** Pixels anywhere; a window, if the taps allow it; and tiles that are neither. */
+struct Window {
+    int32_t height, width;
+};
+
+/** Variants of blocks of three sizes: pixels lie anywhere; are a window, if the taps allow it; are tiles of other sizes.
+ */
+InstructionSet nonzeros(const char *name, const char *features, DotProductCall call, const std::array<int32_t, 3> &pixels,
+                        const Window &window) {
+    constexpr int32_t channels = DISTILE_NONZERO_BLOCK;
+    return {name,
+            features,
+            call,
+            {{pixels[0], channels}, {pixels[1], channels}, {pixels[2], channels}},
+            true,
+            DISTILE_CPU,
+            {{1, 1}, {window.height, window.width}, {2, 3}}};
+}
+
 const InstructionSet instruction_sets[] = {
-    {"portable_nonzeros", "", distile_call_portable_nonzeros, {{32, 64}, {16, 64}, {48, 64}}, {{1, 1}, {4, 4}, {2, 3}}},
+    nonzeros("portable_nonzeros", "", distile_call_portable_nonzeros, {32, 16, 48}, {4, 4}),
 #ifdef DISTILE_TEST_avx2_nonzeros
-    {"avx2_nonzeros", "avx2 fma", distile_call_avx2_nonzeros, {{64, 64}, {56, 64}, {96, 64}}, {{1, 1}, {7, 8}, {2, 3}}},
+    nonzeros("avx2_nonzeros", "avx2 fma", distile_call_avx2_nonzeros, {64, 56, 96}, {7, 8}),
 #endif
 #ifdef DISTILE_TEST_avx512_nonzeros
-    {"avx512_nonzeros",
-     "avx512bw avx512dq avx512vl",
-     distile_call_avx512_nonzeros,
-     {{128, 64}, {160, 64}, {256, 64}},
-     {{1, 1}, {10, 16}, {2, 3}}},
+    nonzeros("avx512_nonzeros", "avx512bw avx512dq avx512vl", distile_call_avx512_nonzeros, {128, 160, 256}, {10, 16}),
 #endif
 };
 

@@ -28,9 +28,9 @@ struct InstructionSet {
     struct {
         int32_t pixels, channels;
     } blocks[num_variants];
-    int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}}; /**< Height and width. */
     bool depthwise = true; /**< Has code for depthwise convolutions, if it is for quantized numbers. */
     distile_device device = DISTILE_CPU;
+    int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}}; /**< Height and width. */
 };
 
 /** What an operator is, and what is packed before its output. */
