@@ -43,7 +43,9 @@ public:
     void add(const distile_polykernel &polykernel) {
         if (const auto key = key_of(polykernel)) {
             const std::unique_lock lock(mutex_);
-            polykernels_[*key] = &polykernel;
+            const distile_polykernel *&known = polykernels_[*key];
+            // One that skips zeros has code for all weights, too.
+            known = known && known->nonzeros > 0 && polykernel.nonzeros == 0 ? known : &polykernel;
         }
     }
 

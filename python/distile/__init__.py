@@ -17,10 +17,11 @@ if importlib.util.find_spec("torch"):
     from .numerics import set_math
     from .on_demand import set_build
     from .planner import Planner
-    from .polykernels import cache_folder, missing, still_dense
+    from .polykernels import cache_folder, load_pruned, missing, still_dense
     from .pruning import prune
     from .weights import forget, set_weights_check
 
+    load_pruned()
     __all__ = [
         "Changes", "Planner", "SharedMask", "build", "cache_folder", "convert", "forget", "image", "mask", "masks",
         "missing", "nn", "prune", "set_build", "set_math", "set_weights_check", "still_dense", "tokens", "trace",

@@ -14,20 +14,25 @@ from . import polykernels
 from ._library import ops
 from .compiler import Machine, compile_polykernel
 from .operators import Operator, why_not_built
+from .pruned import PrunedCalls
 from .toolchain import find_compiler
 
 
 def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
-    """The operators of a model for which no PolyKernel exists. Runs the model once, on an example and its masks."""
+    """The operators of a model for which no PolyKernel exists, or none that skips the zeros of its weights. Runs the
+    model once, on an example and its masks."""
     from . import masks
 
-    with polykernels.recording() as found, torch.no_grad():
+    with polykernels.recording() as found, torch.no_grad(), PrunedCalls() as pruned:
         if mask is None:
             model(*example)
         else:
             with masks.mask(mask):
                 model(*example)
-    return list(found)
+    missing = {operator.skipping_zeros() for operator in found}
+    skipping = {operator: size for operator, size in pruned.found.items() if operator not in missing}
+    polykernels.note_pruned(skipping)
+    return [*found, *(operator for operator in skipping if not polykernels.load(operator))]
 
 
 def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:

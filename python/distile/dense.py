@@ -6,8 +6,6 @@ The library calls them where it has no PolyKernel. They also say what the operat
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +13,9 @@ import torch.nn.functional as F
 from . import _facts, operators, polykernels
 from ._library import ops
 from .activations import split_slope
+from .weight_zeros import zeros_of
 
 MOST_TOKENS = 65535  # As the library takes in one call.
-LEAST_ZEROS = 0.5  # Of pruned weights, as the compiler has it.
-MOST_SAMPLED = 4096
 _library = torch.library.Library("distile", "FRAGMENT")
 
 
@@ -100,17 +97,6 @@ def _token_size(input):
     return {"batch": input.shape[0], "tokens": input.shape[1]}
 
 
-def _zeros_of(name, weight):
-    """How many of the weights are 0, in a sample, if code may skip them (docs/sparse_weights.md)."""
-    if name not in ("conv2d", "linear") or weight.device.type != "cpu":
-        return {}
-    weights = weight.detach().flatten()
-    # In step with neither kernels nor blocks of channels.
-    step = next(n for n in itertools.count(max(1, weights.numel() // MOST_SAMPLED)) if math.gcd(n, 2 * 3 * 5 * 7) == 1)
-    zeros = float((weights[::step] == 0).double().mean())
-    return {"weight_zeros": min(round(zeros, 2), 0.99)} if zeros >= LEAST_ZEROS else {}
-
-
 def _reason(input):
     return (
         f"no PolyKernel computes tensors of type {input.dtype}"
@@ -149,7 +135,7 @@ def _twin(name, dense, operator_of, size):
 
         return _run(
             operator_of(input, weight, residual, *params),
-            {**size(input), **_zeros_of(name, weight)},
+            {**size(input), **(zeros_of(weight) if name in ("conv2d", "linear") else {})},
             again,
             lambda: twin(input, weight, bias, mask, residual, *params),
             out,

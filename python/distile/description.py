@@ -8,6 +8,8 @@ import json
 
 from .activations import split_slope
 
+NONZEROS = "_nonzeros"  # Names of operators that skip zeros end so.
+
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
@@ -16,6 +18,7 @@ class Operator:
     generator: str
     params: tuple[tuple[str, object], ...]
     device: str = "cpu"
+    skips_zeros: bool = False  # Its PolyKernel takes the place of one that multiplies with all weights.
 
     @staticmethod
     def make(generator: str, **params) -> Operator:
@@ -27,11 +30,16 @@ class Operator:
         """This operator on "cpu" or "cuda"."""
         return dataclasses.replace(self, device=device)
 
+    def skipping_zeros(self) -> Operator:
+        """This operator with code for pruned weights."""
+        return dataclasses.replace(self, skips_zeros=True)
+
     @property
     def name(self) -> str:
         """A C name that no other operator has."""
         text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])
-        return f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        name = f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return name + NONZEROS if self.skips_zeros else name
 
     def to_json(self, typical: dict[str, int] | None = None) -> dict:
         """The operator file."""
@@ -40,4 +48,5 @@ class Operator:
 
     def __str__(self) -> str:
         text = f"{self.generator}({', '.join(f'{name}={value}' for name, value in self.params)})"
+        text = f"{text} with pruned weights" if self.skips_zeros else text
         return text if self.device == "cpu" else f"{text} on {self.device}"

@@ -13,12 +13,14 @@ import torch
 
 from . import on_demand
 from ._library import ops
+from .description import NONZEROS
 from .operators import Operator, why_not_built
 
 _lock = threading.Lock()
 _tried: set[Operator] = set()
 _loaded: set[Operator] = set()
 _missing: dict[Operator, dict[str, int]] = {}
+_pruned: dict[Operator, dict[str, int]] = {}
 _warned = False
 # A thread that holds the lock does not live in the child of a fork.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -51,6 +53,18 @@ def load(operator: Operator) -> bool:
         ops._load(str(path))
         _loaded.add(operator)
         return True
+
+
+def load_pruned() -> None:
+    """Loads the PolyKernels in the cache folder that skip zeros: calls find those that ship before they ask for more."""
+    for path in cache_folder().glob(f"*{NONZEROS}.so"):
+        ops._load(str(path))
+
+
+def note_pruned(found: dict[Operator, dict[str, int]]) -> None:
+    """Remembers the typical sizes of operators that could skip zeros."""
+    with _lock:
+        _pruned.update(found)
 
 
 def forget(operator: Operator) -> None:
@@ -117,9 +131,9 @@ def still_dense() -> dict[Operator, str]:
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:
-    """The size at which a missing operator ran first."""
+    """The size at which a missing operator ran first, or one with pruned weights."""
     with _lock:
-        return _missing.get(operator)
+        return _missing.get(operator) or _pruned.get(operator)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,25 @@ def test_pruned_layers(zeros):
             torch.testing.assert_close(result, torch.where(spread, layer(x), 0.0), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.cpu
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@torch.no_grad()
+def test_pruned_layers_of_a_shape_that_ships():
+    layer, x, mask = MaskedLinear(384, 1152), torch.randn(1, 30, 384), torch.rand(1, 30) < 0.5
+    with polykernels.recording() as missing:
+        layer(x, mask)
+    assert not missing  # It ships.
+    assert not distile.build(layer, x, mask=mask)
+    prune(layer, 0.9)
+    (operator,) = distile.build(layer, x, mask=mask)
+    assert operator.skips_zeros and str(operator).endswith("with pruned weights")
+    assert polykernels.typical_size(operator)["weight_zeros"] > 0.8
+    path = polykernels.shared_object(operator)
+    assert path.name.endswith("_nonzeros.so") and b"cpu-nonzeros" in path.read_bytes()
+    torch.testing.assert_close(layer(x, mask), torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
+    assert not distile.build(layer, x, mask=mask)
+
+
 def test_prune():
     model = torch.nn.Sequential(
         torch.nn.Conv2d(8, 16, 3), torch.nn.Conv2d(16, 16, 3, groups=16), torch.nn.Flatten(), torch.nn.Linear(18, 10)
