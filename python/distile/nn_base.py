@@ -80,6 +80,10 @@ class Weighted(Activated):
     def _prepare(self, activation="none"):
         super()._prepare(activation)
         self._place = Place()
+        weight = self._parameters.get("weight")
+        if weight is not None and weight.layout != torch.strided:
+            # As torch.sparse_csr. The library packs the nonzero weights of a dense tensor.
+            self._parameters["weight"] = torch.nn.Parameter(weight.detach().to_dense(), weight.requires_grad)
 
     def _call(self, name, input, mask, residual, out, zero, **keywords):
         """Calls an operator. Arguments, and attributes of modules, take some tenths of a microsecond each, so what is the

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 import distile
 from distile import polykernels, toolchain
@@ -59,6 +60,30 @@ def test_pruned_layers_of_a_shape_that_ships():
     assert path.name.endswith("_nonzeros.so") and b"cpu-nonzeros" in path.read_bytes()
     torch.testing.assert_close(layer(x, mask), torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
     assert not distile.build(layer, x, mask=mask)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo, torch.sparse_bsr])
+@torch.no_grad()
+def test_sparse_layouts(layout):
+    layer, x, mask = torch.nn.Linear(32, 16), torch.randn(2, 5, 32), torch.rand(2, 5) < 0.5
+    prune(layer, 0.9)
+    expected = torch.where(mask[..., None], layer(x), 0.0)
+    block = {"blocksize": (2, 2)} if layout == torch.sparse_bsr else {}
+    layer.weight = torch.nn.Parameter(layer.weight.to_sparse(layout=layout, **block), requires_grad=False)
+    converted = distile.convert(torch.nn.Sequential(layer))
+    with distile.mask(mask):
+        torch.testing.assert_close(converted(x), expected, rtol=1e-4, atol=1e-4)
+    assert layer.weight.layout == layout
+
+
+@torch.no_grad()
+def test_weights_pruned_by_pytorch():
+    layer, x, mask = torch.nn.Conv2d(8, 16, 3, padding=1), torch.randn(1, 8, 9, 7), torch.rand(1, 9, 7) < 0.5
+    torch.nn.utils.prune.l1_unstructured(layer, "weight", amount=0.8)
+    expected = torch.where(mask[:, None], layer(x), 0.0)
+    converted = distile.convert(torch.nn.Sequential(layer))
+    with distile.mask(mask):
+        torch.testing.assert_close(converted(x), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_prune():
