@@ -77,27 +77,32 @@ int distile_call_portable_int8(const distile_dot_product_code *code, const disti
 
 /** The layout "cpu-nonzeros": this header, and four arrays behind it, in words of 32 bits that are declared as
  * DISTILE_FLOAT32. The input channels are cut into chunks, the output channels into blocks, and a part is what lies in
- * one chunk and one block, [chunk][block]. */
+ * one chunk and one block, [chunk][block]. The members with the arrays' names are the words where they begin:
+ *
+ *     parts     int32_t indices of the first row and the first nonzero of each part, and those of an end behind the
+ * last rows      uint32_t: an output channel in its block | its number of nonzeros << 16. The shortest come first. The
+ *               parts of the first chunk list all channels, up to a multiple of 16, others those with a nonzero
+ *     columns   uint16_t: the place of a nonzero, (kernel row * kernel columns + kernel column) * channels + the input
+ *               channel in its chunk
+ *     values    float
+ */
 typedef struct distile_nonzero_weights {
     int32_t channels, chunks; /**< Input channels of a chunk, a multiple of 16; chunks. */
     int32_t blocks;           /**< Blocks of DISTILE_NONZERO_BLOCK output channels. */
-    int32_t parts;   /**< The word of the first part: int32_t indices of its first row and its first nonzero; one more. */
-    int32_t rows;    /**< Of the first row, a uint32_t: an output channel in its block | its number of nonzeros << 16.
-                          Rows of equal numbers follow each other. Those of the first chunk hold whole vectors of 16. */
-    int32_t columns; /**< Of the first nonzero's place, a uint16_t: (tap * channels) + input channel in its chunk. */
-    int32_t values;  /**< Of the first nonzero's value, a float. */
+    int32_t parts, rows, columns, values;
     int32_t reserved[9];
 } distile_nonzero_weights;
 
 /** Compute with the nonzero weights alone, of inputs, residuals and outputs of DISTILE_FLOAT32, DISTILE_FLOAT16 or
- * DISTILE_BFLOAT16. Sums are float32. A block of pixels fills vectors of 16, 8 or 4 pixels; where a tile is such a block,
- * one vector wide, and the taps of a column are neighbours, its pixels share what they read. */
+ * DISTILE_BFLOAT16. Sums are float32. A block of pixels fills vectors of 16, 8 or 4 pixels; where a tile is such a
+ * block, one vector wide, and the taps of a column are neighbours, its pixels share what they read. */
 int distile_call_avx512_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx2_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_portable_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 
-/** Computes as the functions for DISTILE_INT8 do, on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in
- * the layout "cuda-k64". A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
+/** Computes as the functions for DISTILE_INT8 do, on an NVIDIA GPU of compute capability 7.5 or later, with weights of
+ * DISTILE_INT8 in the layout "cuda-k64". A block of threads computes block_pixels x block_channels, 32 or 128 x 16
+ * or 64. */
 int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 #ifdef __cplusplus

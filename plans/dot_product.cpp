@@ -180,12 +180,11 @@ void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant 
     c << "    static const distile_dot_product_code code = {\n        .epilogue = " << plan.op.epilogue()
       << ", .tile_h = " << variant.tile_h() << ", .tile_w = " << variant.tile_w()
       << ", .block_pixels = " << block.pixels << ", .block_channels = " << block.channels
-      << ",\n        .staged_blocks = " << block.staged
-      << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
-      << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
-      << ",\n        .read_channels = " << taps.read_channels << ", .section_channels = " << taps.section_channels
-      << ", .apart_groups = " << taps.apart_groups << ", .rows = rows, .columns = columns};\n    return "
-      << code_function << "(&code, call);\n}\n\n";
+      << ",\n        .staged_blocks = " << block.staged << ", .channel_splits = " << variant.theta.at("channel_splits")
+      << ", .scale_h = " << taps.scale_h << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h
+      << ", .stride_w = " << taps.stride_w << ",\n        .read_channels = " << taps.read_channels
+      << ", .section_channels = " << taps.section_channels << ", .apart_groups = " << taps.apart_groups
+      << ", .rows = rows, .columns = columns};\n    return " << code_function << "(&code, call);\n}\n\n";
 }
 
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,

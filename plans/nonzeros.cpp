@@ -19,10 +19,10 @@ constexpr struct {
     const char *features; /**< What code needs of a CPU. */
     int lanes;            /**< Pixels of a vector. */
     const char *function, *object;
-} known[] = {{"avx512f avx512bw avx512dq avx512vl fma avx2", 16, "distile_call_avx512_nonzeros",
-              "distile_avx512_nonzeros.o"},
-             {"avx2 fma", 8, "distile_call_avx2_nonzeros", "distile_avx2_nonzeros.o"},
-             {"", 4, "distile_call_portable_nonzeros", "distile_portable_nonzeros.o"}};
+} known[] = {
+    {"avx512f avx512bw avx512dq avx512vl fma avx2", 16, "distile_call_avx512_nonzeros", "distile_avx512_nonzeros.o"},
+    {"avx2 fma", 8, "distile_call_avx2_nonzeros", "distile_avx2_nonzeros.o"},
+    {"", 4, "distile_call_portable_nonzeros", "distile_portable_nonzeros.o"}};
 
 bool includes(const std::set<std::string> &has, const std::string &needed) {
     std::istringstream words(needed);

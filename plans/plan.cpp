@@ -67,8 +67,10 @@ void check_layout(const std::string &backend, const std::string &layout, const s
 constexpr struct {
     const char *name;
     Language language;
-} languages[] = {
-    {"halide", Language::Halide}, {"dot_product", Language::DotProduct}, {"nonzeros", Language::Nonzeros}, {"tensor_core", Language::TensorCore}};
+} languages[] = {{"halide", Language::Halide},
+                 {"dot_product", Language::DotProduct},
+                 {"nonzeros", Language::Nonzeros},
+                 {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
     std::string known;

@@ -1,8 +1,8 @@
 /** \file
  * The space of code that multiplies with the nonzero weights alone (kernels/cpu/nonzeros.h).
  *
- * A task stages a block of pixels, in `vectors` vectors. Either its pixels lie anywhere, and a tile is one of them; or a
- * tile is the block, one vector wide, and its pixels share the input that they read.
+ * A task stages a block of pixels, in `vectors` vectors. Either its pixels lie anywhere, and a tile is one of them; or
+ * a tile is the block, one vector wide, and its pixels share the input that they read.
  */
 #ifndef DISTILE_SCHEDULES_NONZEROS_SPACE_H
 #define DISTILE_SCHEDULES_NONZEROS_SPACE_H

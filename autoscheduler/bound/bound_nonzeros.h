@@ -2,8 +2,8 @@
  * The terms of the bound for code of nonzero weights (schedules/nonzeros_space.h). A sink gets them as on any CPU
  * (bound_cpu.h).
  *
- * A task stages the channels of a block of pixels, chunk after chunk, and multiplies each nonzero weight with all vectors
- * of the block.
+ * A task stages the channels of a block of pixels, chunk after chunk, and multiplies each nonzero weight with all
+ * vectors of the block.
  */
 #ifndef DISTILE_BOUND_NONZEROS_H
 #define DISTILE_BOUND_NONZEROS_H
@@ -27,7 +27,8 @@ void add_nonzero_terms(const Workload &workload, const NonzeroKnobs &theta, int6
 
     // The tasks, as the code cuts them.
     constexpr double parts_of_thread = 4;
-    const double units = window ? static_cast<double>(tiles) : std::ceil(static_cast<double>(tiles) / (vectors * lanes));
+    const double units =
+        window ? static_cast<double>(tiles) : std::ceil(static_cast<double>(tiles) / (vectors * lanes));
     const double blocks = std::ceil(problem.out_channels / static_cast<double>(DISTILE_NONZERO_BLOCK));
     const double threads = workload.threads, parts = std::min(units, parts_of_thread * threads);
     const double shared = threads > 1 ? std::ceil(2 * threads / units) : 1;
@@ -43,7 +44,8 @@ void add_nonzero_terms(const Workload &workload, const NonzeroKnobs &theta, int6
     const double nonzeros = problem.nonzeros * problem.in_channels * taps * problem.out_channels / splits;
     const double chunks = std::ceil(all_channels / nonzero_channels(problem.kernel_w));
     const double rows = chunks * problem.out_channels / splits;
-    const double operations = task_units * nonzeros * used, loads = task_units * (nonzeros * (used + 2) + 2 * rows * used);
+    const double operations = task_units * nonzeros * used,
+                 loads = task_units * (nonzeros * (used + 2) + 2 * rows * used);
     constexpr double row_cycles = 6;
     time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
     time("load", rounds * loads / device.load_per_cycle * cycle_us);

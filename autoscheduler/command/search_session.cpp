@@ -139,9 +139,9 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
 }
 
 Session::Session(const SessionOptions &options)
-    : op(options.all_weights ? with_all_weights(read_operator(options.op)) : read_operator(options.op)), device(find_device(options)),
-      code(choose_code(op, device, options.target, options.math)), workload(workload_of(op, device, code)),
-      masks(read_mask_set(options.masks, op, &empty_masks)) {
+    : op(options.all_weights ? with_all_weights(read_operator(options.op)) : read_operator(options.op)),
+      device(find_device(options)), code(choose_code(op, device, options.target, options.math)),
+      workload(workload_of(op, device, code)), masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
     check_target(code.target, device);
     check_for_legal_points(space(), workload.problem);

@@ -5,8 +5,8 @@
 #include "autoscheduler/compile/tensor_core_code.h"
 #include "autoscheduler/compile/tools.h"
 #include "plans/dot_product.h"
-#include "plans/nonzeros.h"
 #include "plans/emit.h"
+#include "plans/nonzeros.h"
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>

@@ -30,7 +30,7 @@ Runner::OwnBench &Runner::own_bench(const OwnRow &row) {
         const std::vector<OwnKernel> &kernels = options_.own->kernels(row.op);
         const Operator &op = kernels.front().plan.op;
         BenchOperator bench = make_operator({row.op, 0, row.op}, "own", op.typical_height, op.typical_width,
-                                                  kernels.front().object.polykernel());
+                                            kernels.front().object.polykernel());
         bench.weight_zeros = op.typical_zeros;
         own_bench_ =
             std::make_shared<OwnBench>(row.op, make_bench_context(options_.threads), bench, op.typical_batch, kernels);

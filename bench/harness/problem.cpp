@@ -35,7 +35,8 @@ Problem::Problem(const BenchOperator &op, int32_t batch) : op_(op), batch_(batch
     filter_ = to_floats(op.dtype, from_floats(op.dtype, random_values(elements, scale, random)).data(), elements);
     if (op.weight_zeros > 0) {
         std::bernoulli_distribution is_zero(op.weight_zeros);
-        std::replace_if(filter_.begin(), filter_.end(), [&](float) { return is_zero(random); }, 0.0f);
+        std::replace_if(
+            filter_.begin(), filter_.end(), [&](float) { return is_zero(random); }, 0.0f);
     }
     bias_ = random_values(conv.out_channels, 0.5f, random);
     if (conv.residual != 0) {

@@ -1,8 +1,8 @@
 /** \file
  * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h), in float32.
  *
- * A block of pixels is staged with its channels outermost, so that a weight multiplies vectors of pixels: the sums of an
- * output channel stay in registers, one vector of them for each vector of pixels. What is staged are the channels of
+ * A block of pixels is staged with its channels outermost, so that a weight multiplies vectors of pixels: the sums of
+ * an output channel stay in registers, one vector of them for each vector of pixels. What is staged are the channels of
  * one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
  *
  *     static constexpr int32_t lanes;       // Pixels of a vector.
@@ -113,14 +113,14 @@ template<class Isa, class Format> class NonzeroProduct {
 public:
     NonzeroProduct(const distile_dot_product_code &code, const distile_kernel_call &call)
         : code_(code), call_(call), types_(code, call), weights_(call.operands[1]), input_(call.operands[0]),
-          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
-          vectors_(code.block_pixels / lanes),
+          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent), vectors_(code.block_pixels / lanes),
           is_window_(code.tile_w == lanes && code.tile_h == vectors_ && code.rows->step == 1) {
         phase_.rows = code.rows[0];
         phase_.columns = code.columns[0];
         const int32_t unit = is_window_ ? 1 : divide_up(code.block_pixels, code.tile_h * code.tile_w),
                       units = divide_up(call.num_tiles, unit), blocks = weights_.header().blocks;
-        // Several parts for each thread, because some have fewer pixels. Fewer blocks of pixels than threads are shared.
+        // Several parts for each thread, because some have fewer pixels. Fewer blocks of pixels than threads are
+        // shared.
         constexpr int32_t parts_of_thread = 4;
         const int32_t wanted = parts_of_thread * call.threads;
         unit_ = unit;
@@ -163,7 +163,7 @@ private:
     struct Task {
         float *staged;
         float *sums;     ///< [block of output channels][output channel][pixel].
-        float *results;  ///< Of one block: [active pixel][output channel], and a pixel for all others.
+        float *results;  ///< A block of them: [active pixel][output channel], and a pixel for all others.
         float *turned;   ///< 16 channels of the pixels of a vector.
         Row *rows;
         int32_t *places;  ///< Where each pixel is in the results.
@@ -184,13 +184,12 @@ private:
         Task task{};
         task.first_block = begin_of(split, splits_, blocks);
         task.last_block = begin_of(split + 1, splits_, blocks);
-        const int64_t staged =
-                          int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
+        const int64_t staged = int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
                       sums = int64_t{task.last_block - task.first_block} * block_channels * pixels,
                       results = int64_t{pixels + 1} * block_channels, turned = lanes * vector_channels;
         const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels;
-        void *const memory = call_.hooks->allocate(
-            call_.hooks, (staged + sums + results + turned) * sizeof(float) + row_bytes + place_bytes);
+        void *const memory = call_.hooks->allocate(call_.hooks, (staged + sums + results + turned) * sizeof(float) +
+                                                                    row_bytes + place_bytes);
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
             return;
@@ -236,8 +235,7 @@ private:
                         read[i] = row < count ? source.pixel(task.rows[row], down, right) : nullptr;
                     }
                     stage(task, read, chunk,
-                          task.staged + (int64_t{tap} * weights_.header().channels * vectors + v) * lanes,
-                          pixels);
+                          task.staged + (int64_t{tap} * weights_.header().channels * vectors + v) * lanes, pixels);
                 }
             }
             multiply<false>(task, chunk, vectors);
@@ -252,7 +250,8 @@ private:
         if (count == 0) {
             return;
         }
-        const auto x = static_cast<int32_t>(call_.tile_xy[tile] & 0xffff), y = static_cast<int32_t>(call_.tile_xy[tile] >> 16);
+        const auto x = static_cast<int32_t>(call_.tile_xy[tile] & 0xffff),
+                   y = static_cast<int32_t>(call_.tile_xy[tile] >> 16);
         for (int32_t i = 0; i < pixels; i++) {
             task.places[i] = count;
         }

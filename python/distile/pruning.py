@@ -40,7 +40,7 @@ def _is_pruned(layer: nn.Module) -> bool:
 
 
 def _magnitudes(weight: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
-    """Those of blocks: [blocks of output channels, blocks of input channels, ...]."""
+    """The magnitudes of blocks: [blocks of output channels, blocks of input channels, ...]."""
     outputs, inputs = (weight.shape[i] // block[i] * block[i] for i in (0, 1))
     whole = weight[:outputs, :inputs].abs().float()
     return whole.unflatten(0, (-1, block[0])).unflatten(2, (-1, block[1])).sum((1, 3))

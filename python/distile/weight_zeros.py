@@ -7,7 +7,7 @@ import math
 
 import torch
 
-LEAST_ZEROS = 0.5  # Of pruned weights, as the compiler has it.
+LEAST_ZEROS = 0.5  # A share of the weights, as the compiler has it.
 MOST_SAMPLED = 4096
 
 

@@ -20,7 +20,7 @@ constexpr const char *chosen_on_device = "chosen on the device";
 
 /** A variant of a kernel: one of the PolyKernel's, or a dense candidate from the application. */
 struct Variant : distile_variant {
-    bool skips_zeros; /**< Its time depends on the number of nonzero weights. */
+    bool skips_zeros;                 /**< Its time depends on the number of nonzero weights. */
     distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */
 };
 
@@ -31,8 +31,8 @@ struct distile_kernel {
 
     /** The fastest variant for a mask according to the time table. Without times, the one that computes the fewest
      * pixels; ties go to a dense one, then to the first. The application's candidates take part if every key is active:
-     * `key_mask` is null or has them all. `weights` is null where they are not known: then they have as many nonzeros as
-     * the times are of. */
+     * `key_mask` is null or has them all. `weights` is null where they are not known: then they have as many nonzeros
+     * as the times are of. */
     distile_choice choose(distile_mask &mask, distile_mask *key_mask, const distile_weights *weights);
     /** Chooses for a mask whose counts only the device knows. If several variants are possible, the device will choose,
      * and the index is -1. */

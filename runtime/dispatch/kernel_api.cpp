@@ -125,9 +125,10 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
         }
         require(named >= 0 ? check_named(*kernel, call, *args, named) : DISTILE_OK);
         distile_mask &mask = *args->mask;
-        distile_choice choice = named >= 0                           ? kernel->describe(named, mask)
-                                : context->device->chooses_for(mask) ? kernel->choose_on_device(mask)
-                                                                     : kernel->choose(mask, args->key_mask, args->weights);
+        distile_choice choice = named >= 0 ? kernel->describe(named, mask)
+                                : context->device->chooses_for(mask)
+                                    ? kernel->choose_on_device(mask)
+                                    : kernel->choose(mask, args->key_mask, args->weights);
         if (!context->options.trace) {
             return run_variant(*kernel, call, *args, choice);
         }

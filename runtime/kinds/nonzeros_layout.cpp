@@ -110,8 +110,7 @@ std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t gro
                 const float value = folded[static_cast<size_t>(tap) * extents.in_channels + i];
                 if (value != 0) {
                     const int32_t chunk = (first + i) / channels;
-                    all[chunk][o].push_back(
-                        {static_cast<uint16_t>(tap * channels + (first + i) % channels), value});
+                    all[chunk][o].push_back({static_cast<uint16_t>(tap * channels + (first + i) % channels), value});
                 }
             }
         }

@@ -25,10 +25,11 @@ struct Window {
     int32_t height, width;
 };
 
-/** Variants of blocks of three sizes: pixels lie anywhere; are a window, if the taps allow it; are tiles of other sizes.
+/** Variants of blocks of three sizes: pixels lie anywhere; are a window, if the taps allow it; are tiles of other
+ * sizes.
  */
-InstructionSet nonzeros(const char *name, const char *features, DotProductCall call, const std::array<int32_t, 3> &pixels,
-                        const Window &window) {
+InstructionSet nonzeros(const char *name, const char *features, DotProductCall call,
+                        const std::array<int32_t, 3> &pixels, const Window &window) {
     constexpr int32_t channels = DISTILE_NONZERO_BLOCK;
     return {name,
             features,
@@ -79,7 +80,10 @@ const Case cases[] = {
      DISTILE_MASKED_CONV2D,
      {5, 16, 1, 3, 3, 1, 2, 1, 1, 2, 2, 1, 2, DISTILE_ACTIVATION_LEAKY_RELU, 0},
      .5},
-    {"all zeros", DISTILE_MASKED_CONV2D, {20, 18, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0}, 1},
+    {"all zeros",
+     DISTILE_MASKED_CONV2D,
+     {20, 18, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0},
+     1},
     {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}, .3},
     {"1x1 in chunks and blocks",
      DISTILE_MASKED_CONV2D,
@@ -89,10 +93,7 @@ const Case cases[] = {
      DISTILE_MASKED_CONV2D,
      {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0},
      .6},
-    {"7x7, stride 2",
-     DISTILE_MASKED_CONV2D,
-     {3, 24, 1, 7, 7, 2, 2, 3, 3, 3, 3, 1, 1, DISTILE_ACTIVATION_RELU, 0},
-     .8},
+    {"7x7, stride 2", DISTILE_MASKED_CONV2D, {3, 24, 1, 7, 7, 2, 2, 3, 3, 3, 3, 1, 1, DISTILE_ACTIVATION_RELU, 0}, .8},
     {"a wide kernel in chunks",
      DISTILE_MASKED_CONV2D,
      {50, 17, 1, 2, 5, 1, 1, 0, 1, 2, 2, 1, 1, DISTILE_ACTIVATION_SIGMOID, 1},
@@ -169,10 +170,8 @@ TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[
 }
 
 TEST_CASE("Weights that are 0 leave out what they would multiply", "[nonzeros]") {
-    const Case one = {"linear",
-                      DISTILE_MASKED_LINEAR,
-                      {20, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
-                      0};
+    const Case one = {
+        "linear", DISTILE_MASKED_LINEAR, {20, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
     const DotProductKernel made(instruction_sets[0], operator_of(one));
     const Context context = make_context({});
     const Kernel kernel = make_kernel(context, made.polykernel());
@@ -240,10 +239,8 @@ TEST_CASE("Only zeros are left out of packed weights", "[nonzeros]") {
 
 TEST_CASE("Weights with few zeros take the code for all weights", "[nonzeros]") {
     const InstructionSet &set = instruction_sets[0];
-    const Case one = {"linear",
-                      DISTILE_MASKED_LINEAR,
-                      {64, 64, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
-                      0};
+    const Case one = {
+        "linear", DISTILE_MASKED_LINEAR, {64, 64, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
     const DotProductKernel made(set, operator_of(one));
     distile_polykernel polykernel = made.polykernel();
     // The dense variant stands for code that multiplies with all weights.
@@ -281,10 +278,8 @@ TEST_CASE("Weights with few zeros take the code for all weights", "[nonzeros]") 
 
 TEST_CASE("Packed weights take as much memory as they have nonzeros", "[nonzeros]") {
     const InstructionSet &set = instruction_sets[0];
-    const Case one = {"linear",
-                      DISTILE_MASKED_LINEAR,
-                      {512, 512, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
-                      0};
+    const Case one = {
+        "linear", DISTILE_MASKED_LINEAR, {512, 512, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
     const DotProductKernel kernel(set, operator_of(one));
     const Context context = make_context({});
     const Kernel made = make_kernel(context, kernel.polykernel());

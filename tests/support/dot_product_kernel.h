@@ -63,7 +63,8 @@ public:
                          taps_.scale_w,          taps_.stride_h,     taps_.stride_w,    taps_.read_channels,
                          taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data()};
             variants_[i] = {
-                names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0};
+                names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0,
+                0};
         }
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;
         polykernel_.name = name_.c_str();
