@@ -79,11 +79,14 @@ int distile_call_portable_int8(const distile_dot_product_code *code, const disti
  * DISTILE_FLOAT32. The input channels are cut into chunks, the output channels into blocks, and a part is what lies in
  * one chunk and one block, [chunk][block]. The members with the arrays' names are the words where they begin:
  *
- *     parts     int32_t indices of the first row and the first nonzero of each part, and those of an end behind the
- * last rows      uint32_t: an output channel in its block | its number of nonzeros << 16. The shortest come first. The
+ *     parts     int32_t indices of each part's first row and first nonzero, and of an end behind the last part's
+ *
+ *     rows      uint32_t: an output channel in its block | its number of nonzeros << 16. The shortest come first. The
  *               parts of the first chunk list all channels, up to a multiple of 16, others those with a nonzero
+ *
  *     columns   uint16_t: the place of a nonzero, (kernel row * kernel columns + kernel column) * channels + the input
  *               channel in its chunk
+ *
  *     values    float
  */
 typedef struct distile_nonzero_weights {
