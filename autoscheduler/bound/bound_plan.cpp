@@ -31,10 +31,11 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     options.keep = 0;
     options.per_bucket = count;
     // Code for tensor cores gathers single pixels as fast as tiles, and copies boxes where every pixel is active. Dot
-    // products skip inactive pixels.
+    // products skip inactive pixels. Where zeros are skipped, pixels side by side share what they read.
     const bool has_inactive = std::any_of(densities.begin(), densities.end(), [](double d) { return d < 1; });
     const bool gathers = workload.problem.tensor_cores && (has_inactive || workload.height == 1);
-    if (!bound_backend(workload.device.backend).coarse_tiles || gathers || workload.problem.dot_products) {
+    const bool coarse = bound_backend(workload.device.backend).coarse_tiles || workload.problem.skips_zeros;
+    if (!coarse || gathers || workload.problem.dot_products) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
     }
     std::vector<Candidate> candidates = rank(workload, buckets, options).kept;
