@@ -108,20 +108,33 @@ function(distile_add_polykernel target)
     endforeach ()
 endfunction()
 
-# The type that an operator is built in; empty if its file cannot tell yet.
-function(_distile_type_of variable operator dtype)
-    if (NOT dtype AND EXISTS "${operator}")
+# Whether the PolyKernel of an operator may link our own code for CPUs: for types of 8 and 16 bits, or for weights with
+# zeros. TRUE if its file cannot tell yet.
+function(_distile_links_own_code variable operator dtype)
+    set(zeros "")
+    if (EXISTS "${operator}")
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${operator}")
         file(READ "${operator}" json)
         string(JSON kind ERROR_VARIABLE error TYPE "${json}" params)
-        string(JSON dtype ERROR_VARIABLE missing GET "${json}" params dtype)
+        string(JSON of_file ERROR_VARIABLE missing GET "${json}" params dtype)
+        string(JSON zeros ERROR_VARIABLE no_zeros GET "${json}" typical weight_zeros)
+        if (no_zeros)
+            set(zeros "")
+        endif ()
         if (error)
-            set(dtype "") # The builder says what is wrong with the file.
+            set(of_file "") # The builder says what is wrong with the file.
         elseif (missing)
-            set(dtype float32)
+            set(of_file float32)
+        endif ()
+        if (NOT dtype)
+            set(dtype "${of_file}")
         endif ()
     endif ()
-    set(${variable} "${dtype}" PARENT_SCOPE)
+    if (dtype STREQUAL "float32" AND zeros STREQUAL "")
+        set(${variable} FALSE PARENT_SCOPE)
+    else ()
+        set(${variable} TRUE PARENT_SCOPE)
+    endif ()
 endfunction()
 
 # Builds one library, from the plans that follow or, if there are none, from those that the bound makes for a backend.
@@ -165,9 +178,9 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/DistileArchitecture.cmake")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
     set(hooks "${objects}/distile_hooks.o" "${objects}/distile_gpu_hooks.o")
-    # Code for dot products takes long to compile, and serves the types of 8 and 16 bits alone.
-    _distile_type_of(dtype "${arg_OPERATOR}" "${arg_DTYPE}")
-    if (NOT dtype STREQUAL "float32")
+    # Our own code takes long to compile.
+    _distile_links_own_code(links_own_code "${arg_OPERATOR}" "${arg_DTYPE}")
+    if (links_own_code)
         foreach (instructions IN LISTS DISTILE_DOT_PRODUCTS)
             list(APPEND hooks "${objects}/distile_${instructions}.o")
         endforeach ()

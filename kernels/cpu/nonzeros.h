@@ -117,15 +117,7 @@ public:
           is_window_(code.tile_w == lanes && code.tile_h == vectors_ && code.rows->step == 1) {
         phase_.rows = code.rows[0];
         phase_.columns = code.columns[0];
-        const int32_t unit = is_window_ ? 1 : divide_up(code.block_pixels, code.tile_h * code.tile_w),
-                      units = divide_up(call.num_tiles, unit), blocks = weights_.header().blocks;
-        // Several parts for each thread, because some have fewer pixels. Fewer blocks of pixels than threads are
-        // shared.
-        constexpr int32_t parts_of_thread = 4;
-        const int32_t wanted = parts_of_thread * call.threads;
-        unit_ = unit;
-        parts_ = units < wanted ? units : wanted;
-        splits_ = least(blocks, most(code.channel_splits, call.threads > 1 ? divide_up(2 * call.threads, units) : 1));
+        set_tasks(weights_.header().blocks);
     }
 
     /** The return value is that of a distile_kernel_function. */
@@ -159,12 +151,34 @@ private:
         return static_cast<int32_t>(int64_t{count} * part / parts);
     }
 
+    /** Cuts the call into parts of its tiles and, if these are few, of its blocks of output channels. */
+    void set_tasks(int32_t blocks) {
+        // Several parts for each thread, because some have fewer pixels.
+        constexpr int32_t parts_of_thread = 4;
+        const int32_t wanted = parts_of_thread * call_.threads;
+        if (!is_window_) {
+            const int32_t tile_pixels = code_.tile_h * code_.tile_w,
+                          pixels = static_cast<int32_t>(int64_t{call_.num_tiles} * tile_pixels);
+            int32_t unit = code_.block_pixels;
+            if (divide_up(pixels, unit) < wanted) {
+                // All threads have as many pixels.
+                const int32_t rounds = divide_up(divide_up(pixels, unit), call_.threads);
+                unit = divide_up(divide_up(pixels, rounds * call_.threads), lanes) * lanes;
+            }
+            unit_ = divide_up(unit, tile_pixels);
+        }
+        const int32_t units = divide_up(call_.num_tiles, unit_);
+        parts_ = least(units, wanted);
+        splits_ =
+            least(blocks, most(code_.channel_splits, call_.threads > 1 ? divide_up(2 * call_.threads, units) : 1));
+    }
+
     /** The memory of a task. Each of its arrays has a multiple of 64 bytes. */
     struct Task {
         float *staged;
         float *sums;     ///< [block of output channels][output channel][pixel].
         float *results;  ///< A block of them: [active pixel][output channel], and a pixel for all others.
-        float *turned;   ///< 16 channels of the pixels of a vector.
+        float *widened;  ///< 16 channels of the pixels of a vector.
         Row *rows;
         int32_t *places;  ///< Where each pixel is in the results.
         int32_t first_block, last_block;
@@ -186,9 +200,9 @@ private:
         task.last_block = begin_of(split + 1, splits_, blocks);
         const int64_t staged = int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
                       sums = int64_t{task.last_block - task.first_block} * block_channels * pixels,
-                      results = int64_t{pixels + 1} * block_channels, turned = lanes * vector_channels;
+                      results = int64_t{pixels + 1} * block_channels, widened = lanes * vector_channels;
         const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels;
-        void *const memory = call_.hooks->allocate(call_.hooks, (staged + sums + results + turned) * sizeof(float) +
+        void *const memory = call_.hooks->allocate(call_.hooks, (staged + sums + results + widened) * sizeof(float) +
                                                                     row_bytes + place_bytes);
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
@@ -197,8 +211,8 @@ private:
         task.staged = static_cast<float *>(memory);
         task.sums = task.staged + staged;
         task.results = task.sums + sums;
-        task.turned = task.results + results;
-        task.rows = reinterpret_cast<Row *>(task.turned + turned);
+        task.widened = task.results + results;
+        task.rows = reinterpret_cast<Row *>(task.widened + widened);
         task.places = reinterpret_cast<int32_t *>(reinterpret_cast<char *>(task.rows) + row_bytes);
         const int32_t first = least(begin_of(part, parts_, units) * unit_, call_.num_tiles),
                       last = least(begin_of(part + 1, parts_, units) * unit_, call_.num_tiles);
@@ -293,7 +307,7 @@ private:
                 for (int32_t i = 0; i < lanes; i++) {
                     read[i] = pixels[i] ? pixels[i] + first + c : zeros;
                 }
-                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
+                Transpose<Isa, lanes>::run(read, [=](int64_t i) { return to + (c + i) * distance; });
             }
         }
         // Converted first, or up to a part of a vector.
@@ -304,16 +318,16 @@ private:
                 if (pixels[i]) {
                     Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
                 }
-                Floats widened;
-                Format::widen(stored, widened);
-                std::memcpy(task.turned + i * vector_channels, &widened, sizeof(widened));
+                Floats values;
+                Format::widen(stored, values);
+                std::memcpy(task.widened + i * vector_channels, &values, sizeof(values));
             }
             for (int32_t part = 0; part < some; part += lanes) {
                 const float *read[lanes];
                 for (int32_t i = 0; i < lanes; i++) {
-                    read[i] = task.turned + i * vector_channels + part;
+                    read[i] = task.widened + i * vector_channels + part;
                 }
-                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
+                Transpose<Isa, lanes>::run(read, [=](int64_t i) { return to + (c + part + i) * distance; });
             }
         }
     }
@@ -344,11 +358,9 @@ private:
                     for (int32_t i = 0; i < lanes; i++) {
                         read[i] = sums + (c + i) * pixels + v * lanes;
                     }
-                    Transpose<Isa, lanes>::run(read, task.turned, lanes);
-                    for (int32_t i = 0; i < lanes; i++) {
-                        std::memcpy(task.results + int64_t{task.places[v * lanes + i]} * channels.padded + c,
-                                    task.turned + i * lanes, lanes * sizeof(float));
-                    }
+                    Transpose<Isa, lanes>::run(read, [&](int64_t i) {
+                        return task.results + int64_t{task.places[v * lanes + i]} * channels.padded + c;
+                    });
                 }
             }
             types_.store(phase_, task.rows, count, task.results, channels);

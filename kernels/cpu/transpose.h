@@ -21,8 +21,8 @@ template<class Isa, int Lanes> class Transpose {
 public:
     using Vector = typename FloatVector<Lanes>::Type;
 
-    /** `rows[i][j]` becomes `to[j * distance + i]`. */
-    [[gnu::always_inline]] static void run(const float *const *rows, float *to, int64_t distance) {
+    /** `rows[i][j]` becomes `to(j)[i]`. */
+    template<class To> [[gnu::always_inline]] static void run(const float *const *rows, const To &to) {
         Vector whole[Lanes], pairs[Lanes], fours[Lanes];
 #pragma GCC unroll 16
         for (int i = 0; i < Lanes; i++) {
@@ -45,7 +45,7 @@ public:
         swap_parts<2>(fours);
 #pragma GCC unroll 16
         for (int i = 0; i < Lanes; i++) {
-            std::memcpy(to + i * distance, &fours[i], sizeof(Vector));
+            std::memcpy(to(i), &fours[i], sizeof(Vector));
         }
     }
 

@@ -4,6 +4,7 @@
 #include "kernels/dot_products.h"
 #include "runtime/dispatch/kernel.h"
 #include "runtime/kinds/nonzeros_layout.h"
+#include "test_pruned3_20_40_residual.h"
 #include "tests/support/catch.h"
 #include "tests/support/dot_product_kernel.h"
 #include "tests/support/operator_test.h"
@@ -127,7 +128,7 @@ template<int Lanes> void check_transpose() {
             from[i][j] = static_cast<float>(Lanes * i + j);
         }
     }
-    dot_product::Transpose<Isa, Lanes>::run(rows, to, Lanes);
+    dot_product::Transpose<Isa, Lanes>::run(rows, [&](int i) { return to + i * Lanes; });
     for (int i = 0; i < Lanes; i++) {
         for (int j = 0; j < Lanes; j++) {
             CAPTURE(Lanes, i, j);
@@ -202,6 +203,30 @@ TEST_CASE("Weights that are 0 leave out what they would multiply", "[nonzeros]")
         CAPTURE(o, output[o]);
         CHECK((o == 5 ? std::isnan(output[o]) : output[o] == 2 * input[o]));
     }
+}
+
+TEST_CASE("Operators with zeros are built with code for nonzero weights and for all", "[nonzeros]") {
+    int tested = 0;
+    for (const distile_polykernel *each = &test_pruned3_20_40_residual; each; each = each->fallback) {
+        int skipping = 0, all = 0;
+        for (int32_t i = 0; i < each->num_variants; i++) {
+            const bool skips = std::string(each->variants[i].layout) == "cpu-nonzeros";
+            (skips ? skipping : all)++;
+            CHECK((std::string(each->variants[i].name).rfind("all_", 0) == 0) == !skips);
+        }
+        CAPTURE(each->name);
+        CHECK(skipping > 1);
+        const bool portable = each->fallback == nullptr;
+        CHECK((portable ? all == 0 : all > 1));
+        CHECK(each->nonzeros == 720);
+        if (can_run_or_warn(*each)) {
+            distile_polykernel alone = *each;
+            alone.fallback = nullptr;
+            test_operator(alone, .9);
+            tested++;
+        }
+    }
+    CHECK(tested > 0);
 }
 
 TEST_CASE("Variants of nonzero weights pass on NaN and infinity", "[nonzeros]") {
