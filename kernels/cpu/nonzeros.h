@@ -180,7 +180,8 @@ private:
         float *results;  ///< A block of them: [active pixel][output channel], and a pixel for all others.
         float *widened;  ///< 16 channels of the pixels of a vector.
         Row *rows;
-        int32_t *places;  ///< Where each pixel is in the results.
+        const Element **read;  ///< What each staged vector reads: [vector][lane]; null beyond the input.
+        int32_t *places;       ///< Where each pixel is in the results.
         int32_t first_block, last_block;
     };
 
@@ -201,9 +202,10 @@ private:
         const int64_t staged = int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
                       sums = int64_t{task.last_block - task.first_block} * block_channels * pixels,
                       results = int64_t{pixels + 1} * block_channels, widened = lanes * vector_channels;
-        const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels;
+        const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels,
+                     read_bytes = staged / weights_.header().channels * sizeof(const Element *);
         void *const memory = call_.hooks->allocate(call_.hooks, (staged + sums + results + widened) * sizeof(float) +
-                                                                    row_bytes + place_bytes);
+                                                                    row_bytes + read_bytes + place_bytes);
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
             return;
@@ -213,7 +215,8 @@ private:
         task.results = task.sums + sums;
         task.widened = task.results + results;
         task.rows = reinterpret_cast<Row *>(task.widened + widened);
-        task.places = reinterpret_cast<int32_t *>(reinterpret_cast<char *>(task.rows) + row_bytes);
+        task.read = reinterpret_cast<const Element **>(reinterpret_cast<char *>(task.rows) + row_bytes);
+        task.places = reinterpret_cast<int32_t *>(reinterpret_cast<char *>(task.read) + read_bytes);
         const int32_t first = least(begin_of(part, parts_, units) * unit_, call_.num_tiles),
                       last = least(begin_of(part + 1, parts_, units) * unit_, call_.num_tiles);
         if (is_window_) {
@@ -238,18 +241,19 @@ private:
         for (int32_t i = count; i < pixels; i++) {
             task.places[i] = count;
         }
+        const int32_t taps = phase_.rows.taps * phase_.columns.taps;
+        for (int32_t tap = 0; tap < taps; tap++) {
+            const int32_t down = tap / phase_.columns.taps * phase_.rows.step,
+                          right = tap % phase_.columns.taps * phase_.columns.step;
+            for (int32_t i = 0; i < pixels; i++) {
+                task.read[tap * pixels + i] = i < count ? source.pixel(task.rows[i], down, right) : nullptr;
+            }
+        }
         for (int32_t chunk = 0; chunk < weights_.header().chunks; chunk++) {
-            for (int32_t tap = 0; tap < phase_.rows.taps * phase_.columns.taps; tap++) {
-                const int32_t down = tap / phase_.columns.taps * phase_.rows.step,
-                              right = tap % phase_.columns.taps * phase_.columns.step;
-                for (int32_t v = 0; v < vectors; v++) {
-                    const Element *read[lanes];
-                    for (int32_t i = 0; i < lanes; i++) {
-                        const int32_t row = v * lanes + i;
-                        read[i] = row < count ? source.pixel(task.rows[row], down, right) : nullptr;
-                    }
-                    stage(task, read, chunk,
-                          task.staged + (int64_t{tap} * weights_.header().channels * vectors + v) * lanes, pixels);
+            for (int32_t tap = 0; tap < taps; tap++) {
+                float *const to = task.staged + int64_t{tap} * weights_.header().channels * pixels;
+                for (int32_t first = 0; first < pixels; first += lanes) {
+                    stage(task, task.read + tap * pixels + first, chunk, to + first, pixels);
                 }
             }
             multiply<false>(task, chunk, vectors);
@@ -277,18 +281,18 @@ private:
         // The row of the tile's first pixel, whether or not it is active.
         const int32_t down = y * code_.stride_h + phase_.rows.first - task.rows[0].y,
                       right = x * code_.stride_w + phase_.columns.first - task.rows[0].x;
-        const int64_t distance = int64_t{columns()} * lanes;
+        // Staged as [row][tap of the row][channel][pixel].
+        const int32_t taps = phase_.columns.taps, vectors = window_rows() * taps;
+        for (int32_t v = 0; v < vectors; v++) {
+            for (int32_t i = 0; i < lanes; i++) {
+                task.read[v * lanes + i] = source.pixel(task.rows[0], down + v / taps,
+                                                        right + i * code_.stride_w + v % taps * phase_.columns.step);
+            }
+        }
         for (int32_t chunk = 0; chunk < weights_.header().chunks; chunk++) {
-            for (int32_t row = 0; row < window_rows(); row++) {
-                for (int32_t tap = 0; tap < phase_.columns.taps; tap++) {
-                    const Element *read[lanes];
-                    for (int32_t i = 0; i < lanes; i++) {
-                        read[i] = source.pixel(task.rows[0], down + row,
-                                               right + i * code_.stride_w + tap * phase_.columns.step);
-                    }
-                    stage(task, read, chunk,
-                          task.staged + row * distance + int64_t{tap} * weights_.header().channels * lanes, lanes);
-                }
+            for (int32_t v = 0; v < vectors; v++) {
+                stage(task, task.read + v * lanes, chunk, task.staged + int64_t{v} * weights_.header().channels * lanes,
+                      lanes);
             }
             multiply<true>(task, chunk, vectors_);
         }
