@@ -136,6 +136,8 @@ private:
     using Types = FloatTypes<Isa, Format>;
     using Element = typename Format::Element;
     using Floats = typename Epilogue<Isa>::Floats;
+    using Vector = typename Activation<Isa>::Floats;
+    static_assert(Isa::lanes == register_lanes);
     static constexpr int32_t lanes = Isa::lanes, block_channels = DISTILE_NONZERO_BLOCK;
 
     static int32_t least(int32_t a, int32_t b) {
@@ -311,7 +313,7 @@ private:
                 for (int32_t i = 0; i < lanes; i++) {
                     read[i] = pixels[i] ? pixels[i] + first + c : zeros;
                 }
-                Transpose<Isa, lanes>::run(read, [=](int64_t i) { return to + (c + i) * distance; });
+                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
             }
         }
         // Converted first, or up to a part of a vector.
@@ -331,7 +333,7 @@ private:
                 for (int32_t i = 0; i < lanes; i++) {
                     read[i] = task.widened + i * vector_channels + part;
                 }
-                Transpose<Isa, lanes>::run(read, [=](int64_t i) { return to + (c + part + i) * distance; });
+                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
             }
         }
     }
@@ -348,26 +350,102 @@ private:
 
     /** Stores the sums of all active pixels. */
     void store(const Task &task, int32_t count, int32_t vectors) const {
-        const int32_t pixels = vectors * lanes;
         const float *sums = task.sums;
-        for (int32_t block = task.first_block; block < task.last_block; block++, sums += block_channels * pixels) {
+        for (int32_t block = task.first_block; block < task.last_block; block++) {
             ChannelBlock channels{};
             channels.first = channels.place = block * block_channels;
             channels.count = least(block_channels, out_channels_ - channels.first);
             channels.vectors = divide_up(channels.count, vector_channels);
             channels.padded = channels.vectors * vector_channels;
-            for (int32_t c = 0; c < channels.padded; c += lanes) {
-                for (int32_t v = 0; v < vectors; v++) {
-                    const float *read[lanes];
-                    for (int32_t i = 0; i < lanes; i++) {
-                        read[i] = sums + (c + i) * pixels + v * lanes;
-                    }
-                    Transpose<Isa, lanes>::run(read, [&](int64_t i) {
-                        return task.results + int64_t{task.places[v * lanes + i]} * channels.padded + c;
-                    });
+            if constexpr (sizeof(Element) == sizeof(float)) {
+                store_floats({task, count, vectors, sums, channels});
+            } else {
+                turn({task, count, vectors, sums, channels});
+                types_.store(phase_, task.rows, count, task.results, channels);
+            }
+            sums += int64_t{block_channels} * vectors * lanes;
+        }
+    }
+
+    /** The sums of a block of output channels. */
+    struct Block {
+        const Task &task;
+        int32_t count, vectors;  ///< Active pixels, and vectors of pixels.
+        const float *sums;
+        const ChannelBlock &channels;
+
+        /** Gets `lanes` channels of each pixel of a vector. */
+        [[gnu::always_inline]] void turn(int32_t channel, int32_t vector, Vector (&turned)[lanes]) const {
+            const float *read[lanes];
+            for (int32_t i = 0; i < lanes; i++) {
+                read[i] = sums + ((channel + i) * vectors + vector) * lanes;
+            }
+            Transpose<Isa, lanes>::run(read, turned);
+        }
+    };
+
+    /** Makes results of sums, as [active pixel][output channel]. */
+    void turn(const Block &block) const {
+        for (int32_t c = 0; c < block.channels.padded; c += lanes) {
+            for (int32_t v = 0; v < block.vectors; v++) {
+                Vector turned[lanes];
+                block.turn(c, v, turned);
+                for (int32_t i = 0; i < lanes; i++) {
+                    std::memcpy(block.task.results + int64_t{block.task.places[v * lanes + i]} * block.channels.padded +
+                                    c,
+                                &turned[i], sizeof(turned[i]));
                 }
             }
-            types_.store(phase_, task.rows, count, task.results, channels);
+        }
+    }
+
+    /** Stores float32 as it is turned. */
+    void store_floats(const Block &block) const {
+        switch (code_.epilogue) {
+#define DISTILE_ROW(number, name, NAME, value, gradient)                                                               \
+    case DISTILE_ACTIVATION_##NAME:                                                                                    \
+        return store_activated<DISTILE_ACTIVATION_##NAME>(block);
+            DISTILE_ACTIVATIONS(DISTILE_ROW)
+#undef DISTILE_ROW
+        }
+    }
+    template<distile_activation Kind> [[gnu::noinline]] void store_activated(const Block &block) const {
+        const auto *const bias = static_cast<const float *>(call_.operands[2].data) + block.channels.place;
+        const bool adds = call_.num_operands == 5;
+        const auto *const residual = static_cast<const float *>(call_.operands[3].data) + block.channels.first;
+        auto *const output = static_cast<float *>(call_.operands[call_.num_operands - 1].data) + block.channels.first;
+        for (int32_t c = 0; c < block.channels.count; c += lanes) {
+            Vector biases;
+            std::memcpy(&biases, bias + c, sizeof(biases));
+            const int32_t some = least(lanes, block.channels.count - c);
+            for (int32_t v = 0; v < block.vectors; v++) {
+                Vector turned[lanes];
+                block.turn(c, v, turned);
+#pragma GCC unroll 1
+                for (int32_t i = 0; i < lanes; i++) {
+                    const int32_t place = block.task.places[v * lanes + i];
+                    if (place == block.count) {
+                        continue;
+                    }
+                    const Row &row = block.task.rows[place];
+                    Vector value = turned[i] + biases;
+                    if (adds) {
+                        Vector added{};
+                        copy(&added, residual + row.residual + c, some);
+                        value += added;
+                    }
+                    Activation<Isa>::template activate<Kind>(value, call_.slope);
+                    copy(output + row.output + c, &value, some);
+                }
+            }
+        }
+    }
+    /** Up to a vector. */
+    [[gnu::always_inline]] static void copy(void *to, const void *from, int32_t count) {
+        if (count == lanes) {
+            std::memcpy(to, from, sizeof(Vector));
+        } else {
+            std::memcpy(to, from, count * sizeof(float));
         }
     }
 

@@ -21,9 +21,9 @@ template<class Isa, int Lanes> class Transpose {
 public:
     using Vector = typename FloatVector<Lanes>::Type;
 
-    /** `rows[i][j]` becomes `to(j)[i]`. */
-    template<class To> [[gnu::always_inline]] static void run(const float *const *rows, const To &to) {
-        Vector whole[Lanes], pairs[Lanes], fours[Lanes];
+    /** `rows[i][j]` becomes `turned[j][i]`. */
+    [[gnu::always_inline]] static void run(const float *const *rows, Vector (&turned)[Lanes]) {
+        Vector whole[Lanes], pairs[Lanes];
 #pragma GCC unroll 16
         for (int i = 0; i < Lanes; i++) {
             std::memcpy(&whole[i], rows[i], sizeof(Vector));
@@ -35,17 +35,22 @@ public:
         }
 #pragma GCC unroll 4
         for (int i = 0; i < Lanes; i += 4) {
-            mix<low_pairs>(pairs[i], pairs[i + 2], fours[i]);
-            mix<high_pairs>(pairs[i], pairs[i + 2], fours[i + 1]);
-            mix<low_pairs>(pairs[i + 1], pairs[i + 3], fours[i + 2]);
-            mix<high_pairs>(pairs[i + 1], pairs[i + 3], fours[i + 3]);
+            mix<low_pairs>(pairs[i], pairs[i + 2], turned[i]);
+            mix<high_pairs>(pairs[i], pairs[i + 2], turned[i + 1]);
+            mix<low_pairs>(pairs[i + 1], pairs[i + 3], turned[i + 2]);
+            mix<high_pairs>(pairs[i + 1], pairs[i + 3], turned[i + 3]);
         }
         // Each part of four numbers now holds four rows of a column: parts change places.
-        swap_parts<1>(fours);
-        swap_parts<2>(fours);
+        swap_parts<1>(turned);
+        swap_parts<2>(turned);
+    }
+    /** `rows[i][j]` becomes `to[j * distance + i]`. */
+    [[gnu::always_inline]] static void run(const float *const *rows, float *to, int64_t distance) {
+        Vector turned[Lanes];
+        run(rows, turned);
 #pragma GCC unroll 16
         for (int i = 0; i < Lanes; i++) {
-            std::memcpy(to(i), &fours[i], sizeof(Vector));
+            std::memcpy(to + i * distance, &turned[i], sizeof(Vector));
         }
     }
 

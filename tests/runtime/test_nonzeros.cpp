@@ -128,7 +128,7 @@ template<int Lanes> void check_transpose() {
             from[i][j] = static_cast<float>(Lanes * i + j);
         }
     }
-    dot_product::Transpose<Isa, Lanes>::run(rows, [&](int i) { return to + i * Lanes; });
+    dot_product::Transpose<Isa, Lanes>::run(rows, to, Lanes);
     for (int i = 0; i < Lanes; i++) {
         for (int j = 0; j < Lanes; j++) {
             CAPTURE(Lanes, i, j);
