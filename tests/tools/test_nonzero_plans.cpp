@@ -1,0 +1,121 @@
+// Plans of code that multiplies with the nonzero weights alone.
+#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/buildable.h"
+#include "kernels/dot_products.h"
+#include "plans/emit.h"
+#include "plans/nonzeros.h"
+#include "plans/plan.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/plan_files.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+using namespace distile;
+using nlohmann::json;
+
+namespace {
+
+json operator_file(const json &zeros, const std::string &dtype = "float32") {
+    return {{"distile_operator", 1},
+            {"name", "pruned"},
+            {"generator", "masked_conv2d"},
+            {"params", {{"dtype", dtype}, {"in_channels", 64}, {"out_channels", 96}}},
+            {"typical", {{"batch", 1}, {"height", 20}, {"width", 30}, {"weight_zeros", zeros}}}};
+}
+
+}  // namespace
+
+TEST_CASE("Operators say how many of their weights are 0", "[plan]") {
+    const Operator op = parse_operator(operator_file(.9), "test");
+    CHECK(op.typical_zeros == .9);
+    CHECK(to_json(op)["typical"]["weight_zeros"] == .9);
+    CHECK(typical_nonzeros(op) == 5530);
+    CHECK_FALSE(to_json(parse_operator(operator_file(0), "test"))["typical"].contains("weight_zeros"));
+    for (const json &wrong : {json(1), json(-.1), json("many"), json(true)}) {
+        CAPTURE(wrong.dump());
+        refuse([&] { parse_operator(operator_file(wrong), "test"); }, {"weight_zeros", wrong.dump()});
+    }
+    CHECK(skips_zeros(op));
+    CHECK_FALSE(skips_zeros(with_all_weights(op)));
+    CHECK_FALSE(skips_zeros(parse_operator(operator_file(.4), "test")));
+    CHECK(skips_zeros(parse_operator(operator_file(.5, "bfloat16"), "test")));
+    CHECK_FALSE(skips_zeros(parse_operator(operator_file(.9, "uint8"), "test")));
+}
+
+TEST_CASE("Plans of operators with zeros have code for nonzero weights, and for all", "[plan]") {
+    const TemporaryFolder folder;
+    const Operator op = parse_operator(operator_file(.9), "test");
+    const std::vector<Plan> plans = bound_plans(op, cpu_backend(), false, get_platform("x86-64-linux"));
+    REQUIRE(plans.size() == 2);
+    const struct {
+        int lanes;
+        const char *function, *object;
+    } levels[] = {{16, "distile_call_avx512_nonzeros", "distile_avx512_nonzeros.o"},
+                  {8, "distile_call_avx2_nonzeros", "distile_avx2_nonzeros.o"}};
+    for (size_t i = 0; i < plans.size(); i++) {
+        const Plan &plan = plans[i];
+        CAPTURE(plan.name);
+        CHECK(plan.has(Language::Nonzeros));
+        CHECK(plan.has(Language::Halide));
+        CHECK(plan.layout == "cpu-nonzeros");
+        for (const PlanVariant &variant : plan.variants) {
+            CAPTURE(variant.name);
+            const bool all = variant.name.rfind(all_weights_prefix, 0) == 0;
+            CHECK(variant.language == (all ? Language::Halide : Language::Nonzeros));
+            CHECK(plan.layout_of(variant) == (all ? "cpu-o16" : "cpu-nonzeros"));
+            CHECK((all || variant.theta.at("tile_w") == 1 || variant.theta.at("tile_w") == levels[i].lanes));
+        }
+        check_buildable(plan);
+        CHECK(std::string(nonzeros_object(plan)) == levels[i].object);
+        const std::string c = emit_polykernels({plan}, "s");
+        for (const std::string &word :
+             {std::string(levels[i].function) + "(&code, call);", std::string(".layout = \"cpu-nonzeros\""),
+              std::string(".layout = \"cpu-o16\""), std::string(".nonzeros = 5530,")}) {
+            CAPTURE(word, c);
+            CHECK(contains(c, word));
+        }
+        const Plan again = read_plan(folder.write("plan.json", to_json(plan).dump()));
+        CHECK(to_json(again) == to_json(plan));
+        // Times are of weights with as many zeros.
+        Plan other = plan;
+        other.op.typical_zeros = .8;
+        CHECK(plan_hash(other) != plan_hash(plan));
+    }
+    // 16-bit types have such code too, which reads them as they are; no dot products.
+    for (const Plan &plan : bound_plans(parse_operator(operator_file(.9, "bfloat16"), "test"), cpu_backend(), false,
+                                        get_platform("x86-64-linux"))) {
+        CAPTURE(plan.name, plan.target);
+        CHECK(plan.has(Language::Nonzeros));
+        CHECK_FALSE(plan.has(Language::DotProduct));
+    }
+    const Plan portable = portable_plan(op, get_platform("x86-64-linux"));
+    CHECK(std::string(nonzeros_object(portable)) == "distile_portable_nonzeros.o");
+    const Plan arm = bound_plans(op, cpu_backend(), false, get_platform("arm-64-linux")).front();
+    CHECK(std::string(nonzeros_object(arm)) == "distile_portable_nonzeros.o");
+    check_buildable(arm);
+}
+
+TEST_CASE("Schedules for nonzero weights are checked", "[plan]") {
+    const Operator op = parse_operator(operator_file(.9), "test");
+    Plan plan = bound_plans(op, cpu_backend(), false, get_platform("x86-64-linux")).back();
+    PlanVariant &variant = plan.variants.front();
+    const auto check_refused = [&](const Theta &theta, const char *why) {
+        variant.theta = theta;
+        refuse([&] { check_buildable(plan); }, {why});
+    };
+    const Theta window = {{"tile_h", 8}, {"tile_w", 8}, {"vectors", 8}, {"channel_splits", 1}};
+    variant.theta = window;
+    check_buildable(plan);
+    Theta other = window;
+    other["tile_w"] = 16;
+    check_refused(other, "one vector wide");
+    other = window;
+    other["vectors"] = 10;
+    check_refused(other, "one vector wide");
+    check_refused({{"tile_h", 1}, {"tile_w", 1}, {"vectors", 16}, {"channel_splits", 1}}, "vector registers");
+    plan.op.params["dilation_h"] = "2";
+    check_refused(window, "neighbours");
+}
