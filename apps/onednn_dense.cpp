@@ -1,6 +1,6 @@
 #include "onednn_dense.h"
 #ifdef DISTILE_HAS_ONEDNN
-#include <onednn_conv2d.h>
+#include "bench/peers/onednn/onednn_conv2d.h"
 #include <stdexcept>
 #endif
 

@@ -41,7 +41,7 @@ struct Operator {
     std::map<std::string, std::string> params; /**< All of the generator's, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
     double typical_zeros = 0; /**< The share of its weights that are 0. */
-    int typical_keys = 0; /**< Tokens of a key or a value; 0 for operators that read neither. */
+    int typical_keys = 0;     /**< Tokens of a key or a value; 0 for operators that read neither. */
 
     bool operator==(const Operator &other) const {
         return name == other.name && generator == other.generator && params == other.params;

@@ -78,11 +78,11 @@ enum class DotProducts {
 struct Problem : OperatorFacts {
     int vector_lanes = 1;     /**< float32 lanes of a vector register or a vector load. */
     int vector_registers = 0; /**< A CPU's vector registers. */
-    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it, unless it
-     * skips zeros. */
+    /** The tensor cores, or the instructions for dot products, that the code uses. Without both, Halide makes it,
+     * unless it skips zeros. */
     std::optional<TensorCores> tensor_cores = std::nullopt;
     std::optional<DotProducts> dot_products = std::nullopt;
-    bool skips_zeros = false; /**< The code multiplies with the nonzero weights alone. */
+    bool skips_zeros = false;                    /**< The code multiplies with the nonzero weights alone. */
     int most_threads = 0, most_shared_bytes = 0; /**< The limits of a GPU's block. */
 };
 

@@ -203,7 +203,7 @@ private:
         task.last_block = begin_of(split + 1, splits_, blocks);
         const int64_t staged = int64_t{columns()} * (is_window_ ? window_rows() * lanes : phase_.rows.taps * pixels),
                       sums = int64_t{task.last_block - task.first_block} * block_channels * pixels,
-                      results = int64_t{pixels + 1} * block_channels, widened = lanes * vector_channels;
+                      results = int64_t{pixels + 1} * block_channels, widened = int64_t{lanes} * vector_channels;
         const size_t row_bytes = sizeof(Row) * pixels, place_bytes = sizeof(int32_t) * pixels,
                      read_bytes = staged / weights_.header().channels * sizeof(const Element *);
         void *const memory = call_.hooks->allocate(call_.hooks, (staged + sums + results + widened) * sizeof(float) +
@@ -378,7 +378,7 @@ private:
         [[gnu::always_inline]] void turn(int32_t channel, int32_t vector, Vector (&turned)[lanes]) const {
             const float *read[lanes];
             for (int32_t i = 0; i < lanes; i++) {
-                read[i] = sums + ((channel + i) * vectors + vector) * lanes;
+                read[i] = sums + (int64_t{channel + i} * vectors + vector) * lanes;
             }
             Transpose<Isa, lanes>::run(read, turned);
         }

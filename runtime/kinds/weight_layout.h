@@ -22,8 +22,8 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** Nonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
-     * which are 128 bytes. */
+    /** Nonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of
+     * a step, which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
     bool keeps_int4;      /**< Weights of a filter of DISTILE_INT4 have that type too. */

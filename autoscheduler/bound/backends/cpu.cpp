@@ -46,8 +46,12 @@ const BoundTerms &model(const Problem &problem) {
                                             nullptr,
                                             add_terms_of_dot_products<NamedTerms>,
                                             add_terms_of_dot_products<TimesAlone>};
-    static const BoundTerms nonzeros = {
-        NonzeroKnobs::names, nullptr, {}, nullptr, add_terms_of_nonzeros<NamedTerms>, add_terms_of_nonzeros<TimesAlone>};
+    static const BoundTerms nonzeros = {NonzeroKnobs::names,
+                                        nullptr,
+                                        {},
+                                        nullptr,
+                                        add_terms_of_nonzeros<NamedTerms>,
+                                        add_terms_of_nonzeros<TimesAlone>};
     static const BoundTerms tokens = {
         TokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms any = {CpuKnobs::names, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
