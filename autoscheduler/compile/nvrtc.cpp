@@ -1,5 +1,6 @@
 #include "autoscheduler/compile/nvrtc.h"
 #include "plans/json_file.h"
+#include <cstdlib>
 #include <dlfcn.h>
 #include <fstream>
 #include <iterator>
@@ -93,6 +94,17 @@ private:
     void *program_ = nullptr;
 };
 
+/** PTX that drivers since CUDA 12.3 compile. The library writes the version of its own CUDA into it, which older
+ * drivers refuse, though for these chips it uses nothing that is newer. */
+std::string for_older_drivers(const std::string &ptx) {
+    const std::string word = "\n.version ";
+    const size_t at = ptx.find(word);
+    if (at == std::string::npos || std::atof(ptx.c_str() + at + word.size()) <= 8.3) {
+        return ptx;
+    }
+    return ptx.substr(0, at) + word + "8.3" + ptx.substr(ptx.find('\n', at + 1));
+}
+
 }  // namespace
 
 bool have_nvrtc() {
@@ -119,6 +131,7 @@ void compile_with_nvrtc(const std::string &source, const std::string &architectu
         is_chip ? program.get("nvrtcGetCUBINSize", "nvrtcGetCUBIN") : program.get("nvrtcGetPTXSize", "nvrtcGetPTX");
     if (!is_chip) {
         code.pop_back();  // A 0 byte, which who embeds it adds.
+        code = for_older_drivers(code);
     }
     write_file(path, code);
 }

@@ -133,7 +133,7 @@ def test_c_compiler(monkeypatch, empty_path, tmp_path):
 
 
 def test_compiler_folder(monkeypatch, empty_path, tmp_path):
-    """The folder of the environment, of the wheel with its extra, or of a command on the PATH, whose folder a link names."""
+    """The environment names it, the wheel with its extra has it, or a command on the PATH, which may be a link."""
     wheel, installed, named = (tmp_path / name for name in ("wheel", "installed", "named"))
     for folder in (wheel, installed, named):
         make_program(folder / "distile_builder")

@@ -273,6 +273,21 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
         grep -q "${plan_of_chain#* }" "$folder/parts/plan_${plan_of_chain%% *}.json" || fail "the chain lacks $plan_of_chain"
     done
     rm "$folder/my.o"
+    # NVRTC makes PTX that drivers of an older CUDA take, and the code of one chip.
+    nvcc=${NVCC:-}
+    compile_with_nvrtc() {
+        LD_LIBRARY_PATH=$(compgen -G "${nvcc%/bin/nvcc}/lib*" | paste -sd:) CUDACXX=nvrtc "$distile" compile --quiet \
+            "$source_folder/tests/fixtures/plans/$1" -o "$folder/nvrtc.so"
+    }
+    if output=$(compile_with_nvrtc test_scores_2_32_softmax_f16_sm80.json 2>&1); then
+        grep -qa '^\.version 8\.[0-3]$' "$folder/nvrtc.so" || fail "NVRTC's PTX is of version $(grep -a '^\.version' "$folder/nvrtc.so")"
+        grep -qa '^\.target sm_80' "$folder/nvrtc.so" || fail "NVRTC's PTX is not for all chips"
+        compile_with_nvrtc test_attention_2_32_f16_sm90.json
+        grep -qa 'sm_90a' "$folder/nvrtc.so" || fail "NVRTC made no code for one chip"
+    else
+        has 'libnvrtc.so cannot be loaded' <<<"$output" || fail "NVRTC cannot compile:" "$output"
+        echo "not tested: NVRTC, which is not beside '${NVCC:-nvcc}'"
+    fi
     unset CUDACXX
 fi
 [[ ! -e $folder/never.so ]] || fail "a compilation that failed left a file"
