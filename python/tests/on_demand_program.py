@@ -1,4 +1,4 @@
-"""What a program does that asks for PolyKernels, without PyTorch: names of operators to ask for, and then words of it."""
+"""A program that asks for PolyKernels, without PyTorch: its arguments are names of operators, and then what to do."""
 
 import os
 import pathlib

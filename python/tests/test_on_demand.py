@@ -143,7 +143,11 @@ def test_fork(folder):
 def test_failures(folder, when):
     """Each is reported once and not tried again, unless somebody says so."""
     (folder / "go").touch()
-    asked = (("wrong", "no kernel is wrong"), ("old", "version 3, but this library runs version"), ("wrong", "is wrong"))
+    asked = (
+        ("wrong", "no kernel is wrong"),
+        ("old", "version 3, but this library runs version"),
+        ("wrong", "is wrong"),
+    )
     for number, (name, reason) in enumerate(asked, 1):
         on_demand.set_build(when, progress=[].append)
         with pytest.warns(UserWarning, match=f"stays dense: .*{reason}") as warned:
@@ -226,7 +230,9 @@ def test_layer():
     assert ("in_channels", 7) in operator.params and operator in distile.still_dense()
 
     def call_until_built():
-        wait_until(lambda: torch.allclose(compiled(x, mask), expected, 1e-4, 1e-4) and operator not in distile.missing())
+        wait_until(
+            lambda: torch.allclose(compiled(x, mask), expected, 1e-4, 1e-4) and operator not in distile.missing()
+        )
 
     threads = [threading.Thread(target=call_until_built) for _ in range(2)]
     for thread in threads:
