@@ -23,7 +23,7 @@ def ask(name: str) -> bool:
 
 
 def wait_for(name: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not ask(name):
         assert time.monotonic() < end, on_demand.still_dense()
         time.sleep(0.01)
