@@ -15,8 +15,8 @@ _held: set[int] = set()
 
 @contextlib.contextmanager
 def building(target: pathlib.Path, wait: bool = True) -> Iterator[pathlib.Path | None]:
-    """An empty folder beside `target` in which to build it, removed in the end; None if the target is there. Waits while
-    another thread or process builds it, or without `wait` raises BlockingIOError."""
+    """An empty folder beside `target` in which to build it, removed in the end; None if the target is there. Waits
+    while another thread or process builds it, or without `wait` raises BlockingIOError."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(target.with_suffix(".lock"), wait):
         if target.is_file():

@@ -60,11 +60,11 @@ def compile_polykernel(
     machine: Machine | None = None,
     wait: bool = True,
 ) -> None:
-    """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder, unless it is there.
-    `typical` is the size at which it runs most; `check` is called with the path of the object and raises where it cannot
-    be used. With a `machine`, the times by which it chooses variants are measured there; else they are estimates. Where
-    another process compiles it, waits for that, or without `wait` raises BlockingIOError. Raises RuntimeError with the
-    compiler's message if it fails."""
+    """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder, unless it is
+    there. `typical` is the size at which it runs most; `check` is called with the path of the object and raises where
+    it cannot be used. With a `machine`, the times by which it chooses variants are measured there; else they are
+    estimates. Where another process compiles it, waits for that, or without `wait` raises BlockingIOError. Raises
+    RuntimeError with the compiler's message if it fails."""
     with building(target, wait) as folder:
         if folder is None:
             return

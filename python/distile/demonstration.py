@@ -99,7 +99,9 @@ def text(found: Demonstration) -> str:
         )
     lines += ["", f"The largest error at active pixels is {found.largest_error:.1e} of the largest result."]
     if found.load > BUSY * len(os.sched_getaffinity(0)):
-        lines.append(f"Other programs used this machine (load {found.load:.1f}), so the times are too long and uncertain.")
+        lines.append(
+            f"Other programs used this machine (load {found.load:.1f}), so the times are too long and uncertain."
+        )
     if not found.has_polykernel:
         lines.append("No PolyKernel computes this layer here: it ran dense, and the mask after it.")
     return "\n".join(lines)

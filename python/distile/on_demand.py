@@ -223,7 +223,8 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
 
     What cannot be compiled is dense, and a warning says why, once. Setting it again tries those again. At the exit of
     Python, what is still dense is printed to standard error; distile.still_dense() returns it. The process beside ends
-    when this one has: it finishes what it has begun, at least one, and leaves the rest. Raises ValueError for other words.
+    when this one has: it finishes what it has begun, at least one, and leaves the rest. Raises ValueError for other
+    words.
     """
     with _builder.lock:
         _builder.when, _builder.progress = _checked(when), progress
@@ -248,8 +249,8 @@ def is_asked() -> bool:
 
 
 def ask(operator: Operator, typical: dict[str, int] | None, cache: Callable[[], tuple[pathlib.Path, int]]) -> bool:
-    """Whether the PolyKernel that a call lacks is in the cache folder now. "background" returns at once. `cache` returns
-    the folder and the version of its PolyKernels; it is called once for each operator."""
+    """Whether the PolyKernel that a call lacks is in the cache folder now. "background" returns at once. `cache`
+    returns the folder and the version of its PolyKernels; it is called once for each operator."""
     wanted = _builder.request(operator, typical, cache)
     if wanted.state is not State.BUILT:
         (_builder.now if _builder.when == "now" else _builder.beside)(wanted)

@@ -103,7 +103,9 @@ def _summary(found: Found) -> str:
             *figures,
         ]
         if row.break_even is not None and sums.dense_work:
-            text = "of the work left is where the model breaks even" if row.break_even < 1 else "active: even so it gains"
+            text = (
+                "of the work left is where the model breaks even" if row.break_even < 1 else "active: even so it gains"
+            )
             figures.append((f"{row.break_even:.0%}", text))
     return f'<div class="figures">{"".join(f"<div><b>{value}</b>{what}</div>" for value, what in figures)}</div>'
 

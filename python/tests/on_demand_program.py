@@ -1,4 +1,4 @@
-"""What a program does that asks for PolyKernels, without PyTorch: names of operators to ask for, and then words of it."""
+"""A program that asks for PolyKernels, without PyTorch: its arguments are names of operators, and then what to do."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ def ask(name: str) -> bool:
 
 
 def wait_for(name: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not ask(name):
         assert time.monotonic() < end, on_demand.still_dense()
         time.sleep(0.01)

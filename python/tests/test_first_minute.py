@@ -39,11 +39,17 @@ def test_json(capsys):
 
 
 def test_commands(capsys):
-    for command, words in (([], "python -m distile explain model.py"), (["explain"], "--masks"), (["convert"], "--rules")):
+    for command, words in (
+        ([], "python -m distile explain model.py"),
+        (["explain"], "--masks"),
+        (["convert"], "--rules"),
+    ):
         with pytest.raises(SystemExit) as ended:
             __main__.main([*command, "--help"])
         assert ended.value.code == 0 and words in capsys.readouterr().out
-    done = subprocess.run([sys.executable, "-m", "distile", "--json", "--no-demonstration"], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "distile", "--json", "--no-demonstration"], capture_output=True, check=True
+    )
     assert json.loads(done.stdout)["demonstration"] is None and not done.stderr
 
 
@@ -60,9 +66,7 @@ def pixels(png: bytes) -> list[list[tuple[int, ...]]]:
     assert rest == [8, 6, 0, 0, 0] and list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
     rows = zlib.decompress(chunks[b"IDAT"])
     assert len(rows) == height * (1 + 4 * width) and not any(rows[:: 1 + 4 * width])
-    return [
-        [tuple(rows[y * (1 + 4 * width) + 1 + 4 * x :][:4]) for x in range(width)] for y in range(height)
-    ]
+    return [[tuple(rows[y * (1 + 4 * width) + 1 + 4 * x :][:4]) for x in range(width)] for y in range(height)]
 
 
 def test_pictures():

@@ -66,7 +66,7 @@ def begun(folder: pathlib.Path) -> list[str]:
 
 
 def wait_until(condition) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -99,7 +99,7 @@ def test_four_processes_build_each_once(folder):
     wait_until(lambda: begun(folder))
     (folder / "go").touch()
     for one in running:
-        assert one.communicate(timeout=60)[1] == "" and one.returncode == 0
+        assert one.communicate(timeout=300)[1] == "" and one.returncode == 0
     assert len(begun(folder)) == len(set(begun(folder))) == 3 == built(folder)
 
 
@@ -110,18 +110,18 @@ def test_killed(folder):
     wait_until(lambda: begun(folder))
     for number in (helper, killed.pid):
         os.kill(number, signal.SIGKILL)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=300)
     assert built(folder) == 0 and list((folder / "cache").glob("*.building"))
     (folder / "go").touch()
     next_one = program("a", "wait")
-    assert next_one.communicate(timeout=60)[1] == "" and next_one.returncode == 0
+    assert next_one.communicate(timeout=300)[1] == "" and next_one.returncode == 0
     assert built(folder) == 1 and not list((folder / "cache").glob("*.building"))
 
 
 def test_exit(folder):
     """A program ends at once, and says what was dense. What is begun is built, and no more."""
     left = program("a", "bb", "leave")
-    output, errors = left.communicate(timeout=60)  # Which ends when nobody holds its output.
+    output, errors = left.communicate(timeout=300)  # Which ends when nobody holds its output.
     assert left.returncode == 0 and output == "left\n"
     assert errors.startswith("distile: 2 operators ran dense to the end:\n  masked_linear(")
     assert errors.count(on_demand.State.BUILDING.value) == 2
@@ -135,7 +135,7 @@ def test_fork(folder):
     forked = program("a", "bb", "fork")
     wait_until(lambda: begun(folder))
     (folder / "go").touch()
-    assert forked.communicate(timeout=60)[1] == "" and forked.returncode == 0
+    assert forked.communicate(timeout=300)[1] == "" and forked.returncode == 0
     assert len(begun(folder)) == 2 == built(folder)
 
 
@@ -143,7 +143,11 @@ def test_fork(folder):
 def test_failures(folder, when):
     """Each is reported once and not tried again, unless somebody says so."""
     (folder / "go").touch()
-    asked = (("wrong", "no kernel is wrong"), ("old", "version 3, but this library runs version"), ("wrong", "is wrong"))
+    asked = (
+        ("wrong", "no kernel is wrong"),
+        ("old", "version 3, but this library runs version"),
+        ("wrong", "is wrong"),
+    )
     for number, (name, reason) in enumerate(asked, 1):
         on_demand.set_build(when, progress=[].append)
         with pytest.warns(UserWarning, match=f"stays dense: .*{reason}") as warned:
@@ -187,7 +191,7 @@ def test_now(folder):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert found == [True] * 4 and len(begun(folder)) == 1
     assert len(lines) == 2 and lines[0].startswith("building the PolyKernel of masked_linear") and "built" in lines[1]
 
@@ -226,13 +230,15 @@ def test_layer():
     assert ("in_channels", 7) in operator.params and operator in distile.still_dense()
 
     def call_until_built():
-        wait_until(lambda: torch.allclose(compiled(x, mask), expected, 1e-4, 1e-4) and operator not in distile.missing())
+        wait_until(
+            lambda: torch.allclose(compiled(x, mask), expected, 1e-4, 1e-4) and operator not in distile.missing()
+        )
 
     threads = [threading.Thread(target=call_until_built) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert operator not in distile.still_dense()
     with polykernels.recording() as missing:
         torch.testing.assert_close(layer(x, mask), expected, rtol=1e-4, atol=1e-4)

@@ -18,6 +18,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:distile")
 HOSTILE = "<script>alert('1')</script>&amp;\""
 
 
+MODEL = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Sequential(nn.Conv2d(3, 128, 3, padding=1), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())
+
+def example():
+    return torch.randn(1, 3, 16, 12)
+"""
+
+
 def row(**more) -> Row:
     given = dict(name="a", kind="conv", density=0.25, dense_work=4e6, work=1e6, dense_us=100.0, masked_us=40.0)
     return Row(**{**given, "predicted_us": 25.0, "runs_dense": False, **more})
@@ -59,10 +71,7 @@ def test_summary():
 @pytest.mark.cpu
 def test_of_a_model(tmp_path):
     """By the command and by the function: the pictures are the masks."""
-    program = "from torch import nn\nimport torch\n"
-    program += "def model():\n    return nn.Sequential(nn.Conv2d(3, 128, 3, padding=1), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())\n"
-    program += "def example():\n    return torch.randn(1, 3, 16, 12)\n"
-    (tmp_path / "model.py").write_text(program)
+    (tmp_path / "model.py").write_text(MODEL)
     path = tmp_path / "page.html"
     arguments = ["--masks", ".25", "--seconds", ".001", "--rules", "0=near", "*=mask", "--html", str(path)]
     assert explain.main([str(tmp_path / "model.py"), *arguments]) == 0

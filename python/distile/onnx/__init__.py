@@ -10,10 +10,11 @@ from .._onnxruntime import cache_folder, library_path
 from ..on_demand import set_build, still_dense
 from ..rules import Rule
 from .conversion import Left, Replaced, convert
+from .exporting import translations
 from .library import session_options
 from .weights import load, save
 
 __all__ = [
-    "Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "load", "save", "session_options", "set_build",
-    "still_dense",
+    "Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "load", "save", "session_options",
+    "set_build", "still_dense", "translations",
 ]  # fmt: skip

@@ -186,8 +186,8 @@ def explain(
     model, dense and masked, in microseconds.
 
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
-    each layer alone, with what its masked operator takes in. Predicted is the dense time times the density. With `full`,
-    all are measured with all pixels active, too.
+    each layer alone, with what its masked operator takes in. Predicted is the dense time times the density. With
+    `full`, all are measured with all pixels active, too.
     """
     model = with_fixed_image(model, images)
     converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)

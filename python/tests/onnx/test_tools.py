@@ -155,8 +155,8 @@ def test_calls_from_threads():
 
 def test_page(model, tmp_path):
     path = tmp_path / "page.html"
-    arguments = ["explain", str(model), "--rules", "b1*=mask", "--masks", ".3", "--seconds", ".001", "--html", str(path)]
-    assert command.main(arguments) == 0
+    arguments = ["explain", str(model), "--rules", "b1*=mask", "--masks", ".3", "--seconds", ".001"]
+    assert command.main([*arguments, "--html", str(path)]) == 0
     found = Page(path.read_text())
     assert len(found.images) == len(found.rows) - 1 > 0
     assert "convert" in found.texts["pre"][0] and "distile.onnx.session_options()" in found.texts["pre"][0]
