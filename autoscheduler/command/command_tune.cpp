@@ -128,6 +128,7 @@ void tune(const TuneOptions &options) {
             complaints += (complaints.empty() ? "" : ".\n") + search.complaint();
             continue;
         }
+        add_code_for_all_weights(search);
         if (options.json) {
             reports.push_back(search.report());
         } else if (!options.quiet) {
