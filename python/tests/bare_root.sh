@@ -29,12 +29,12 @@ cp "$wheel" "$scratch/wheels"
 
 cat >"$root/tests/in_root.sh" <<'END'
 set -euo pipefail
-export PATH=/usr/bin HOME=/root LC_ALL=C.UTF-8
 for program in cc gcc clang ld as cmake ninja nvcc; do
     ! type -P "$program" || { echo "the root is not bare: it has $program"; exit 1; }
 done
 python3 -m venv /env
-# PyTorch and what else its folder holds, but distile.
+# PyTorch and what else its folder holds, but distile. It wants a newer setuptools than a new environment has.
+/env/bin/pip uninstall -q -y setuptools
 mkdir /linked
 for package in /torch/*; do
     [[ $package == */distile* ]] || ln -s "$package" /linked
@@ -52,4 +52,4 @@ unshare -m bash -euc '
     mount --rbind /dev "$1/dev"
     mount --bind -o ro "$2" "$1/torch"
     mount --bind "$3" "$1/wheels"
-    exec chroot "$1" /bin/bash /tests/in_root.sh' bash "$root" "$torch" "$scratch/wheels"
+    exec chroot "$1" /usr/bin/env -i PATH=/usr/bin HOME=/root bash /tests/in_root.sh' bash "$root" "$torch" "$scratch/wheels"
