@@ -30,6 +30,22 @@ def building(target: pathlib.Path, wait: bool = True) -> Iterator[pathlib.Path |
 
 
 @contextlib.contextmanager
+def one_of(places: int, folder: pathlib.Path) -> Iterator[None]:
+    """Holds one of some places, which all processes that build in a folder share; raises BlockingIOError if none is
+    free."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as held:
+        for place in range(places):
+            try:
+                held.enter_context(_locked(folder / f"place{place}.lock", wait=False))
+                break
+            except BlockingIOError:
+                if place == places - 1:
+                    raise
+        yield
+
+
+@contextlib.contextmanager
 def _locked(path: pathlib.Path, wait: bool) -> Iterator[None]:
     """Holds the lock on a file, which stays: the system frees the lock of a process that ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

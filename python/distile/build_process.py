@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 
+from .build_lock import one_of
 from .compiler import compile_polykernel
 from .description import Operator
 
-MOST_AT_ONCE = 8  # Each takes some hundred megabytes.
+MOST_AT_ONCE = 8  # In all processes together, for each takes some hundred megabytes.
 
 
 def check_version(path: str, version: int) -> None:
@@ -40,20 +41,25 @@ def request(operator: Operator, typical: dict[str, int] | None, target: str, ver
     return json.dumps(asked).encode() + b"\n"
 
 
+def _at_once() -> int:
+    return min(MOST_AT_ONCE, max(1, len(os.sched_getaffinity(0)) // 2))
+
+
 def _build(operator, typical, target, version, compiler) -> None:
     generator, params, device = operator
-    compile_polykernel(
-        Operator(generator, tuple((name, value) for name, value in params), device),
-        typical,
-        pathlib.Path(target),
-        pathlib.Path(compiler),
-        functools.partial(check_version, version=version),
-        wait=False,
-    )
+    with one_of(_at_once(), pathlib.Path(target).parent):
+        compile_polykernel(
+            Operator(generator, tuple((name, value) for name, value in params), device),
+            typical,
+            pathlib.Path(target),
+            pathlib.Path(compiler),
+            functools.partial(check_version, version=version),
+            wait=False,
+        )
 
 
 class _Worker(threading.Thread):
-    """Compiles one after the other. What other processes compile waits behind the rest."""
+    """Compiles one after the other. What other processes compile, or have no place for, waits behind the rest."""
 
     def __init__(self, requests: queue.SimpleQueue, ended: threading.Event):
         super().__init__()
@@ -98,8 +104,7 @@ def serve() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     requests: queue.SimpleQueue = queue.SimpleQueue()
     ended = threading.Event()
-    count = min(MOST_AT_ONCE, max(1, len(os.sched_getaffinity(0)) // 2))
-    workers = [_Worker(requests, ended) for _ in range(count)]
+    workers = [_Worker(requests, ended) for _ in range(_at_once())]
     for line in sys.stdin.buffer:
         requests.put(json.loads(line))
     ended.set()

@@ -73,6 +73,10 @@ serve()
 """
 
     def __init__(self):
+        if not sys.executable:
+            raise FileNotFoundError(
+                "distile.set_build(): no Python interpreter is known (sys.executable) that could build"
+            )
         folder = str(pathlib.Path(__file__).parent)
         # It may outlive this process, whose output others read to its end. So it has none of it.
         self._process = subprocess.Popen(

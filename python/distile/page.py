@@ -16,7 +16,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --back: #14181f; --text: #e6e9ee; --soft: #97a1b0; --line: #2c3440;
     --card: #1c222c; --masked: #5aa2ee; --dense: #56606f; --bad: #e8945f; } }
 body { background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; margin: 2em auto;
-    max-width: 72em; padding: 0 1em; }
+    max-width: 80em; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: .2em; } h2 { font-size: 1.15em; margin-top: 2em; }
 .soft { color: var(--soft); } .bad { color: var(--bad); }
 .figures { display: flex; flex-wrap: wrap; gap: 1em; margin: 1.5em 0; }
@@ -26,7 +26,7 @@ pre { background: var(--card); border-radius: 8px; overflow-x: auto; padding: 1e
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .35em .6em; text-align: right; white-space: nowrap; }
-td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 8em; }
+td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 14em; }
 th { color: var(--soft); font-weight: normal; vertical-align: bottom; }
 th:nth-child(-n+2), td:nth-child(-n+2), td.bars, th.bars { text-align: left; }
 img { display: block; height: 40px; image-rendering: pixelated; border: 1px solid var(--line); min-width: 20px; }

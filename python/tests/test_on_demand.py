@@ -13,6 +13,7 @@ import torch
 
 import distile
 from distile import on_demand, polykernels, toolchain
+from distile.build_lock import one_of
 from distile.nn import MaskedConv2d, MaskedLinear
 from on_demand_program import VERSION, ask, wait_for
 
@@ -91,7 +92,7 @@ def test_beside(folder):
     wait_for("a")
     assert len(begun(folder)) == 1 and not on_demand.still_dense()
     assert len(lines) == 1 and lines[0].endswith("is ready")
-    assert sorted(path.suffix for path in (folder / "cache").iterdir()) == [".lock", ".so"]
+    assert sorted(path.suffix for path in (folder / "cache").iterdir()) == [".lock", ".lock", ".so"]
 
 
 def test_four_processes_build_each_once(folder):
@@ -101,6 +102,16 @@ def test_four_processes_build_each_once(folder):
     for one in running:
         assert one.communicate(timeout=300)[1] == "" and one.returncode == 0
     assert len(begun(folder)) == len(set(begun(folder))) == 3 == built(folder)
+
+
+def test_places(tmp_path):
+    """Processes together compile no more at once than one alone."""
+    with one_of(2, tmp_path):
+        with one_of(2, tmp_path):
+            with pytest.raises(BlockingIOError), one_of(2, tmp_path):
+                pass
+        with one_of(2, tmp_path):
+            pass
 
 
 def test_killed(folder):
