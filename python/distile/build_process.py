@@ -94,12 +94,12 @@ def _answer(target: str, error: str) -> None:
         pass  # Nobody is left to be told.
 
 
-def serve() -> None:
-    """Serves requests until the input ends."""
+def serve(niceness: int = 19) -> None:
+    """Serves requests until the input ends, at a low priority."""
     # Ctrl-C is for the program, not for what it has begun. A session of its own would be scheduled apart from the
     # program, and the low priority would not count.
     os.setpgid(0, 0)
-    os.nice(19)
+    os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     requests: queue.SimpleQueue = queue.SimpleQueue()

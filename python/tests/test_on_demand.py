@@ -53,7 +53,9 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def own_builder(monkeypatch):
-    """Each test has its own process beside, and none is left."""
+    """Each test has its own process beside, and none is left. Its priority is that of the test, which would wait long on
+    a busy machine."""
+    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", on_demand._Helper._PROGRAM.replace("serve()", "serve(0)"))
     monkeypatch.setattr(on_demand, "_builder", on_demand._Builder())
     yield
     if helper := on_demand._builder.helper:
@@ -119,6 +121,7 @@ def test_killed(folder):
     killed = program("a", "hang")
     helper = int(killed.stdout.readline())
     wait_until(lambda: begun(folder))
+    assert os.getpriority(os.PRIO_PROCESS, helper) == 19
     for number in (helper, killed.pid):
         os.kill(number, signal.SIGKILL)
     killed.communicate(timeout=300)
