@@ -2,8 +2,7 @@
 #include "kernels/dot_products.h"
 #include "plans/dot_product.h"
 #include "plans/operator_schema.h"
-#include "runtime/kinds/conv2d.h"
-#include "runtime/kinds/nonzeros_layout.h"
+#include "runtime/kinds/operator_kind.h"
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -51,9 +50,9 @@ const auto &row_of(const Plan &plan) {
 }  // namespace
 
 std::string why_no_nonzeros(const Operator &op) {
-    const distile_operator_kind kind = op.schema().kind;
-    const bool has_code = (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && !op.is_quantized() &&
-                          packs_nonzeros(filter_extents(op.schema().convolution(op).conv));
+    const WeightPacking *const weights = find_operator_kind(op.schema().kind)->weights;
+    const bool has_code = weights && weights->packs(op.schema().op(op).get(), WeightOrder::Nonzeros) &&
+                          !op.is_quantized() && !facts_of(op).depthwise;
     return has_code ? ""
                     : "there is no code for nonzero weights for this operator: it computes linear layers and "
                       "convolutions in float32, float16 and bfloat16";

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import onnx
 from onnx.defs import OpSchema
 
+from .._facts import FLOAT_TYPES
+
 # The table of a window's kinds in torch.ops.distile.mask_needed_input, by their numbers.
 KINDS = ("conv", "transposed", "upsampled")
-_ANY = [f"tensor({name})" for name in ("float", "float16", "bfloat16", "float8e4m3fn", "float8e5m2", "bool", "int32",
-    "int64", "uint8")]  # fmt: skip
+_FLOATS = [name.lower() for _, name in FLOAT_TYPES.values()]
+_ANY = [f"tensor({name})" for name in (*_FLOATS, "bool", "int32", "int64", "uint8")]
 _ATTRIBUTES = {int: OpSchema.AttrType.INT, float: OpSchema.AttrType.FLOAT, str: OpSchema.AttrType.STRING}
 
 
