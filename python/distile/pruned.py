@@ -21,11 +21,12 @@ class PrunedCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if function._schema.name in KINDS:
-            self._note(function, args, kwargs)
+        name = function._schema.name.removesuffix("_inference")  # The form of calls without gradients.
+        if name in KINDS:
+            self._note(name, function, args, kwargs)
         return function(*args, **kwargs)
 
-    def _note(self, function, args, kwargs) -> None:
+    def _note(self, name, function, args, kwargs) -> None:
         given = dict(zip((argument.name for argument in function._schema.arguments), args), **kwargs)
         for argument in function._schema.arguments:
             given.setdefault(argument.name, argument.default_value)
@@ -35,7 +36,7 @@ class PrunedCalls(TorchDispatchMode):
         is_image = given["input"].dim() == 4
         names = ("weight", "residual", "stride", "padding", "dilation", "groups", "activation")
         names = names if is_image else ("weight", "residual", "activation")
-        operator = KINDS[function._schema.name](given["input"], *(given[name] for name in names))
+        operator = KINDS[name](given["input"], *(given[argument] for argument in names))
         if operator is not None:
             size = given["input"].shape
             extents = dict(height=size[2], width=size[3]) if is_image else dict(tokens=size[1])
