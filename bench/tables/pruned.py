@@ -15,13 +15,19 @@ def _found():
     found = collections.defaultdict(lambda: collections.defaultdict(dict))
     for row in rows.measured(RESULTS, kind="own"):
         density = row["row"].split("/")[3]
-        if row["mask"] in ("blob", "dense") and density in ("0.3", "1.0"):
+        if (row["mask"], density) in (("blob", "0.3"), ("dense", "1.0")):
             way, = row["ways"]
-            operator = row["op"].split("_", 1)[1]
-            speedup = row["t_peer_us"] / way["t_masked_us"]
-            best = found[round(100 * row["weight_zeros"])][operator].get(density, 0)
-            found[round(100 * row["weight_zeros"])][operator][density] = max(best, speedup)
+            percent = round(100 * row["weight_zeros"])
+            found[percent][_name(row["op"])][density] = row["t_peer_us"] / way["t_masked_us"]
     return found
+
+
+def _name(operator):
+    """ "pruned90_1x1_64_256_56" in words."""
+    _, kind, *numbers = operator.split("_")
+    size = f", {numbers[-1]} x {numbers[-1]}" if kind != "linear" else ", 256 tokens"
+    outputs = numbers[0] if kind == "3x3" else numbers[1]
+    return f"{kind} {numbers[0]} -> {outputs}{size}"
 
 
 def table():
@@ -33,8 +39,9 @@ def table():
         cells = ""
         for share in shares:
             speedups = found[share].get(operator, {})
-            cells += "".join(f" {rows.number(speedups[density])} |" if density in speedups else " |" for density in ("1.0", "0.3"))
-        lines.append(f"| {operator.replace('_', ' ')} |{cells}")
+            for density in ("1.0", "0.3"):
+                cells += f" {rows.number(speedups[density])} |" if density in speedups else " - |"
+        lines.append(f"| {operator} |{cells}")
     return "\n".join(lines) + "\n"
 
 

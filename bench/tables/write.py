@@ -11,6 +11,7 @@ import sys
 
 import devices
 import networks
+import pruned
 import rows
 import screen
 import searches
@@ -27,7 +28,7 @@ def parts():
     tables = {f"device {name}": devices.table(name) for name in devices.DEVICES}
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
-    return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts()}
+    return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts()}
 
 
 def fill(document, known, used):
