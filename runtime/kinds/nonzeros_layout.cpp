@@ -63,7 +63,9 @@ private:
     template<typename Number> static int32_t append(std::vector<float> &words, const std::vector<Number> &numbers) {
         const size_t first = words.size(), bytes = numbers.size() * sizeof(Number);
         words.resize(first + (bytes + sizeof(float) - 1) / sizeof(float));
-        std::memcpy(words.data() + first, numbers.data(), bytes);
+        if (bytes > 0) {
+            std::memcpy(words.data() + first, numbers.data(), bytes);
+        }
         return static_cast<int32_t>(first);
     }
 
