@@ -56,9 +56,17 @@ def load(operator: Operator) -> bool:
 
 
 def load_pruned() -> None:
-    """Loads the PolyKernels in the cache folder that skip zeros: calls find those that ship before they ask for more."""
-    for path in cache_folder().glob(f"*{NONZEROS}.so"):
-        ops._load(str(path))
+    """Loads the PolyKernels in the cache folder that skip zeros: calls find those that ship before they ask for more.
+    Warns of those that cannot be loaded: the import of the package must not fail."""
+    try:
+        paths = list(cache_folder().glob(f"*{NONZEROS}.so"))
+    except (OSError, RuntimeError):  # There is no home folder, or it cannot be read.
+        return
+    for path in paths:
+        try:
+            ops._load(str(path))
+        except RuntimeError as error:
+            warnings.warn(f"distile: {error}; remove the file, and distile.build makes it again", stacklevel=2)
 
 
 def note_pruned(found: dict[Operator, dict[str, int]]) -> None:

@@ -86,6 +86,24 @@ def test_weights_pruned_by_pytorch():
         torch.testing.assert_close(converted(x), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_cache_that_cannot_be_loaded(monkeypatch, tmp_path):
+    """The import of the package must not fail."""
+    monkeypatch.setenv("DISTILE_CACHE", str(tmp_path))
+    polykernels.load_pruned()  # There is no folder.
+    polykernels.cache_folder().mkdir(parents=True)
+    (polykernels.cache_folder() / "broken_nonzeros.so").write_bytes(b"no library")
+    with pytest.warns(UserWarning, match="broken_nonzeros.so.*remove the file"):
+        polykernels.load_pruned()
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("DISTILE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", no_home)
+    polykernels.load_pruned()
+
+
 def test_prune():
     model = torch.nn.Sequential(
         torch.nn.Conv2d(8, 16, 3), torch.nn.Conv2d(16, 16, 3, groups=16), torch.nn.Flatten(), torch.nn.Linear(18, 10)
