@@ -42,7 +42,8 @@ private:
 /** The PolyKernel of an operator; null if there is none. */
 const distile_polykernel *find_polykernel(const OperatorKey &key);
 
-/** Adds a PolyKernel that the program links. It replaces one of the same operator, unless that alone skips zeros. */
+/** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips
+ * zeros by one that does not. */
 void add_polykernel(const distile_polykernel &polykernel);
 
 /** Loads a shared object that holds a PolyKernel by the name `distile_built`. It stays loaded as long as the process

@@ -17,10 +17,10 @@ std::string why_no_nonzeros(const Operator &op);
  * typical weights are 0. */
 bool skips_zeros(const Operator &op);
 
-/** The operator as code for all weights computes it, which is what skips_zeros() is false for. */
+/** The operator without zeros: plans multiply with all of its weights. */
 Operator with_all_weights(const Operator &op);
 
-/** What the names of variants begin with that multiply with all weights, in plans that skip zeros. */
+/** In plans that skip zeros, names of variants that multiply with all weights begin so. */
 constexpr const char *all_weights_prefix = "all_";
 
 /** The number of its typical weights that are not 0, at least 1. */
