@@ -29,10 +29,11 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
         else:
             with masks.mask(mask):
                 model(*example)
-    missing = {operator.skipping_zeros() for operator in found}
-    skipping = {operator: size for operator, size in pruned.found.items() if operator not in missing}
-    polykernels.note_pruned(skipping)
-    return [*found, *(operator for operator in skipping if not polykernels.load(operator))]
+    polykernels.note_pruned(pruned.found)
+    missing = [operator for operator in found if operator.skipping_zeros() not in pruned.found]
+    for operator in pruned.found:
+        polykernels.load(operator)
+    return [*missing, *(operator for operator in pruned.found if not polykernels.shared_object(operator).is_file())]
 
 
 def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:
@@ -48,7 +49,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
-    operators = [operator for operator in operators if _can_be_built(operator)]
+    operators = [one.built_for(polykernels.typical_size(one)) for one in operators if _can_be_built(one)]
     for operator in operators:
         if polykernels.shared_object(operator).is_file():
             polykernels.forget(operator)

@@ -35,6 +35,21 @@ class Operator:
         return dataclasses.replace(self, skips_zeros=True)
 
     @property
+    def plain(self) -> Operator:
+        """This operator, whatever code its PolyKernel has."""
+        return dataclasses.replace(self, skips_zeros=False)
+
+    def built_for(self, typical: dict | None) -> Operator:
+        """This operator as it is built for a typical size: with code for pruned weights, if it has such there."""
+        return self.skipping_zeros() if self.can_skip_zeros and "weight_zeros" in (typical or {}) else self
+
+    @property
+    def can_skip_zeros(self) -> bool:
+        """Whether there is code for its pruned weights (docs/sparse_weights.md)."""
+        is_quantized = "output_dtype" in dict(self.params)
+        return self.device == "cpu" and not is_quantized and self.generator in ("masked_conv2d", "masked_linear")
+
+    @property
     def name(self) -> str:
         """A C name that no other operator has."""
         text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])

@@ -37,7 +37,7 @@ class PrunedCalls(TorchDispatchMode):
         names = ("weight", "residual", "stride", "padding", "dilation", "groups", "activation")
         names = names if is_image else ("weight", "residual", "activation")
         operator = KINDS[name](given["input"], *(given[argument] for argument in names))
-        if operator is not None:
+        if operator is not None and operator.can_skip_zeros:
             size = given["input"].shape
             extents = dict(height=size[2], width=size[3]) if is_image else dict(tokens=size[1])
             self.found.setdefault(operator.skipping_zeros(), {"batch": size[0], **extents, **zeros})
