@@ -14,26 +14,27 @@ from . import polykernels
 from ._library import ops
 from .compiler import Machine, compile_polykernel
 from .operators import Operator, why_not_built
-from .pruned import PrunedCalls
+from .own_weights import OwnWeightCalls
 from .toolchain import find_compiler
 
 
 def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
-    """The operators of a model for which no PolyKernel exists, or none that skips the zeros of its weights. Runs the
-    model once, on an example and its masks."""
+    """The operators of a model for which no PolyKernel exists, or none for its weights (own_weights.py). Runs the model
+    once, on an example and its masks."""
     from . import masks
 
-    with polykernels.recording() as found, torch.no_grad(), PrunedCalls() as pruned:
+    with polykernels.recording() as found, torch.no_grad(), OwnWeightCalls() as own:
         if mask is None:
             model(*example)
         else:
             with masks.mask(mask):
                 model(*example)
-    polykernels.note_pruned(pruned.found)
-    missing = [operator for operator in found if operator.skipping_zeros() not in pruned.found]
-    for operator in pruned.found:
+    polykernels.note_own_weights(own.found)
+    for operator in own.found:
         polykernels.load(operator)
-    return [*missing, *(operator for operator in pruned.found if not polykernels.shared_object(operator).is_file())]
+    missing = [operator for operator in found if operator.skipping_zeros() not in own.found]
+    more = [operator for operator in own.found if not polykernels.shared_object(operator).is_file()]
+    return list(dict.fromkeys([*missing, *more]))
 
 
 def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:

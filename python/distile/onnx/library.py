@@ -40,7 +40,7 @@ def shared_object(operator: Operator) -> pathlib.Path:
 
 def has_polykernel(operator: Operator) -> bool:
     """Whether the library or the cache folder has the operator's PolyKernel for its device."""
-    device, input_type, output_type, kind, *numbers = key_of(operator)
+    device, input_type, output_type, _, kind, *numbers = key_of(operator)
     numbers, skips = (ctypes.c_int32 * len(numbers))(*numbers), int(operator.skips_zeros)
     return bool(library().distile_onnxruntime_has_polykernel(device, kind, input_type, output_type, numbers, skips))
 
