@@ -1,8 +1,6 @@
 #include "masks/mask_files.h"
+#include "masks/npy_file.h"
 #include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <stb/stb_image.h>
@@ -16,105 +14,6 @@ namespace {
 [[noreturn]] void refuse(const std::string &path, const std::string &what) {
     throw std::runtime_error("the masks '" + path + "' " + what);
 }
-
-/** A NumPy file of bytes: a header, which is a Python dictionary, followed by the elements. Written for untrusted
- * files, which general readers trust too much. Throws a std::invalid_argument that says what is wrong, and a
- * std::domain_error with the type of elements that are no bytes. */
-class NpyFile {
-public:
-    explicit NpyFile(std::string file) : file_(std::move(file)) {
-        const auto byte = [&](size_t place) { return static_cast<size_t>(static_cast<uint8_t>(file_[place])); };
-        constexpr size_t least = 12;
-        if (file_.size() < least || file_.compare(0, 6, "\x93NUMPY") != 0) {
-            throw std::invalid_argument("there is no NumPy header");
-        }
-        const bool long_header = byte(6) > 1;
-        const size_t begin = long_header ? 12 : 10;
-        const size_t length = byte(8) | byte(9) << 8 | (long_header ? byte(10) << 16 | byte(11) << 24 : 0);
-        if (length > file_.size() - begin) {
-            throw std::invalid_argument("the file ends inside its header");
-        }
-        elements_ = begin + length;
-        header_ = file_.substr(begin, length);
-        header_.erase(std::remove(header_.begin(), header_.end(), ' '), header_.end());
-        if (!has("'descr':", "'|b1'") && !has("'descr':", "'|u1'")) {
-            throw std::domain_error(type());
-        }
-        columns_first_ = has("'fortran_order':", "True");
-        read_shape();
-    }
-
-    const std::vector<size_t> &shape() const {
-        return shape_;
-    }
-    /** All elements, with the last dimension contiguous. */
-    std::vector<uint8_t> elements() const {
-        const auto begin = file_.begin() + static_cast<ptrdiff_t>(elements_);
-        std::vector<uint8_t> values(begin, begin + static_cast<ptrdiff_t>(size_));
-        if (columns_first_) {
-            std::vector<size_t> place(shape_.size(), 0);
-            for (uint8_t &value : values) {
-                size_t from = 0;
-                for (size_t i = shape_.size(); i > 0; i--) {
-                    from = from * shape_[i - 1] + place[i - 1];
-                }
-                value = static_cast<uint8_t>(begin[static_cast<ptrdiff_t>(from)]);
-                for (size_t i = shape_.size(); i > 0 && ++place[i - 1] == shape_[i - 1]; i--) {
-                    place[i - 1] = 0;
-                }
-            }
-        }
-        return values;
-    }
-
-private:
-    /** The type of the elements as NumPy writes it, for instance "<f4"; "another" if it is no such word. */
-    std::string type() const {
-        const std::string key = "'descr':'";
-        const size_t found = header_.find(key), begin = found + key.size();
-        const size_t end = found == std::string::npos ? found : header_.find('\'', begin);
-        const std::string word = end == std::string::npos ? "" : header_.substr(begin, end - begin);
-        const bool is_word = !word.empty() && word.size() <= 8 &&
-                             std::all_of(word.begin(), word.end(), [](char c) { return c > ' ' && c <= '~'; });
-        return is_word ? word : "another";
-    }
-
-    /** True if a key's value in the header starts with `text`. */
-    bool has(const char *key, const std::string &text) const {
-        const size_t found = header_.find(key);
-        return found != std::string::npos && header_.compare(found + std::strlen(key), text.size(), text) == 0;
-    }
-
-    void read_shape() {
-        const std::string key = "'shape':(";
-        const size_t found = header_.find(key), end = found == std::string::npos ? found : header_.find(')', found);
-        if (end == std::string::npos) {
-            throw std::invalid_argument("the header has no shape");
-        }
-        const size_t available = file_.size() - elements_;
-        const char *next = header_.data() + found + key.size(), *const last = header_.data() + end;
-        for (size_ = 1; next < last; next++) {
-            size_t extent = 0;
-            const auto [rest, error] = std::from_chars(next, last, extent);
-            constexpr size_t most_dimensions = 8;
-            if (error != std::errc() || (rest != last && *rest != ',') || shape_.size() == most_dimensions) {
-                throw std::invalid_argument("the header has a malformed shape");
-            }
-            if (extent != 0 && size_ > available / extent) {
-                throw std::invalid_argument("the file is shorter than its shape");
-            }
-            size_ *= extent;
-            shape_.push_back(extent);
-            next = rest;
-        }
-    }
-
-    std::string file_, header_;
-    size_t elements_ = 0; /**< Offset of the first element. */
-    bool columns_first_ = false;
-    std::vector<size_t> shape_;
-    size_t size_ = 0; /**< The product of the shape, at most the number of elements in the file. */
-};
 
 }  // namespace
 
@@ -136,16 +35,14 @@ bool ends_with(const std::string &path, const std::string &extension) {
 }
 
 std::vector<MaskImage> read_npy_masks(const std::string &path) {
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream || (stream.peek(), stream.bad())) {
-        throw std::runtime_error("the file '" + path + "' cannot be opened");
-    }
     std::vector<size_t> shape;
     std::vector<uint8_t> elements;
+    std::string shape_text;
     try {
-        const NpyFile file(std::string(std::istreambuf_iterator<char>(stream), {}));
+        const NpyFile file(path, {"|b1", "|u1"});
         shape = file.shape();
-        elements = file.elements();
+        shape_text = file.shape_text();
+        elements = file.bytes();
     } catch (const std::domain_error &type) {
         refuse(path, std::string("are of the type ") + type.what() +
                          ", not bool or uint8: save which pixels are active, as numpy.save(\"masks.npy\", masks > 0.5) "
@@ -157,11 +54,7 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
     constexpr size_t most = 65535;
     const size_t height = shape.size() < 2 ? 0 : shape[shape.size() - 2], width = shape.empty() ? 0 : shape.back();
     if (shape.size() > 3 || elements.empty() || height < 1 || width < 1 || height > most || width > most) {
-        std::string extents;
-        for (size_t i = 0; i < shape.size(); i++) {
-            extents += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-        }
-        refuse(path, "have the shape (" + extents + "), not [height, width] or [masks, height, width]");
+        refuse(path, "have the shape " + shape_text + ", not [height, width] or [masks, height, width]");
     }
     const size_t pixels = height * width, count = elements.size() / pixels;
     std::vector<MaskImage> masks;

@@ -230,15 +230,17 @@ DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
 }
 
 /** Whether a PolyKernel for a device computes an operator: a kind, the types of activations and of the output, and the
- * numbers of the kind's struct in polykernel.h. */
+ * numbers of the kind's struct in polykernel.h. With `skips_zeros`, whether one does that skips weights that are 0. */
 DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, int32_t kind, int32_t type,
-                                                          int32_t output_type, const int32_t *numbers) {
+                                                          int32_t output_type, const int32_t *numbers,
+                                                          int32_t skips_zeros) {
     const auto device = static_cast<distile_device>(device_kind);
     const distile::bindings::OperatorTypes types(static_cast<distile_dtype>(type),
                                                  static_cast<distile_dtype>(output_type));
     try {
         const auto key = distile::bindings::OperatorKey::of(device, types, kind, numbers);
-        return key && distile::ort::find_or_load(*key) ? 1 : 0;
+        const auto *found = key ? distile::ort::find_or_load(*key, skips_zeros != 0) : nullptr;
+        return found && (skips_zeros == 0 || found->nonzeros > 0) ? 1 : 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
     }

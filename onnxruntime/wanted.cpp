@@ -7,16 +7,17 @@ namespace {
 
 std::atomic<Ask> asked{nullptr};
 
-Answer ask_for(const bindings::OperatorKey &key) {
+Answer ask_for(const bindings::OperatorKey &key, float zeros) {
     const Ask ask = asked;
-    return ask ? static_cast<Answer>(ask(key.numbers.data(), static_cast<int32_t>(key.numbers.size()))) : Answer::none;
+    return ask ? static_cast<Answer>(ask(key.numbers.data(), static_cast<int32_t>(key.numbers.size()), zeros))
+               : Answer::none;
 }
 
 }  // namespace
 
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
+const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros) {
     const distile_polykernel *found = bindings::find_polykernel(key);
-    if (!found) {
+    if (!found || (skips_zeros && found->nonzeros == 0)) {
         bindings::load_cached_polykernels();
         found = bindings::find_polykernel(key);
     }
@@ -27,20 +28,21 @@ void set_ask(Ask ask) {
     asked = ask;
 }
 
-Wanted::Wanted(const bindings::OperatorKey &key) : key_(key), found_(find_or_load(key)) {
+Wanted::Wanted(const bindings::OperatorKey &key, float zeros)
+    : key_(key), skips_zeros_(zeros > 0), found_(find_or_load(key, skips_zeros_)) {
     if (found_) {
         return;
     }
-    answer_ = ask_for(key);
+    answer_ = ask_for(key, zeros);
     if (answer_ == Answer::built) {
-        found_ = find_or_load(key);
+        found_ = find_or_load(key, skips_zeros_);
     }
 }
 
 const distile_polykernel *Wanted::get() {
     if (!found_ && answer_ == Answer::later) {
         try {
-            found_ = find_or_load(key_);
+            found_ = find_or_load(key_, skips_zeros_);
         } catch (const std::exception &) {
             return nullptr;  // What cannot be loaded is none; the next session says why.
         }

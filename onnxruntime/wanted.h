@@ -9,8 +9,9 @@
 
 namespace distile::ort {
 
-/** The PolyKernel of an operator, linked or of the cache folder; null if there is none. */
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key);
+/** The PolyKernel of an operator, linked or of the cache folder; null if there is none. With `skips_zeros`, one that
+ * does, if there is one. */
+const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros);
 
 /** What becomes of an operator without a PolyKernel. */
 enum class Answer : int32_t {
@@ -19,17 +20,17 @@ enum class Answer : int32_t {
     later = 2 /**< It may come there. */
 };
 
-/** Called with the numbers of a key, from any thread: asks for the PolyKernel of an operator that has none. Returns an
- * Answer. */
-using Ask = int32_t (*)(const int32_t *numbers, int32_t count);
+/** Called with the numbers of a key and the share of the weights that are 0, from any thread: asks for the PolyKernel
+ * of an operator that has none. Returns an Answer. */
+using Ask = int32_t (*)(const int32_t *numbers, int32_t count, float zeros);
 /** Null: nobody is asked. */
 void set_ask(Ask ask);
 
 /** The PolyKernel that a node needs. */
 class Wanted {
 public:
-    /** Asks for one that nobody has. */
-    explicit Wanted(const bindings::OperatorKey &key);
+    /** Asks for one that nobody has. `zeros` is the share of its weights that are 0. */
+    explicit Wanted(const bindings::OperatorKey &key, float zeros = 0);
     /** Null as long as there is none. Any thread may call. */
     const distile_polykernel *get();
     bool may_come() const {
@@ -38,6 +39,7 @@ public:
 
 private:
     bindings::OperatorKey key_;
+    bool skips_zeros_;
     Answer answer_ = Answer::none;
     std::atomic<const distile_polykernel *> found_;
 };

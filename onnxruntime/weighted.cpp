@@ -1,4 +1,5 @@
 #include "onnxruntime/weighted.h"
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <distile/layers.h>
@@ -17,6 +18,24 @@ void warn_once(const NodeView &node, const std::string &words) {
     }
 }
 
+/** The share of elements that are 0 or -0. */
+template<typename Bits> float share_of_zeros(const Tensor &tensor) {
+    constexpr Bits sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+    const auto *bits = tensor.as<Bits>();
+    const auto zeros = std::count_if(bits, bits + tensor.elements(), [](Bits one) { return (one & ~sign) == 0; });
+    return static_cast<float>(zeros) / static_cast<float>(std::max<int64_t>(1, tensor.elements()));
+}
+
+/** The share of a filter's weights that are 0, of the types and on the device that have code which skips them; else 0.
+ */
+float zeros_of(const Tensor &filter, distile_device device) {
+    const distile_dtype type = filter.dtype();
+    return device != DISTILE_CPU                                 ? 0
+           : type == DISTILE_FLOAT32                             ? share_of_zeros<uint32_t>(filter)
+           : type == DISTILE_FLOAT16 || type == DISTILE_BFLOAT16 ? share_of_zeros<uint16_t>(filter)
+                                                                 : 0;
+}
+
 }  // namespace
 
 Shape filter_shape(const NodeView &node) {
@@ -31,7 +50,7 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     : LeasingKernel(setup), order_(what.order), layout_(what.layout),
       activation_(bindings::activation_of(setup.node.text("activation", "none"))), out_channels_(what.out_channels),
       output_type_(element_type(setup.output_type)), filter_(setup.node.constant(input_filter).value()),
-      bias_(setup.node.constant(input_bias)), wanted_(what.key) {
+      bias_(setup.node.constant(input_bias)), wanted_(what.key, zeros_of(filter_, setup.device)) {
     if (is_quantized(setup.type)) {
         quantization_.emplace(setup, what.out_channels, activation_.function);
     }

@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/command/plan_search.h"
+#include "autoscheduler/search/weight_file.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -20,7 +21,7 @@ constexpr size_t masked_trials = 24, dense_trials = 8;
 constexpr int members = 4;
 
 struct PlanOptions {
-    std::string op, folder = ".", device, platform = host_platform().name(), log;
+    std::string op, folder = ".", device, platform = host_platform().name(), log, weights;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
     Math math = Math::Float32;
     int threads = 0;
@@ -64,6 +65,7 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     search.backend = backend.name;
     search.device = is_of_backend ? options.device : "";
     search.masks = options.masks;
+    search.weights = options.weights;
     search.threads = options.threads;
     search.timing_seconds = .5;
     search.compile_limit_s = 20;
@@ -121,7 +123,10 @@ std::string describe(const std::vector<WrittenPlan> &plans, const std::string &o
 }
 
 void make_plans(const PlanOptions &options) {
-    const Operator op = read_operator(options.op);
+    const Operator op = read_operator(options.op, options.weights);
+    for (const std::string &name : options.backends) {
+        check_weights_for(name, options.weights);
+    }
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);
     const Interrupts interrupts;
@@ -180,6 +185,7 @@ void add_plan_command(CLI::App &app) {
     add_math_option(*command, options->math);
     command->add_option("--masks", options->masks,
                         std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
+    command->add_option("--weights", options->weights, weights_option_help);
     command->add_option("--threads", options->threads, "Threads of a call (default: one per core)")
         ->check(CLI::Range(1, 4096));
     command->add_option("--seconds", options->seconds, "Seconds after which measuring a plan ends")
@@ -199,6 +205,7 @@ void add_plan_command(CLI::App &app) {
         "  distile plan my_bfloat16_operator.json              # before these, ..._amx_bf16.json, "
         "..._avx512_bf16.json\n"
         "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
+        "  distile plan my_operator.json --weights my_pruned_weights.npy\n"
         "  distile plan my_operator.json --bound-only --backend cpu cuda\n"
         "  distile plan my_operator.json --platform arm-64-linux # my_operator_armv82.json\n"
         "  distile plan my_operator.json --backend cuda --device my_gpu.json --math tf32   # "

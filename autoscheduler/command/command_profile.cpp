@@ -1,14 +1,17 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/command/info.h"
+#include "autoscheduler/command/search_session.h"
 #include "autoscheduler/compile/compile.h"
 #include "autoscheduler/compile/process.h"
 #include "autoscheduler/compile/tools.h"
 #include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/search/weight_file.h"
 #include "plans/emit.h"
 #include "runtime/cpu/cpu_features.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fmt/core.h>
 #include <iterator>
@@ -23,7 +26,7 @@ namespace {
 
 struct Options {
     std::vector<std::string> plans;
-    std::string object, out, cpu_features;
+    std::string object, out, cpu_features, weights;
     bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false;
     double seconds_per_variant = ProfileOptions().seconds_per_variant;
     std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
@@ -115,6 +118,20 @@ void keep_other_times(Plan &plan, const std::string &path) {
                      [](const PlanTime &a, const PlanTime &b) { return a.threads < b.threads; });
 }
 
+/** The weights of a file, which must have about as many nonzeros as those that the plan is for: the runtime scales its
+ * times by that number. */
+std::vector<float> weights_for(const Plan &plan, const std::string &path) {
+    check_weights_for(plan.backend, path);
+    std::vector<float> weights = read_weights(path, plan.op);
+    const double zeros = share_of_zeros(weights, path), planned = plan.op.typical_zeros;
+    if (std::abs(zeros - planned) > .05 * (1 - planned)) {
+        throw FileError(fmt::format("{:.1f} % of the weights '{}' are 0, but the plan '{}' is for {:.1f} %: make "
+                                    "another with distile plan --weights",
+                                    100 * zeros, path, plan.name, 100 * planned));
+    }
+    return weights;
+}
+
 void profile_plan(const Options &options) {
     auto [plan, plan_path] = choose_plan(options);
     const Backend &backend = get_backend(plan.backend);
@@ -129,6 +146,9 @@ void profile_plan(const Options &options) {
     ProfileOptions profile_options;
     profile_options.threads = options.workers.at(&backend);
     profile_options.seconds_per_variant = options.seconds_per_variant;
+    if (!options.weights.empty()) {
+        profile_options.weights = weights_for(plan, options.weights);
+    }
     {
         ProgressLine line(options.quiet);
         const SharedObject object = options.object.empty()
@@ -194,6 +214,7 @@ void add_profile_command(CLI::App &app) {
                      "Seconds to spend on each variant and number of threads")
         ->capture_default_str()
         ->check(CLI::Range(0.01, 600.0));
+    command->add_option("--weights", options->weights, weights_option_help);
     CLI::Option *limit =
         command->add_option("--cpu-features", options->cpu_features,
                             "Use no other CPU features than these, like the option of contexts; \"\" for "

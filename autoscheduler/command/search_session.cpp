@@ -4,6 +4,7 @@
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/measure/profile.h"
+#include "autoscheduler/search/weight_file.h"
 #include "plans/nonzeros.h"
 #include "reference/processor.h"
 #include "runtime/cpu/cpu_features.h"
@@ -84,6 +85,7 @@ int SessionOptions::parallel_jobs() const {
 void add_session_options(CLI::App &command, SessionOptions &options) {
     command.add_option("operator", options.op, "Operator file")->required();
     command.add_option("--masks", options.masks, mask_option_help);
+    command.add_option("--weights", options.weights, weights_option_help);
     command.add_option("--backend", options.backend, "Backend")
         ->capture_default_str()
         ->check(CLI::IsMember(backend_names()));
@@ -138,12 +140,38 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
     command.add_flag("--no-model", options.no_model, "Search without a learned model, by the bound alone");
 }
 
+void check_weights_for(const std::string &backend, const std::string &weights) {
+    if (!weights.empty() && backend != cpu_backend().name) {
+        throw FileError(
+            fmt::format("--weights is for CPUs: no code for {} skips zeros, so where weights are 0 does not "
+                        "change its time",
+                        get_backend(backend).display_name));
+    }
+}
+
+Operator read_operator(const std::string &path, const std::string &weights) {
+    Operator op = read_operator(path);
+    if (weights.empty()) {
+        return op;
+    }
+    const double zeros = share_of_zeros(read_weights(weights, op), weights);
+    if (op.typical_zeros == 0) {
+        throw FileError(fmt::format("the operator '{}' says nothing of zeros, by which a build knows what to link: add "
+                                    "\"weight_zeros\": {} to its \"typical\"",
+                                    path, zeros));
+    }
+    op.typical_zeros = zeros;
+    return op;
+}
+
 Session::Session(const SessionOptions &options)
-    : op(options.all_weights ? with_all_weights(read_operator(options.op)) : read_operator(options.op)),
+    : op(options.all_weights ? with_all_weights(read_operator(options.op))
+                             : read_operator(options.op, options.weights)),
       device(find_device(options)), code(choose_code(op, device, options.target, options.math)),
       workload(workload_of(op, device, code)), masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
     check_target(code.target, device);
+    check_weights_for(device.backend, options.weights);
     check_for_legal_points(space(), workload.problem);
 }
 
@@ -167,6 +195,7 @@ LogHeader Session::header(const SessionOptions &options) const {
     header.knobs = knob_names(space());
     header.seed = options.search.seed;
     header.masks = options.masks;
+    header.weights = batch_setup(options).weights;
     return header;
 }
 
@@ -181,6 +210,7 @@ BatchSetup Session::batch_setup(const SessionOptions &options) const {
     setup.compile_limit_s = options.compile_limit_s;
     setup.measure_limit_s = options.measure_limit_s;
     setup.memory_bytes = static_cast<int64_t>(options.memory_mb) << 20;
+    setup.weights = options.all_weights ? "" : options.weights;
     return setup;
 }
 

@@ -44,7 +44,8 @@ private:
 struct SessionOptions {
     std::string op, backend = cpu_backend().name, device, target;
     Math math = Math::Float32;
-    std::string level; /**< A level of CPUs below the device to search for, for instance "avx2"; "": the device. */
+    std::string level;   /**< A level of CPUs below the device to search for, for instance "avx2"; "": the device. */
+    std::string weights; /**< File of the operator's weights; "": random ones. */
     std::vector<std::string> masks, held_out, warm;
     int threads = 0; /**< 0: the cores of the device. */
     int jobs = 0;    /**< Compilers at once; 0: one a core. */
@@ -56,6 +57,11 @@ struct SessionOptions {
     bool all_weights = false; /**< Code that multiplies with all weights, also of an operator that has zeros. */
     SearchOptions search;
 };
+
+/** Throws FileError if a file of weights is given for a backend whose code skips no zeros. */
+void check_weights_for(const std::string &backend, const std::string &weights);
+/** The operator of a file, with the share of zeros of its weights if a file has them. Throws FileError. */
+Operator read_operator(const std::string &path, const std::string &weights);
 
 /** Adds the options that describe what to search for, and how to measure. */
 void add_session_options(CLI::App &command, SessionOptions &options);

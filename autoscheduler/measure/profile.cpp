@@ -198,7 +198,7 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
     }
     Profile profile{cpu_name(), {}, ""};
     // For its weights.
-    const TrialData data(plan.op, 1, {plan.op.typical_height, plan.op.typical_width}, false);
+    const TrialData data(plan.op, 1, {plan.op.typical_height, plan.op.typical_width}, false, options.weights);
     const double budget = options.seconds_per_variant * static_cast<double>(plan.variants.size());
     for (int threads : thread_counts) {
         Profiler profiler(plan, object, data, threads);

@@ -15,6 +15,7 @@ struct ProfileOptions {
      * multiprocessors. */
     std::vector<int> threads;
     double seconds_per_variant = 0.5; /**< Time to spend on each variant and number of threads. */
+    std::vector<float> weights;       /**< On a CPU, those of read_weights(); empty: drawn ones. */
 };
 
 /** Where a plan was measured, and its time table. */

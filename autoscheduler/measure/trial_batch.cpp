@@ -53,6 +53,7 @@ json to_json(const Batch &batch) {
             {"compile_limit_s", setup.compile_limit_s},
             {"measure_limit_s", setup.measure_limit_s},
             {"memory_bytes", setup.memory_bytes},
+            {"weights", !setup.weights.empty()},
             {"reference_us", batch.reference_us},
             {"trials", trials}};
 }
@@ -192,6 +193,10 @@ std::string results_path(const std::string &folder) {
     return folder + "/results.jsonl";
 }
 
+std::string weights_path(const std::string &folder) {
+    return folder + "/weights.npy";
+}
+
 /** Keeps others from compiling into a folder, and from measuring it. */
 LockedFile lock(const std::string &folder) {
     return {results_path(folder), "the results '" + results_path(folder) + "'",
@@ -312,6 +317,9 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
     // Without a request, nobody measures a folder that is not whole.
     fs::remove(folder + "/request.json", error);
     fs::resize_file(results_path(folder), 0);
+    if (!setup.weights.empty()) {
+        fs::copy_file(setup.weights, weights_path(folder), fs::copy_options::overwrite_existing);
+    }
     Batch batch{setup, {}, reference.us()};
     if (reference.trial()) {
         batch.trials.push_back({*reference.trial(), reference_object, "", 0, true});
@@ -365,7 +373,7 @@ Batch read_batch(const std::string &folder) {
     const std::string where = "the request '" + path + "'";
     check_members(json,
                   {"distile_batch", "operator", "backend", "target", "tf32", "device", "threads", "timing_seconds",
-                   "compile_limit_s", "measure_limit_s", "memory_bytes", "reference_us", "trials"},
+                   "compile_limit_s", "measure_limit_s", "memory_bytes", "weights", "reference_us", "trials"},
                   where);
     try {
         Batch batch;
@@ -380,6 +388,7 @@ Batch read_batch(const std::string &folder) {
         json.at("compile_limit_s").get_to(setup.compile_limit_s);
         json.at("measure_limit_s").get_to(setup.measure_limit_s);
         json.at("memory_bytes").get_to(setup.memory_bytes);
+        setup.weights = json.value("weights", false) ? weights_path(folder) : "";
         batch.reference_us = json.value("reference_us", 0.0);
         for (const auto &row : json.at("trials")) {
             check_members(row, {"theta", "dense", "tiles", "object", "message", "compile_s", "reference"}, where);

@@ -2,10 +2,10 @@
  * Batches of trials: compiled into a folder, and measured from there by workers, on this machine or on another one to
  * which the folder is carried.
  *
- * The folder holds request.json, one shared object a trial, and results.jsonl: a line a measurement, as in the log of a
- * search. Who compiles into it or measures it locks the results. Trials are compiled in parallel, and only then
- * measured, one at a time with nothing else running. Each is measured by a worker, a process of its own that may crash,
- * hang or use up its memory without harm to the others.
+ * The folder holds request.json, the weights if a file has them, one shared object a trial, and results.jsonl: a line a
+ * measurement, as in the log of a search. Who compiles into it or measures it locks the results. Trials are compiled in
+ * parallel, and only then measured, one at a time with nothing else running. Each is measured by a worker, a process of
+ * its own that may crash, hang or use up its memory without harm to the others.
  */
 #ifndef DISTILE_TRIAL_BATCH_H
 #define DISTILE_TRIAL_BATCH_H
@@ -33,6 +33,7 @@ struct BatchSetup {
     double compile_limit_s = 60;      /**< For compiling one. */
     double measure_limit_s = 60;      /**< For measuring one: after it, it hangs. */
     int64_t memory_bytes = 4LL << 30; /**< The memory that a compiler or a worker may use. */
+    std::string weights;              /**< A file for read_weights(); "": drawn weights. */
 };
 
 /** A trial in a folder. */

@@ -128,13 +128,16 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const Operator &of, int images, const Extents &extents, bool bordered)
-    : op(of), batch(images), input_extents(extents), output_extents(of.output_of(extents)), border(bordered) {
+TrialData::TrialData(const Operator &of, int images, const Extents &extents, bool bordered, std::vector<float> weights)
+    : op(of), batch(images), input_extents(extents), output_extents(of.output_of(extents)), border(bordered),
+      filter(std::move(weights)) {
     std::mt19937 random(1);
     input = draw(static_cast<size_t>(batch) * extents.height * extents.width * op.in_channels(), random);
     bias = draw(op.out_channels(), random);
-    filter = draw(op.filter_elements(), random);
-    prune(filter, op.typical_zeros, random);
+    if (filter.empty()) {
+        filter = draw(op.filter_elements(), random);
+        prune(filter, op.typical_zeros, random);
+    }
     residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
     const size_t tokens = op.reads_keys() ? static_cast<size_t>(batch) * op.typical_keys * op.token_channels() : 0;
     key = draw(op.reads("DISTILE_ROLE_KEY") ? tokens : 0, random);

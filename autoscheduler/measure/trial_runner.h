@@ -15,10 +15,11 @@
 
 namespace distile {
 
-/** The tensors of a call, contiguous, and its weights: drawn numbers. */
+/** The tensors of a call, contiguous, and its weights: drawn numbers, except for weights that are given. */
 struct TrialData {
-    /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const Operator &of, int images, const Extents &extents, bool bordered);
+    /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. `weights`:
+     * those of read_weights(); empty: drawn ones. */
+    TrialData(const Operator &of, int images, const Extents &extents, bool bordered, std::vector<float> weights = {});
 
     Operator op;
     int batch;

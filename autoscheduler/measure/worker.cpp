@@ -6,6 +6,7 @@
 #include "autoscheduler/measure/trial_runner.h"
 #include "autoscheduler/measure/waiting.h"
 #include "autoscheduler/search/spread.h"
+#include "autoscheduler/search/weight_file.h"
 #include "plans/operator_schema.h"
 #include <algorithm>
 #include <chrono>
@@ -66,7 +67,8 @@ class Worker {
 public:
     Worker(const BatchSetup &setup, TrialDevice &device)
         : setup_(setup), device_(device),
-          data_(setup.op, setup.op.typical_batch, {setup.op.typical_height, setup.op.typical_width}, true) {
+          weights_(setup.weights.empty() ? std::vector<float>() : read_weights(setup.weights, setup.op)),
+          data_(setup.op, setup.op.typical_batch, {setup.op.typical_height, setup.op.typical_width}, true, weights_) {
     }
 
     /** "" if a trial computes what it should, for a small and for the typical size. */
@@ -78,7 +80,7 @@ public:
         const int least_rows = setup_.op.schema().extents.size() == 1 ? 1 : 5;
         for (; setup_.op.output_of(input).height < least_rows; input.height++) {}
         for (; setup_.op.output_of(input).width < 7; input.width++) {}
-        const TrialData small(setup_.op, 2, input, false);
+        const TrialData small(setup_.op, 2, input, false, weights_);
         std::vector<uint8_t> mask(size_t{2} * small.mask_extents().height * small.mask_extents().width);
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
@@ -156,6 +158,7 @@ public:
 private:
     const BatchSetup &setup_;
     TrialDevice &device_;
+    std::vector<float> weights_;
     TrialData data_;
 };
 

@@ -36,9 +36,10 @@ LogHeader parse_header(const json &json, const std::string &path) {
         throw FileError(where + " has version " + json.at("distile_log").dump() + "; this program reads version " +
                         std::to_string(log_version));
     }
-    check_members(
-        json, {"distile_log", "operator", "backend", "target", "math", "device", "threads", "knobs", "seed", "masks"},
-        where);
+    check_members(json,
+                  {"distile_log", "operator", "backend", "target", "math", "device", "threads", "knobs", "seed",
+                   "masks", "weights"},
+                  where);
     try {
         LogHeader header;
         header.op = parse_operator(json.at("operator"), where + ", \"operator\"");
@@ -61,6 +62,7 @@ LogHeader parse_header(const json &json, const std::string &path) {
         header.knobs = json.at("knobs").get<std::string>();
         header.seed = seed.get<uint64_t>();
         header.masks = json.at("masks").get<std::vector<std::string>>();
+        header.weights = json.value("weights", "");
         return header;
     } catch (const nlohmann::json::exception &error) {
         throw FileError(where + " has a broken header (" + error.what() + ")");
@@ -176,6 +178,12 @@ void check_same(const LogHeader &found, const LogHeader &wanted, const std::stri
     if (found.knobs != wanted.knobs) {
         refuse("a space with the knobs " + found.knobs, "one with the knobs " + wanted.knobs);
     }
+    if (found.weights != wanted.weights) {
+        const auto words = [](const std::string &weights) {
+            return weights.empty() ? "random weights" : "the weights " + quote(weights);
+        };
+        refuse(words(found.weights), words(wanted.weights));
+    }
 }
 
 }  // namespace
@@ -206,6 +214,9 @@ json to_json(const LogHeader &header) {
                    {"masks", header.masks}};
     if (header.math == Math::TF32) {
         result["math"] = tf32;
+    }
+    if (!header.weights.empty()) {
+        result["weights"] = header.weights;
     }
     return result;
 }

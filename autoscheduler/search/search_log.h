@@ -27,6 +27,7 @@ struct LogHeader {
     std::string knobs; /**< The knobs of the space, separated by blanks: its version. */
     uint64_t seed = 0;
     std::vector<std::string> masks; /**< The masks as the command line named them; a report's default. */
+    std::string weights;            /**< The file of the weights as the command line named it; "": drawn ones. */
 };
 
 /** What the times of a log's schedules depend on. */

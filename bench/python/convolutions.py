@@ -19,8 +19,8 @@ import ctypes
 import numpy as np
 
 from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
-from measuring import (CpuClock, GpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options,
-                       times_of, torch)
+from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, onnxruntime,
+                       parse_options, times_of, torch)
 
 # Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation; "add" adds a residual.
 OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
@@ -41,17 +41,6 @@ BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
 BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Relative to the largest value.
-
-
-def draw_blobs(batch, size, density, random):
-    """Masks [batch, size, size] of the largest values of a Gaussian field, correlated over an eighth of the image."""
-    frequency = np.fft.fftfreq(size)
-    smooth = np.exp(-2 * (np.pi * size / 8) ** 2 * (frequency[:, None] ** 2 + frequency ** 2) / 2)
-    masks = np.zeros((batch, size * size), np.uint8)
-    for mask in masks:
-        field = np.fft.ifft2(np.fft.fft2(random.standard_normal((size, size))) * smooth).real.reshape(-1)
-        mask[np.argsort(field)[-max(1, round(density * size * size)):]] = 1
-    return masks.reshape(batch, size, size)
 
 
 class Problem:

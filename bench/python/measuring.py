@@ -11,6 +11,7 @@ import sys
 import time
 
 import json_rows
+import numpy as np
 
 try:
     import torch
@@ -83,6 +84,17 @@ class GpuClock:
             end.record()
         end.synchronize()
         return begin.elapsed_time(end) * 1e3 / CALLS
+
+
+def draw_blobs(batch, size, density, random):
+    """Masks [batch, size, size] of the largest values of a Gaussian field, correlated over an eighth of the image."""
+    frequency = np.fft.fftfreq(size)
+    smooth = np.exp(-2 * (np.pi * size / 8) ** 2 * (frequency[:, None] ** 2 + frequency ** 2) / 2)
+    masks = np.zeros((batch, size * size), np.uint8)
+    for mask in masks:
+        field = np.fft.ifft2(np.fft.fft2(random.standard_normal((size, size))) * smooth).real.reshape(-1)
+        mask[np.argsort(field)[-max(1, round(density * size * size)):]] = 1
+    return masks.reshape(batch, size, size)
 
 
 def measure(clock, sides, rounds):
@@ -160,7 +172,8 @@ def cpu_name():
     return name + vectors
 
 
-def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",)):
+def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",), more=lambda parser: None):
+    """`more` adds a program's own options."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="the C library as a shared object")
     parser.add_argument("--objects", required=True, help="folder of PolyKernels, as `distile compile` makes them")
@@ -175,6 +188,7 @@ def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",))
     parser.add_argument("--source", default="", help="the version of the source, for the header")
     parser.add_argument("--out", required=True, help="JSON file of results")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
+    more(parser)
     options = parser.parse_args()
     if options.device == "cuda" and (torch is None or not torch.cuda.is_available()):
         parser.error("--device cuda needs PyTorch and an NVIDIA GPU")

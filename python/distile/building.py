@@ -29,10 +29,12 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
         else:
             with masks.mask(mask):
                 model(*example)
-    missing = {*found, *(operator.skipping_zeros() for operator in found)}
-    more = {operator: size for operator, size in own.found.items() if operator not in missing}
-    polykernels.note_own_weights(more)
-    return [*found, *(operator for operator in more if not polykernels.load(operator))]
+    polykernels.note_own_weights(own.found)
+    for operator in own.found:
+        polykernels.load(operator)
+    missing = [operator for operator in found if operator.skipping_zeros() not in own.found]
+    more = [operator for operator in own.found if not polykernels.shared_object(operator).is_file()]
+    return list(dict.fromkeys([*missing, *more]))
 
 
 def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:
@@ -48,7 +50,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
-    operators = [operator for operator in operators if _can_be_built(operator)]
+    operators = [one.built_for(polykernels.typical_size(one)) for one in operators if _can_be_built(one)]
     for operator in operators:
         if polykernels.shared_object(operator).is_file():
             polykernels.forget(operator)

@@ -134,9 +134,10 @@ def _twin(name, dense, size):
                 return masked.default(input, weight, bias, mask, residual, **keywords)
             return masked.out(input, weight, bias, mask, residual, **keywords, zero=zero, out=out)
 
+        operator = weighted.operator(input, weight, residual, *params)
         return _run(
-            weighted.operator(input, weight, residual, *params),
-            {**size(input), **(zeros_of(weight) if weighted.skips_zeros else {})},
+            operator,
+            {**size(input), **(zeros_of(weight) if operator and operator.can_skip_zeros else {})},
             again,
             lambda: twin(input, weight, bias, mask, residual, *params),
             out,

@@ -37,6 +37,21 @@ class Operator:
         return dataclasses.replace(self, skips_zeros=True)
 
     @property
+    def plain(self) -> Operator:
+        """This operator, whatever code its PolyKernel has."""
+        return dataclasses.replace(self, skips_zeros=False)
+
+    def built_for(self, typical: dict | None) -> Operator:
+        """This operator as it is built for a typical size: with code for pruned weights, if it has such there."""
+        return self.skipping_zeros() if self.can_skip_zeros and "weight_zeros" in (typical or {}) else self
+
+    @property
+    def can_skip_zeros(self) -> bool:
+        """Whether there is code for its pruned weights (docs/sparse_weights.md)."""
+        other_weights = self.has_narrow_weights or "output_dtype" in dict(self.params)
+        return self.device == "cpu" and not other_weights and self.generator in ("masked_conv2d", "masked_linear")
+
+    @property
     def has_narrow_weights(self) -> bool:
         """Whether its PolyKernel keeps weights in 16 bits, which another keeps in float32."""
         return "weights_dtype" in dict(self.params)

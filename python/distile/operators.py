@@ -148,7 +148,6 @@ class Weighted:
 
     operator: Callable[..., Operator | None]
     parameters: tuple[str, ...]  # Its arguments behind the tensors.
-    skips_zeros: bool = False  # Whether there is code for pruned weights.
 
     def of(self, arguments: dict) -> Operator | None:
         """The operator of a call with these arguments, by their names."""
@@ -157,8 +156,8 @@ class Weighted:
 
 _WINDOW = ("padding", "dilation", "groups", "activation")
 WEIGHTED = {
-    "conv2d": Weighted(conv2d_operator, ("stride", *_WINDOW), skips_zeros=True),
+    "conv2d": Weighted(conv2d_operator, ("stride", *_WINDOW)),
     "conv_transpose2d": Weighted(conv_transpose2d_operator, ("stride", "output_padding", *_WINDOW)),
     "upsample_conv2d": Weighted(upsample_conv2d_operator, ("scale", *_WINDOW)),
-    "linear": Weighted(linear_operator, ("activation",), skips_zeros=True),
+    "linear": Weighted(linear_operator, ("activation",)),
 }

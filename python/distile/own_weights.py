@@ -32,7 +32,7 @@ class OwnWeightCalls(TorchDispatchMode):
         operator = WEIGHTED[name].of(given)
         if operator is None:
             return
-        zeros = zeros_of(given["weight"]) if WEIGHTED[name].skips_zeros else {}
+        zeros = zeros_of(given["weight"]) if operator.can_skip_zeros else {}
         operator = operator.skipping_zeros() if zeros else operator
         if zeros or operator.has_narrow_weights:
             size = given["input"].shape

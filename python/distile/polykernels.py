@@ -41,18 +41,24 @@ def shared_object(operator: Operator) -> pathlib.Path:
     return cache_folder() / f"{operator.name}.so"
 
 
+def _files(operator: Operator) -> list[pathlib.Path]:
+    """The files of an operator's PolyKernels that exist: also of that which skips zeros, and computes it too."""
+    ways = [operator, operator.skipping_zeros()] if operator.can_skip_zeros else [operator]
+    return [path for path in map(shared_object, dict.fromkeys(ways)) if path.is_file()]
+
+
 def load(operator: Operator) -> bool:
-    """Loads an operator's PolyKernel from the cache folder. False if there is none, or it was loaded before."""
+    """Loads an operator's PolyKernels from the cache folder. False if there is none, or they were loaded before."""
     with _lock:
         if operator in _tried:
             return False
         _tried.add(operator)
-        path = shared_object(operator)
-        if not path.is_file():
-            return False
-        ops._load(str(path))
-        _loaded.add(operator)
-        return True
+        files = _files(operator)
+        for path in files:
+            ops._load(str(path))
+        if files:
+            _loaded.add(operator)
+        return bool(files)
 
 
 def load_own_weights() -> None:
@@ -78,8 +84,9 @@ def note_own_weights(found: dict[Operator, dict[str, int]]) -> None:
 def forget(operator: Operator) -> None:
     """Lets load() look for an operator's PolyKernel again."""
     with _lock:
-        _tried.discard(operator)
-        _missing.pop(operator, None)
+        for one in (operator, operator.plain):
+            _tried.discard(one)
+            _missing.pop(one, None)
 
 
 def provide(operator: Operator | None, typical: dict[str, int], reason: str) -> bool:
@@ -99,7 +106,7 @@ def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
         return False
     if operator.device == "cuda" and torch.cuda.is_current_stream_capturing():
         return False  # A first call makes memory, which a graph cannot capture.
-    if not on_demand.ask(operator, typical, lambda: (cache_folder(), ops._polykernel_version())):
+    if not on_demand.ask(operator.built_for(typical), typical, lambda: (cache_folder(), ops._polykernel_version())):
         return False
     forget(operator)
     return load(operator)
@@ -134,14 +141,14 @@ def missing() -> list[Operator]:
 def still_dense() -> dict[Operator, str]:
     """The operators that ran dense so far and still would, and why."""
     found = {operator: why_not_built(operator) or NOT_ASKED for operator in missing()}
-    ready = [operator for operator in found if shared_object(operator).is_file()]
+    ready = [operator for operator in found if _files(operator)]
     return {operator: why for operator, why in {**found, **on_demand.still_dense()}.items() if operator not in ready}
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:
     """The size at which a missing operator ran first, or one with weights of its own kind."""
     with _lock:
-        return _missing.get(operator) or _own_weights.get(operator)
+        return _own_weights.get(operator) or _missing.get(operator.plain)
 
 
 @contextlib.contextmanager

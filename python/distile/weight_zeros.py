@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import itertools
 import math
+import typing
 
-import torch
+if typing.TYPE_CHECKING:
+    import torch
 
 LEAST_ZEROS = 0.5  # A share of the weights, as the compiler has it.
 MOST_SAMPLED = 4096
 
 
 def zeros_of(weight: torch.Tensor) -> dict[str, float]:
+    """zeros_in() of weights on a CPU; else {}: other devices have no code that skips zeros."""
+    return zeros_in(weight.detach()) if weight.device.type == "cpu" else {}
+
+
+def zeros_in(weights) -> dict[str, float]:
     """{"weight_zeros": their share, in a sample}, as an operator's typical size has it, if code for them is worth it
-    (docs/sparse_weights.md); else {}."""
-    if weight.device.type != "cpu":
-        return {}
-    weights = weight.detach().flatten()
+    (docs/sparse_weights.md); else {}. `weights` is a tensor of PyTorch or an array of NumPy."""
+    weights = weights.reshape(-1)
     # In step with neither kernels nor blocks of channels.
-    step = next(n for n in itertools.count(max(1, weights.numel() // MOST_SAMPLED)) if math.gcd(n, 2 * 3 * 5 * 7) == 1)
-    zeros = float((weights[::step] == 0).double().mean())
+    step = next(n for n in itertools.count(max(1, len(weights) // MOST_SAMPLED)) if math.gcd(n, 2 * 3 * 5 * 7) == 1)
+    sample = weights[::step]
+    return typical_of(int((sample == 0).sum()) / max(1, len(sample)))
+
+
+def typical_of(zeros: float) -> dict[str, float]:
+    """That, by a share of the weights."""
     return {"weight_zeros": min(round(zeros, 2), 0.99)} if zeros >= LEAST_ZEROS else {}

@@ -33,6 +33,8 @@ class Network(nn.Module):
     bound = 1e-4
     repeatable = True
     """Whether a second step with the same input computes as much as the first."""
+    weight_zeros = 0.0
+    """The share of the weights of pruned layers that are 0."""
 
     def prepare(self) -> None:
         """Brings the next input, outside the timed step."""

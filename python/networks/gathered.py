@@ -15,7 +15,7 @@ import types
 import torch
 import torch.nn.functional as F
 
-from common import Buffers, Network
+from common import Buffers, Network, nhwc
 from distile import forms
 from distile.dense import ACTIVATIONS
 from distile.masks import SharedMask
@@ -35,6 +35,11 @@ def _channels(tensor: torch.Tensor) -> int:
 
 def _list(outside: torch.Tensor) -> torch.Tensor:
     return outside.flatten().nonzero()[:, 0]
+
+
+def _zeros(x, weight, bias, mask, *_):
+    """Images for the result of a convolution."""
+    return nhwc(x.new_zeros(len(mask), len(weight), *mask.shape[1:]))
 
 
 class _Operator:
@@ -60,7 +65,7 @@ class Operators:
         self._made: dict[tuple, tuple] = {}  # In a step, of a mask.
         self._tables: dict[tuple, tuple] = {}
         self._callers = None  # Modules that call distile's operators, each with the names by which it does.
-        self.conv2d, self.upsample_conv2d = _Operator(self._conv2d), _Operator(self._upsample_conv2d)
+        self.conv2d, self.upsample_conv2d = _Operator(self._conv2d, _zeros), _Operator(self._upsample_conv2d)
         self.max_pool2d, self.upsample_nearest = _Operator(self._max_pool2d), _Operator(self._upsample_nearest)
         self.add, self.multiply = _Operator(self._add), _Operator(self._multiply)
         self.activate, self.group_norm = _Operator(self._activate), _Operator(self._group_norm)

@@ -20,11 +20,12 @@ import distile
 import timing
 from avit import AViT
 from common import error, move, store_weights, tensors_of
-from distile import polykernels
+from distile.building import needed_by
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
 from dynconv_resnet import ResNet
 from graphs import Replayed
+from pruned import Bert, MobileNet
 from sige_ddpm import DDPM
 from sige_gaugan import GauGAN
 from sige_stable_diffusion import StableDiffusion
@@ -40,6 +41,8 @@ BY_DENSITY = {
     "dynconv-pose": lambda density, batch: PoseNetwork(256, density or 0.383, batch),
     "avit-t": lambda density, batch: AViT("T", density or 0.5, batch),
     "avit-s": lambda density, batch: AViT("S", density or 0.5, batch),
+    "mobilenet-v1-pruned": lambda density, batch: MobileNet(density or 1.0, batch),
+    "bert-base-pruned": lambda density, batch: Bert(density or 1.0, batch),
 }
 WITH_MASKS = {
     "video": lambda: VideoResNet(512),
@@ -157,11 +160,13 @@ def device_name(device: str) -> str:
 
 
 def missing_of(network) -> list:
-    """The operators of a step that have no PolyKernel."""
-    with polykernels.recording() as missing:
+    """The operators of a step that have no PolyKernel, or none that skips the zeros of their weights."""
+
+    def step():
         network.prepare()
         network.masked()
-    return list(missing)
+
+    return needed_by(step)
 
 
 def measure(network, options) -> dict:
@@ -183,6 +188,7 @@ def measure(network, options) -> dict:
         del replayed
     checked = {
         "densities": [round(density, 4) for density in network.densities()],
+        **({"weight_zeros": network.weight_zeros} if network.weight_zeros else {}),
         "error": found,
         "bound": network.bound,
         "without a PolyKernel": [str(operator) for operator in missing],

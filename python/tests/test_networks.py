@@ -10,6 +10,7 @@ import dit_editing
 import dynconv_pose
 import dynconv_resnet
 import gathered
+import pruned
 import pytest
 import runner
 import sige_ddpm
@@ -29,6 +30,8 @@ SMALL = {
     "dynconv-pose": lambda: dynconv_pose.PoseNetwork(64, 0.383, batch=2, stacks=1, levels=2),
     "avit-t": lambda: avit.AViT("T", 0.5, batch=2, layers=4, pixels=64),
     "avit-s": lambda: avit.AViT("S", 0.3, layers=3, pixels=112),
+    "mobilenet": lambda: pruned.MobileNet(0.3, batch=2, pixels=64, width=16, pairs=pruned.PAIRS[:5]),
+    "bert": lambda: pruned.Bert(0.5, batch=2, tokens=20, channels=64, heads=4, layers=2),
     "video": lambda: video_resnet.VideoResNet(128, blocks=(1, 1, 1, 1), objects=1),
     "ddpm": lambda: sige_ddpm.DDPM(64, 32, (1, 2), (32,)),
     "gaugan": lambda: sige_gaugan.GauGAN((64, 128), 8, 12, 16),

@@ -30,6 +30,7 @@ def test_pruned_layers(zeros):
         mask = torch.rand(whole.shape[:2] if whole.dim() == 3 else (2, *whole.shape[2:])) < 0.5
         spread = mask[..., None] if whole.dim() == 3 else mask[:, None]
         (operator,) = distile.build(layer, x, mask=mask)
+        assert not distile.build(layer, x, mask=mask)  # It is there.
         skips = b"cpu-nonzeros" in polykernels.shared_object(operator).read_bytes()
         assert skips == (zeros > 0.5)
         torch.testing.assert_close(layer(x, mask), torch.where(spread, whole, 0.0), rtol=1e-4, atol=1e-4)

@@ -22,7 +22,7 @@ for name in "${names[@]}"; do
     options=()
     case $name in
     operator | plan | record | time_table) options+=("-dict=$source/json.dict") ;;
-    mask_file) options+=("-dict=$source/mask_file.dict") ;;
+    mask_file | weight_file) options+=("-dict=$source/mask_file.dict") ;;
     esac
     mkdir -p "$build/found/$name/corpus"
     echo "fuzz_$name for $seconds seconds"

@@ -1,5 +1,6 @@
 // What a search reads and writes: masks, and the log of its measurements.
 #include "autoscheduler/search/mask_set.h"
+#include "autoscheduler/search/weight_file.h"
 #include "masks/mask_files.h"
 #include "schedules/tensor_core_space.h"
 #include "tests/support/catch.h"
@@ -141,6 +142,79 @@ TEST_CASE("Masks are read from NumPy's files", "[search]") {
     }
 }
 
+namespace {
+
+/** A convolution of 4 to 2 channels in 2 groups, with a kernel of 1 x 3. */
+Operator grouped_operator(const std::string &type = "float32", const std::string &generator = "masked_conv2d") {
+    const nlohmann::json params = {{"dtype", type}, {"in_channels", 4}, {"out_channels", 2},
+                                   {"kernel_h", 1}, {"kernel_w", 3},    {"groups", 2}};
+    return parse_operator({{"distile_operator", 1}, {"name", "grouped"}, {"generator", generator}, {"params", params}},
+                          "here");
+}
+
+template<typename Element> std::string bytes_of(const std::vector<Element> &values) {
+    return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(Element)};
+}
+
+}  // namespace
+
+TEST_CASE("Weights are read from NumPy's files", "[search]") {
+    const TemporaryFolder folder;
+    const Operator op = grouped_operator();
+    const std::vector<float> values = {0, 1, 2, 3, 0, 5, 6, 7, 0, 9, 10, 11};
+    // [output channel][kernel column][input channel].
+    const std::vector<float> expected = {0, 3, 1, 0, 2, 5, 6, 9, 7, 10, 0, 11};
+    const auto read = [&](const std::string &file) { return read_weights(folder.write("w.npy", file), op); };
+    CHECK(read(npy("<f4", "False", "(2, 2, 1, 3)", bytes_of(values))) == expected);
+    CHECK(read(npy("<f4", "False", "(2, 6)", bytes_of(values))) == expected);
+    CHECK(read(npy("<f8", "False", "(2, 6)", bytes_of(std::vector<double>(values.begin(), values.end())))) == expected);
+    std::vector<float> columns;
+    for (size_t i = 0; i < 12; i++) {
+        columns.push_back(values[i % 2 * 6 + i / 2]);
+    }
+    CHECK(read(npy("<f4", "True", "(2, 6)", bytes_of(columns))) == expected);
+    CHECK(share_of_zeros(expected, "w") == .25);
+    CHECK(share_of_zeros({-0.0F, 0, 0, 1}, "w") == .75);
+    std::vector<float> nearly(100000);
+    nearly[5] = 1;
+    CHECK(share_of_zeros(nearly, "w") < 1);
+    const std::string none = message_of([] { share_of_zeros({0, 0}, "w.npy"); });
+    CHECK(none.find("the weights 'w.npy' are all 0") != std::string::npos);
+}
+
+TEST_CASE("Weights that cannot be used are refused with a reason", "[search]") {
+    const TemporaryFolder folder;
+    const auto refuse = [&](const std::string &file, const char *word, const Operator &op = grouped_operator()) {
+        const std::string path = folder.write("wrong.npy", file), message = message_of([&] { read_weights(path, op); });
+        CAPTURE(word, message);
+        CHECK(message.find(path) != std::string::npos);
+        CHECK(message.find(word) != std::string::npos);
+    };
+    std::vector<float> values(12, 1);
+    const std::string right = bytes_of(values), good = npy("<f4", "False", "(2, 6)", right);
+    values[7] = std::numeric_limits<float>::quiet_NaN();
+    const std::string not_finite = "no finite number of float32, for output channel 1 and input channel 0";
+    refuse(npy("<f4", "False", "(2, 6)", bytes_of(values)), not_finite.c_str());
+    values[7] = std::numeric_limits<float>::infinity();
+    refuse(npy("<f4", "False", "(2, 6)", bytes_of(values)), not_finite.c_str());
+    // As a double it is finite, as a weight not.
+    std::vector<double> wide(12, 1);
+    wide[7] = 1e300;
+    refuse(npy("<f8", "False", "(2, 6)", bytes_of(wide)), not_finite.c_str());
+    refuse(npy("<f4", "False", "(6, 2)", right),
+           "have the shape (6, 2), but the operator's are (2, 2, 1, 3) or (2, 6)");
+    refuse(npy("<f4", "False", "()", right), "have the shape ()");
+    refuse(npy("<f4", "False", "(2, 6)", right.substr(4)), "shorter than its shape");
+    refuse(npy("<f4", "False", "()", ""), "shorter than its shape");
+    refuse(npy("<f2", "False", "(2, 6)", right), "of the type <f2, not float32 or float64");
+    refuse(npy(">f4", "False", "(2, 6)", right), "of the type >f4, not float32 or float64");
+    refuse("PK\3\4 and so on: an archive",
+           "are not a NumPy array (there is no NumPy header); `python -m distile weights`");
+    refuse(good, "there is no code for nonzero weights for this operator", grouped_operator("uint8"));
+    CHECK(message_of([&] { read_weights(folder.path() + "/none.npy", grouped_operator()); }).find("cannot be opened") !=
+          std::string::npos);
+}
+
 TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
     const TemporaryFolder folder;
     const Operator op = small_operator();
@@ -219,6 +293,9 @@ TEST_CASE("A log belongs to one search at a time, and to one operator, device an
     LogHeader other = some_header();
     other.op = small_operator("another");
     CHECK(refusal(other).find("is of the operator 'conv'") != std::string::npos);
+    other = some_header();
+    other.weights = "w.npy";
+    CHECK(refusal(other).find("is of random weights, but this search is of the weights 'w.npy'") != std::string::npos);
     other = some_header();
     other.op.typical_height = 25;
     CHECK(refusal(other).find("is of the operator") != std::string::npos);

@@ -46,19 +46,29 @@ def read_sizes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 def table(report: list[Replaced | Left], device: str = "cpu") -> str:
     """What was replaced, and what was left and why."""
-    lacking = building.missing(report, device)
+    lacking, wanted = building.missing(report, device), building.to_build(report, device)
     lines = [("node", "operator", "mask", "size", "place", "")]
     for row in report:
         if isinstance(row, Replaced):
-            taken = [node.op_type for node in row.nodes if (node.name or node.output[0]) != row.name]
-            more = "with " + ", ".join(taken) if taken else ""
-            if row.operator and row.operator.on(device) in lacking:
-                more += ("; " if more else "") + "no PolyKernel: dense, and then the mask"
+            more = "; ".join(_remarks(row, device, lacking, wanted))
             lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), str(row.mapping), more))
         else:
             lines.append((row.name, row.op, "-", "", "left: " + row.reason))
     widths = [max(len(line[column]) for line in lines if len(line) > 5) for column in range(5)]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0])).rstrip() for line in lines)
+
+
+def _remarks(row: Replaced, device: str, lacking: dict, wanted: dict):
+    taken = [node.op_type for node in row.nodes if (node.name or node.output[0]) != row.name]
+    if taken:
+        yield "with " + ", ".join(taken)
+    operator = row.operator and row.operator.on(device)
+    is_missing = operator in lacking
+    if row.zeros and device == "cpu":
+        read = not is_missing and operator.skipping_zeros() in wanted
+        yield f"{row.zeros:.0%} zeros" + (", which its PolyKernel multiplies with: --build makes one" if read else "")
+    if is_missing:
+        yield "no PolyKernel: dense, and then the mask"
 
 
 def run_convert(options) -> int:

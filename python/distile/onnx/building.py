@@ -24,13 +24,24 @@ def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator
     return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
 
 
+def to_build(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
+    """What build() compiles: missing(), and operators with pruned weights whose PolyKernel skips no zeros."""
+    wanted = {}
+    for row in report:
+        if isinstance(row, Replaced) and row.operator:
+            wanted.setdefault(row.operator.on(device).built_for(row.typical), row.typical)
+    # One that skips zeros has code for all weights, too.
+    wanted = {one: typical for one, typical in wanted.items() if one.skips_zeros or one.skipping_zeros() not in wanted}
+    return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
+
+
 def build(
     report: list[Replaced | Left], progress: Callable[[str], None] = lambda line: None, device: str = "cpu"
 ) -> list[Operator]:
-    """Compiles them into the cache folder, where every later process finds them; each takes some seconds. Calls
+    """Compiles what a converted model lacks into the cache folder, where every later process finds them; each takes some seconds. Calls
     `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
     compiler, and RuntimeError with its message if it fails."""
-    wanted = missing(report, device)
+    wanted = to_build(report, device)
     if not wanted:
         return []
     folder = find_compiler("--build")

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from ..description import Operator
 from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
+from ..weight_zeros import zeros_in
 from .chains import reads_pixel_by_pixel, steps_behind, with_steps_before
 from .elementwise import Combined, combine
 from .fusion import Fused, fuse
@@ -41,8 +42,13 @@ class Replaced:
     masked: onnx.NodeProto  # The operator.
     mask_tensor: str  # The mask at the output's size.
     operator: Operator | None  # The operator whose PolyKernel it needs.
-    typical: dict[str, int]  # The size at which it runs.
+    typical: dict[str, int]  # The size at which it runs, and the share of its weights that are 0.
     mapping: Mapping  # How its mask follows from that of the image.
+
+    @property
+    def zeros(self) -> float:
+        """The share of its weights that are 0, if PolyKernels skip them; else 0."""
+        return self.typical.get("weight_zeros", 0)
 
 
 @dataclasses.dataclass
@@ -278,7 +284,7 @@ def _emit_masked(
                     masked,
                     masks.at(one.mask, one.mapping),
                     operator,
-                    _typical(graph, example, one.unit),
+                    {**_typical(graph, example, one.unit), **_zeros(graph, one.unit, operator)},
                     one.mapping,
                 )
             )
@@ -340,6 +346,14 @@ def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     pixels = {"batch": batch, "tokens": tokens} if len(shape) > 1 else {"batch": 1, "tokens": batch}
     keys = unit.attended or unit.key_tokens
     return {**pixels, "key_tokens": keys} if keys else pixels
+
+
+def _zeros(graph: Graph, unit: Unit, operator: Operator | None) -> dict[str, float]:
+    """How many of its weights are 0, as an operator file says it."""
+    if operator is None or not operator.can_skip_zeros:
+        return {}
+    weights = unit.inputs[1]
+    return zeros_in(weights if isinstance(weights, np.ndarray) else graph.constant(weights))
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:

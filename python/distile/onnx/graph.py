@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from . import constants
+from .sparse import with_dense_constants
 from .weights import array_of, without_weights
 
 # The first opset whose operators broadcast as all later ones do. ONNX Runtime runs no older one.
@@ -148,6 +149,7 @@ class Graph:
     def __init__(self, model: onnx.ModelProto, folder: str | pathlib.Path = ""):
         """`folder`: that of the files which the model keeps weights in."""
         self.folder = folder
+        model = with_dense_constants(model, folder)
         self.opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
         if 0 < self.opset < OLDEST_OPSET:
             raise ValueError(

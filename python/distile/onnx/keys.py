@@ -12,9 +12,9 @@ TYPES = {name: number for name, (number, _) in (FLOAT_TYPES | QUANTIZED_TYPES).i
 
 
 def key_of(operator: Operator) -> list[int]:
-    """Device, types of input and output, kind, and the numbers of the operator's struct in polykernel.h."""
+    """Device, types of input, output and weights, kind, and the numbers of the operator's struct in polykernel.h."""
     params = dict(operator.params)
-    types = [TYPES[params["dtype"]], TYPES[params.get("output_dtype", params["dtype"])]]
+    types = [TYPES[params["dtype"]], TYPES[params.get("output_dtype", params["dtype"])], TYPES["float32"]]
     return [DEVICES[operator.device], *types, KINDS[operator.generator], *_numbers(operator.generator, params)]
 
 
@@ -42,7 +42,7 @@ def _numbers(generator: str, params: dict) -> list[int]:
 
 def operator_of(key: list[int]) -> Operator:
     """The operator with a key, which may have more numbers behind."""
-    device, input_type, output_type, kind, *numbers = key
+    device, input_type, output_type, _, kind, *numbers = key
     params: dict[str, object] = {"dtype": _name(TYPES, input_type)}
     if params["dtype"] in QUANTIZED_TYPES:
         params["output_dtype"] = _name(TYPES, output_type)

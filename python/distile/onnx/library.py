@@ -9,6 +9,7 @@ import warnings
 from .. import on_demand
 from .._onnxruntime import cache_folder, library, library_path, version
 from ..description import Operator
+from ..weight_zeros import typical_of
 from .keys import key_of, operator_of
 
 
@@ -39,22 +40,24 @@ def shared_object(operator: Operator) -> pathlib.Path:
 
 def has_polykernel(operator: Operator) -> bool:
     """Whether the library or the cache folder has the operator's PolyKernel for its device."""
-    device, input_type, output_type, kind, *numbers = key_of(operator)
-    numbers = (ctypes.c_int32 * len(numbers))(*numbers)
-    return bool(library().distile_onnxruntime_has_polykernel(device, kind, input_type, output_type, numbers))
+    device, input_type, output_type, _, kind, *numbers = key_of(operator)
+    numbers, skips = (ctypes.c_int32 * len(numbers))(*numbers), int(operator.skips_zeros)
+    return bool(library().distile_onnxruntime_has_polykernel(device, kind, input_type, output_type, numbers, skips))
 
 
-_ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32)
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_float)
 
 
 @_ASK
-def _ask(numbers, count: int) -> int:
-    """Called by sessions that lack a PolyKernel. Returns an Answer (onnxruntime/wanted.h)."""
+def _ask(numbers, count: int, zeros: float) -> int:
+    """Called by sessions that lack a PolyKernel, with the share of its weights that are 0. Returns an Answer
+    (onnxruntime/wanted.h)."""
     try:
         if not on_demand.is_asked():
             return 0
-        operator = operator_of(numbers[:count])
-        if on_demand.ask(operator, None, lambda: (cache_folder(), version())):
+        operator, typical = operator_of(numbers[:count]), typical_of(zeros)
+        operator = operator.built_for(typical)
+        if on_demand.ask(operator, typical if operator.skips_zeros else None, lambda: (cache_folder(), version())):
             return 1
         return 2 if on_demand.is_pending(operator) else 0
     except Exception as error:  # None can pass through the library.

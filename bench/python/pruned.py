@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32 on a CPU.
+
+Dense: oneDNN by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with its option
+for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch's CSR. A sparse library gets its images in
+the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and relu, which
+its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
+
+Example, with the PolyKernels that bench/own/run.sh compiles of the operators of bench/own/pruned_operators.py:
+  pruned.py --library build/release/runtime/libdistile.so --objects folder --out pruned-peers.json --weights *.npy
+
+--weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their shape.
+Needs PyTorch; what else is not installed is left out (pip install onnxruntime onnx openvino scipy mkl).
+"""
+import ctypes
+import functools
+import pathlib
+import sys
+
+import numpy as np
+
+from c_api import DTYPES, Distile, RunArgs, Tensor
+from measuring import CpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, torch
+from pruned_peers import error, sides_of, versions
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "own"))
+import pruned_operators
+
+SEED = 4711
+DENSITIES = {"masked": 1.0, "masked .3": .3}
+
+
+class Problem:
+    """A layer, with random numbers: a convolution, or a linear layer as one of 1x1 over a row of tokens."""
+
+    def __init__(self, name, operator, zeros, weights=None):
+        params, typical = operator["params"], operator["typical"]
+        self.name, self.is_linear = name, operator["generator"] == "masked_linear"
+        self.inputs, self.outputs = params["in_channels"], params["out_channels"]
+        self.kernel = params.get("kernel_h", 1)
+        self.height, self.width = typical.get("height", 1), typical.get("width", typical.get("tokens"))
+        random = np.random.default_rng(SEED)
+        shape = self.outputs, self.inputs, self.kernel, self.kernel
+        if weights is None:
+            filter_ = random.standard_normal(shape).astype(np.float32) * np.float32(self.inputs * self.kernel ** 2) ** -.5
+            filter_[random.random(shape) < zeros] = 0
+        else:
+            filter_ = np.ascontiguousarray(weights.reshape(shape), np.float32)
+        self.filter, self.zeros = filter_, float((filter_ == 0).mean())
+        self.matrix = filter_.reshape(self.outputs, -1)
+        self.bias = random.uniform(-.1, .1, self.outputs).astype(np.float32)
+        self.image = random.standard_normal((1, self.inputs, self.height, self.width)).astype(np.float32)
+        self.random = random
+
+    def images(self):
+        return torch.from_numpy(self.image).contiguous(memory_format=torch.channels_last)
+
+    @functools.cached_property
+    def products(self):
+        """The product of a sparse library: [output channels, pixels]."""
+        return (self.matrix.astype(np.float64) @ self.columns).astype(np.float32)
+
+    @functools.cached_property
+    def columns(self):
+        """What the weights multiply, [input channels and kernel, pixels]."""
+        unfolded = torch.nn.functional.unfold(torch.from_numpy(self.image), self.kernel, padding=self.kernel // 2)
+        return np.ascontiguousarray(unfolded[0].numpy())
+
+    @functools.cached_property
+    def expected(self):
+        """The result of the layer, [output channels, rows, columns]."""
+        sums = self.products + self.bias[:, None]
+        return self.finish(sums).reshape(self.outputs, self.height, self.width)
+
+    def finish(self, sums):
+        return sums if self.is_linear else np.maximum(sums, 0)
+
+
+class Masked:
+    """Our side, for one density. The images have their channels last."""
+
+    def __init__(self, distile, kernel, problem, density):
+        self.distile, self.problem, self.kernel = distile, problem, kernel
+        height, width = problem.height, problem.width
+        mask = np.ones((1, height, width), np.uint8)
+        if density < 1:
+            mask = (draw_blobs(1, width, density, problem.random) if height > 1 else
+                    (problem.random.random(mask.shape) < density).astype(np.uint8))
+        self.bytes, self.image = mask, problem.images()
+        self.output = torch.full((1, problem.outputs, height, width), 7.).contiguous(memory_format=torch.channels_last)
+        self.mask = distile.mask()
+        self.args = RunArgs(input=self._tensor(self.image), output=self._tensor(self.output), mask=self.mask,
+                            weights=distile.weights(kernel, problem.filter, problem.bias))
+        set_mask = distile.mask_setter(self.mask, mask.ctypes.data, 1, width, height)
+        set_mask()
+        self.variant = distile.chosen(kernel, self.mask).decode()
+        self.call = distile.sides(kernel, self.args, set_mask)["masked"]
+
+    @staticmethod
+    def _tensor(image):
+        _, channels, height, width = image.shape
+        return ctypes.pointer(Tensor(image.data_ptr(), DTYPES["float32"], 1, height, width, channels,
+                                     height * width * channels, width * channels, channels))
+
+    def error(self):
+        """The largest error of active pixels by the largest value; throws if another pixel was written."""
+        self.call()
+        active = self.bytes[0].astype(bool)
+        result = self.output[0].numpy()
+        if not (result[:, ~active] == 7).all():
+            raise RuntimeError("an inactive pixel was written")
+        return error(result[:, active], self.problem.expected[:, active])
+
+
+def problems(paths):
+    """Names of rows, names of operators, and the functions that make their problems: of random weights, and of those in
+    files, whose operator has their shape and nearly their share of zeros."""
+    operators = {}
+    for shape, operator, percents in pruned_operators.operators():
+        for percent in percents:
+            operators[f"pruned{percent}_{shape}"] = operator, percent / 100
+    for name, (operator, zeros) in operators.items():
+        yield f"random/{name}", name, functools.partial(Problem, name, operator, zeros)
+    for path in paths:
+        weights = np.load(path)
+        zeros = float((weights == 0).mean())
+        fitting = [name for name, (operator, _) in operators.items() if shape_of(operator) == weights.shape]
+        if not fitting:
+            raise SystemExit(f"error: no operator has weights {weights.shape}, as '{path}'")
+        name = min(fitting, key=lambda one: abs(operators[one][1] - zeros))
+        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, weights)
+
+
+def shape_of(operator):
+    params = operator["params"]
+    return params["out_channels"], params["in_channels"] * params.get("kernel_h", 1) * params.get("kernel_w", 1)
+
+
+def measure_row(distile, path, problem, options):
+    ours = {name: Masked(distile, distile.kernel(path), problem, density) for name, density in DENSITIES.items()}
+    sides = {**{name: side.call for name, side in ours.items()}, **sides_of(problem, options.threads)}
+    times = measure(CpuClock(any("ONNX" in name for name in sides)), sides, options.rounds)
+    (dense, dense_us), (sparse, sparse_us) = fastest(times, "dense"), fastest(times, "sparse")
+    all_us, part_us = (times[name]["median"] for name in DENSITIES)
+    return {"status": "measured", "kind": "pruned", "op": problem.name, "threads": options.threads, "mode": "keep",
+            "weight_zeros": round(problem.zeros, 4), "density": float(ours["masked .3"].bytes.mean()),
+            "variants": {name: side.variant for name, side in ours.items()},
+            "max_rel_err": max(side.error() for side in ours.values()),
+            "t_all_us": all_us, "t_masked_us": part_us, "peer": dense, "t_peer_us": dense_us,
+            "sparse_peer": sparse, "t_sparse_us": sparse_us, "times_us": times}
+
+
+def main():
+    options = parse_options(__doc__, ["cpu"], more=lambda parser: parser.add_argument(
+        "--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers"))
+    if torch is None:
+        raise SystemExit("pruned.py: PyTorch is needed")
+    results, distile = Results(options, versions()), Distile(options.library, options.threads)
+    for name, operator, make in problems(options.weights):
+        if not results.wants(name):
+            continue
+        path = find_object(options.objects, operator) or find_object(options.objects, f"{operator}.plan")
+        if path is None:
+            print(f"{name}: skipped, no PolyKernel", flush=True)
+            continue
+        row = measure_row(distile, path, make(), options)
+        results.add(name, row)
+        figures = ", ".join(f"{side} {time['median']:.0f}" for side, time in row["times_us"].items())
+        print(f"{name}: {figures} us, error {row['max_rel_err']:.0e}", flush=True)
+
+
+main()

@@ -1,0 +1,226 @@
+"""Pruned weights: in every form that models have them, and with PolyKernels that skip zeros."""
+
+import re
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from networks import Builder, feeds_of, run
+from onnx import helper, numpy_helper
+from test_conversion import compare
+
+from distile import on_demand
+from distile.description import Operator
+from distile.onnx import Replaced, Rule, convert, load, save, session_options, set_build
+from distile.onnx import __main__ as command
+from distile.onnx.building import build, missing, to_build
+from distile.onnx.library import has_polykernel, shared_object
+from distile.onnx.sparse import dense_tensor
+from distile.toolchain import compiler_folder
+
+RULES = [Rule("*", "mask")]
+with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
+
+
+def sparse_tensor(weights: np.ndarray, name: str, coordinates: bool) -> onnx.SparseTensorProto:
+    places = np.argwhere(weights)
+    indices = places if coordinates else np.ravel_multi_index(places.T, weights.shape)
+    values = numpy_helper.from_array(weights[tuple(places.T)], name)
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(indices.astype(np.int64)), weights.shape)
+
+
+def network(zeros: float = 0.9, channels: int = 19, form: str = "dense"):
+    """A convolution, and two linear layers over its pixels, whose weights have this share of zeros. The last input
+    channel of each has no other weight."""
+    b, sparse = Builder(), []
+
+    def pruned_weights(name: str, *shape: int, axis: int) -> str:
+        weights = b.random.standard_normal(shape).astype(np.float32)
+        weights[b.random.random(shape) < zeros] = 0
+        if zeros:
+            np.moveaxis(weights, axis, 0)[-1] = 0
+        if form == "dense":
+            return b.constant(name, weights)
+        tensor = sparse_tensor(weights, name, form.endswith("coordinates"))
+        if form.startswith("node"):
+            b.nodes.append(helper.make_node("Constant", [], [name], sparse_value=tensor))
+        else:
+            sparse.append(tensor)
+        return name
+
+    conv = pruned_weights("conv.w", 40, channels, 3, 3, axis=1)
+    b.add("Relu", [b.add("Conv", ["x", conv], "conv.out", "conv", pads=[1] * 4)], "r")
+    b.add("Reshape", [b.add("Transpose", ["r"], "t", perm=[0, 2, 3, 1]), b.constant("shape", np.array([-1, 40]))], "rows")
+    b.add("Gemm", ["rows", pruned_weights("gemm.w", 24, 40, axis=1), b.weights("gemm.b", 24)], "g", "gemm", transB=1)
+    b.add("MatMul", ["g", pruned_weights("matmul.w", 24, 30, axis=0)], "y", "matmul")
+    model = b.model({"x": [1, channels, 17, 21]}, {"y": [17 * 21, 30]})
+    model.graph.sparse_initializer.extend(sparse)
+    return model
+
+
+FORMS = ["dense", "initializer", "initializer with coordinates", "node", "node with coordinates"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form):
+    model = network(form=form)
+    converted, report = compare(model, RULES)
+    replaced = {row.name: row for row in report if isinstance(row, Replaced)}
+    assert {"conv", "gemm", "matmul"} == set(replaced)
+    for row in replaced.values():
+        assert 0.85 < row.zeros < 0.97 and row.typical["weight_zeros"] == row.zeros
+    assert not converted.graph.sparse_initializer
+    feeds = feeds_of(converted, 0.3)
+    np.testing.assert_array_equal(run(converted, feeds)[0], run(convert(network(), RULES)[0], feeds)[0])
+
+
+def test_layers_with_few_zeros_are_as_ever():
+    _, report = convert(network(zeros=0.3), RULES)
+    assert [row.zeros for row in report if isinstance(row, Replaced)] == [0, 0, 0]
+    assert all("weight_zeros" not in row.typical for row in report if isinstance(row, Replaced))
+
+
+def test_depthwise_and_quantized_layers_have_no_such_code():
+    b = Builder()
+    weights = np.zeros((8, 1, 3, 3), np.float32)
+    weights[:, :, 1, 1] = 1
+    b.add("Conv", ["x", b.constant("w", weights)], "y", "conv", pads=[1] * 4, group=8)
+    _, report = convert(b.model({"x": [1, 8, 9, 9]}, {"y": [1, 8, 9, 9]}), RULES)
+    assert [row.zeros for row in report] == [0]
+    quantized = Operator.make("masked_conv2d", dtype="uint8", output_dtype="uint8", in_channels=8, out_channels=8)
+    plain = Operator.make("masked_conv2d", dtype="float16", in_channels=8, out_channels=8)
+    assert not quantized.can_skip_zeros and plain.can_skip_zeros and not plain.on("cuda").can_skip_zeros
+
+
+MALFORMED = {"unsorted": [5, 1], "twice the same": [5, 5], "outside": [5, 12], "negative": [-1, 5], "too few": [5]}
+
+
+@pytest.mark.parametrize("indices", MALFORMED.values(), ids=MALFORMED)
+def test_malformed(indices):
+    values = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices, np.int64)), [4, 3])
+    b = Builder()
+    b.add("MatMul", ["x", "w"], "y", "linear")
+    model = b.model({"x": [2, 4]}, {"y": [2, 3]})
+    model.graph.sparse_initializer.append(sparse)
+    with pytest.raises(ValueError, match="the sparse constant 'w' is malformed: "):
+        convert(model, RULES)
+
+
+def test_sparse_weights_in_files(tmp_path):
+    """Their values and indices may lie in a file beside the model's."""
+    model = network(form="initializer")
+    with (tmp_path / "data").open("wb") as file:
+        for sparse in model.graph.sparse_initializer:
+            for part in (sparse.values, sparse.indices):
+                onnx.external_data_helper.set_external_data(part, "data", file.tell(), len(part.raw_data))
+                file.write(part.raw_data)
+                part.ClearField("raw_data")
+                part.data_location = onnx.TensorProto.EXTERNAL
+    onnx.save(model, tmp_path / "model.onnx")
+    converted, _ = convert(load(tmp_path / "model.onnx"), RULES, folder=tmp_path)
+    save(converted, tmp_path / "masked.onnx", tmp_path)
+    feeds = feeds_of(converted, 0.3)
+    expected = run(convert(network(), RULES)[0], feeds)
+    np.testing.assert_array_equal(run(onnx.load(tmp_path / "masked.onnx"), feeds)[0], expected[0])
+
+
+def test_types_of_sparse_weights():
+    for kind in (np.float16, np.float64, np.int8):
+        weights = np.array([[0, 1, 0], [-2, 0, 3]], kind)
+        for coordinates in (False, True):
+            found = numpy_helper.to_array(dense_tensor(sparse_tensor(weights, "w", coordinates), "w"))
+            assert found.dtype == kind and (found == weights).all()
+
+
+def session_of(model) -> onnxruntime.InferenceSession:
+    options = session_options()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def skips_zeros(model, channels: int) -> bool:
+    """Whether a session of network() skips zeros: then the channel without weights may hold what is no number."""
+    feeds = feeds_of(model, 0.3)
+    feeds["x"][:, channels - 1] = np.nan
+    return bool(np.isfinite(session_of(model).run(None, feeds)[0]).all())
+
+
+@with_compiler
+@pytest.mark.parametrize("form", ["dense", "initializer"])
+def test_built(form, tmp_path, capsys):
+    channels = 21 if form == "dense" else 22  # Other shapes for each, which have PolyKernels of their own.
+    path, model = tmp_path / "model.onnx", network(channels=channels, form=form)
+    onnx.save(model, path)
+    _, report = convert(model, RULES)
+    (row,) = [row for row in report if row.name == "conv"]
+    lacking = missing(report)
+    assert row.operator in lacking and {one.plain for one in to_build(report)} == set(lacking)
+    assert command.main(["convert", str(path), "--rules", "*=mask", "--build"]) == 0
+    found = re.search(r"conv +MaskedConv +mask .*with Relu; (\d+) % zeros\n", capsys.readouterr().out)
+    assert found and int(found[1]) == round(100 * row.zeros)
+    assert not missing(report) and not build(report)
+    for operator in lacking:
+        skipping = operator.skipping_zeros()
+        assert b"cpu-nonzeros" in shared_object(skipping).read_bytes() and has_polykernel(skipping)
+        assert not shared_object(operator).exists()
+    converted, _ = compare(model, RULES, tolerance=1e-4)
+    assert skips_zeros(converted, channels)
+
+
+@with_compiler
+def test_a_shape_that_ships(capsys, tmp_path):
+    """Sessions with pruned weights take a PolyKernel that skips zeros in place of that which ships."""
+    b = Builder()
+    weights = b.random.standard_normal((384, 1152)).astype(np.float32)
+    weights[b.random.random(weights.shape) < 0.9] = 0
+    weights[5] = 0
+    b.add("MatMul", ["x", b.constant("w", weights)], "y", "linear")
+    model = b.model({"x": [1, 30, 384]}, {"y": [1, 30, 1152]})
+    onnx.save(model, tmp_path / "model.onnx")
+    arguments = ["convert", str(tmp_path / "model.onnx"), "--rules", "*=mask"]
+    converted, report = convert(model, RULES)
+    (operator,) = [row.operator for row in report]
+    skipping = operator.skipping_zeros()
+    assert not missing(report) and list(to_build(report)) == [skipping]
+    assert command.main(arguments) == 0
+    assert "which its PolyKernel multiplies with: --build makes one" in capsys.readouterr().out
+    assert command.main([*arguments, "--build"]) == 0
+    assert re.search(r"\d+ % zeros$", capsys.readouterr().out, re.MULTILINE)
+    assert not to_build(report) and has_polykernel(skipping) and shared_object(skipping).name.endswith("_nonzeros.so")
+    feeds = feeds_of(converted, 0.3)
+    feeds["x"][:, :, 5] = np.nan
+    session = session_of(converted)
+    assert np.isfinite(session.run(None, feeds)[0]).all()
+    feeds["x"][:, :, 5] = 0
+    expected = np.where(feeds["mask"][..., None], feeds["x"] @ weights, 0)
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.9])
+def test_sessions_ask_for_code_that_skips_zeros(zeros, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(on_demand, "ask", lambda operator, typical, cache: asked.update({operator: typical}))
+    model, report = convert(network(zeros, channels=23), RULES)
+    try:
+        set_build("now")
+        session_of(model)
+    finally:
+        set_build("never")
+    (row,) = [row for row in report if row.name == "conv"]
+    typical = asked[row.operator.built_for(row.typical)]
+    assert typical == {"weight_zeros": pytest.approx(0.905, abs=0.03)} if zeros else typical is None
+
+
+def test_layers_of_one_shape_have_one_polykernel():
+    """That for the pruned one, which computes the other too."""
+    b = Builder()
+    b.conv("whole", "x", 27, 27)
+    weights = b.random.standard_normal((27, 27, 3, 3)).astype(np.float32)
+    weights[b.random.random(weights.shape) < 0.9] = 0
+    b.add("Conv", ["whole.out", b.constant("w", weights)], "y", "pruned", pads=[1] * 4)
+    _, report = convert(b.model({"x": [1, 27, 9, 9]}, {"y": [1, 27, 9, 9]}), RULES)
+    (operator,) = {row.operator for row in report}
+    ((wanted, typical),) = to_build(report).items()
+    assert wanted == operator.skipping_zeros() and typical["weight_zeros"] > 0.8
