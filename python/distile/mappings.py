@@ -29,6 +29,12 @@ def spans(axis: Axis, cells: int, mask: Axis, of: int, windows: bool) -> tuple[t
     return _spans(axis, cells, mask, of, windows)
 
 
+def _batch_hint(shared: SharedMask, size: Size) -> str:
+    """For a mask of an image without a batch, which counts as one of tokens."""
+    is_image = len(size) == 2 and shared.mask.dim() == 2
+    return f" This mask is {list(shared.mask.shape)}: give a mask [H, W] a batch by mask[None]." if is_image else ""
+
+
 class Layer:
     """Where a layer's outputs are over an image."""
 
@@ -47,7 +53,8 @@ class Unmapped(Layer):
             raise ValueError(
                 f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is "
                 "over the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
-                "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own"
+                "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own."
+                + _batch_hint(shared, size)
             )
         return shared.mask
 
@@ -87,7 +94,7 @@ class Traced(Layer):
             raise ValueError(
                 f"the shared mask is for an image of {shared.image}, and this layer has an output of {size}: {problem}. "
                 f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
-                "or an example of this size, or the layer a mask of its own"
+                "or an example of this size, or the layer a mask of its own." + _batch_hint(shared, size)
             )
         return _mask_of(fitting[0], shared, batch)
 
@@ -169,7 +176,8 @@ class Said(Layer):
         wanted = extents if more is None else (extents[0] * extents[1] + sum(more),)
         if size != wanted or any(not low <= cells <= high for low, cells, high in zip(least, extents, most)):
             raise ValueError(
-                f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}"
+                f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}."
+                + _batch_hint(shared, size)
             )
         cells = shared.on(grid, extents)
         return cells if more is None else _with_active(cells.flatten(1), more)
