@@ -2,6 +2,7 @@
 #include "bindings/errors.h"
 #include "bindings/linked_polykernels.h"
 #include "facts/kinds.h"
+#include "facts/type_functions.h"
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +29,13 @@ struct Hash {
 };
 
 std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
-    const OperatorTypes types(polykernel.operands[0].dtype, polykernel.operands[polykernel.num_operands - 1].dtype);
+    OperatorTypes types(polykernel.operands[0].dtype, polykernel.operands[polykernel.num_operands - 1].dtype);
+    for (int32_t i = 0; i < polykernel.num_operands; i++) {
+        const distile_operand &operand = polykernel.operands[i];
+        if (operand.role == DISTILE_ROLE_WEIGHTS && !is_quantized(operand.dtype)) {
+            types.weights = operand.dtype;
+        }
+    }
     return OperatorKey::of(polykernel.device, types, polykernel.kind, polykernel.op);
 }
 
@@ -72,8 +79,9 @@ OperatorKey::OperatorKey(distile_device device, OperatorTypes types, int32_t kin
     numbers[0] = device;
     numbers[1] = types.input;
     numbers[2] = types.output;
-    numbers[3] = kind;
-    std::memcpy(&numbers[4], parameters, bytes);
+    numbers[3] = types.weights;
+    numbers[4] = kind;
+    std::memcpy(&numbers[5], parameters, bytes);
 }
 
 OperatorKey::OperatorKey(distile_device device, OperatorTypes types, distile_operator_kind kind,
@@ -95,7 +103,7 @@ std::optional<OperatorKey> OperatorKey::of(distile_device device, OperatorTypes 
 #define DISTILE_ROW(number, NAME, name, struct_of_kind)                                                                \
     case number:                                                                                                       \
         static_assert(sizeof(struct_of_kind) % sizeof(int32_t) == 0 &&                                                 \
-                      sizeof(struct_of_kind) / sizeof(int32_t) + 4 <= std::tuple_size_v<decltype(numbers)>);           \
+                      sizeof(struct_of_kind) / sizeof(int32_t) + 5 <= std::tuple_size_v<decltype(numbers)>);           \
         return OperatorKey(device, types, kind, parameters, sizeof(struct_of_kind));
         DISTILE_OPERATOR_KINDS(DISTILE_ROW)
 #undef DISTILE_ROW
@@ -104,8 +112,15 @@ std::optional<OperatorKey> OperatorKey::of(distile_device device, OperatorTypes 
     }
 }
 
+OperatorKey OperatorKey::with_wide_weights() const {
+    OperatorKey wide = *this;
+    wide.numbers[3] = DISTILE_FLOAT32;
+    return wide;
+}
+
 const distile_polykernel *find_polykernel(const OperatorKey &key) {
-    return registry().find(key);
+    const distile_polykernel *const found = registry().find(key);
+    return found ? found : registry().find(key.with_wide_weights());
 }
 
 void add_polykernel(const distile_polykernel &polykernel) {

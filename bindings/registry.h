@@ -11,16 +11,17 @@
 
 namespace distile::bindings {
 
-/** The types of an operator's activations: of its input and its output. They differ in quantized operators only. */
+/** The types of an operator: those of its input and its output, which differ in quantized operators only, and the one
+ * in which its weights are packed, of those that are not quantized. */
 struct OperatorTypes {
     OperatorTypes(distile_dtype both) : input(both), output(both) {  // NOLINT(google-explicit-constructor)
     }
     OperatorTypes(distile_dtype input, distile_dtype output) : input(input), output(output) {
     }
-    distile_dtype input, output;
+    distile_dtype input, output, weights = DISTILE_FLOAT32;
 };
 
-/** An operator with all that its PolyKernel fixes: device, kind, types of activations, parameters. */
+/** An operator with all that its PolyKernel fixes: device, kind, types, parameters. */
 struct OperatorKey {
     OperatorKey(distile_device device, OperatorTypes types, distile_operator_kind kind, const distile_conv2d &conv);
     OperatorKey(distile_device device, OperatorTypes types, const distile_linear &linear);
@@ -33,13 +34,16 @@ struct OperatorKey {
     bool operator==(const OperatorKey &other) const {
         return numbers == other.numbers;
     }
-    std::array<int32_t, 19> numbers{};
+    std::array<int32_t, 20> numbers{};
+
+    /** The operator with weights of float32, which hold those of every other type. */
+    OperatorKey with_wide_weights() const;
 
 private:
     OperatorKey(distile_device device, OperatorTypes types, int32_t kind, const void *parameters, size_t bytes);
 };
 
-/** The PolyKernel of an operator; null if there is none. */
+/** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. */
 const distile_polykernel *find_polykernel(const OperatorKey &key);
 
 /** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips

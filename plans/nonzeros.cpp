@@ -52,10 +52,10 @@ const auto &row_of(const Plan &plan) {
 std::string why_no_nonzeros(const Operator &op) {
     const WeightPacking *const weights = find_operator_kind(op.schema().kind)->weights;
     const bool has_code = weights && weights->packs(op.schema().op(op).get(), WeightOrder::Nonzeros) &&
-                          !op.is_quantized() && !facts_of(op).depthwise;
+                          op.weights_dtype().dtype == DISTILE_FLOAT32 && !facts_of(op).depthwise;
     return has_code ? ""
                     : "there is no code for nonzero weights for this operator: it computes linear layers and "
-                      "convolutions in float32, float16 and bfloat16";
+                      "convolutions in float32, float16 and bfloat16, with weights of float32";
 }
 
 bool skips_zeros(const Operator &op) {

@@ -114,7 +114,7 @@ bool has_flag(const Operator &op, const std::string &key) {
 std::vector<std::string> params_of(const OperatorSchema &schema) {
     std::vector<std::string> names = {"dtype", "output_dtype"};
     if (schema.operands_with_keys == nullptr) {
-        names.insert(names.end(), {"epilogue", "residual"});
+        names.insert(names.end(), {"weights_dtype", "epilogue", "residual"});
     }
     names.insert(names.end(), schema.flags.begin(), schema.flags.end());
     for (const IntegerParam &param : schema.params) {
@@ -139,6 +139,11 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         const DataType *type = value.is_string() ? find_type(text) : nullptr;
         if (!type || !(type->is_quantized() || type->dtype == DISTILE_FLOAT32)) {
             refuse(where, what + ", not \"uint8\", \"int8\" or \"float32\"");
+        }
+    } else if (key == "weights_dtype" && !op.reads_keys()) {
+        const DataType *type = value.is_string() ? find_type(text) : nullptr;
+        if (!type || type->is_quantized() || type->is_only_stored()) {
+            refuse(where, what + ", not \"float32\", \"float16\" or \"bfloat16\"");
         }
     } else if (key == "epilogue" && !op.reads_keys()) {
         std::string names;
@@ -191,6 +196,11 @@ const DataType &Operator::dtype() const {
 const DataType &Operator::output_dtype() const {
     const auto found = params.find("output_dtype");
     return found == params.end() ? dtype() : *find_type(found->second);
+}
+
+const DataType &Operator::weights_dtype() const {
+    const auto found = params.find("weights_dtype");
+    return *find_type(found != params.end() ? found->second : is_quantized() ? "int8" : "float32");
 }
 
 bool Operator::has_residual() const {
@@ -250,7 +260,7 @@ std::vector<Operand> Operator::operands() const {
     const Channels channels = schema().channels(*this);
     std::vector<Operand> operands = {
         {"DISTILE_ROLE_INPUT", &dtype(), channels.in},
-        {"DISTILE_ROLE_WEIGHTS", find_type(is_quantized() ? "int8" : "float32"), channels.out},
+        {"DISTILE_ROLE_WEIGHTS", &weights_dtype(), channels.out},
         {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
     if (is_quantized()) {
         operands.push_back({"DISTILE_ROLE_REQUANTIZATION", find_type("float32"), channels.out});
@@ -283,6 +293,9 @@ std::string Operator::summary() const {
     }
     if (&output_dtype() != &dtype()) {
         text.append(" to ").append(output_dtype().name);
+    }
+    if (params.count("weights_dtype") != 0) {
+        text.append(", weights in ").append(weights_dtype().name);
     }
     if (has_residual()) {
         text += ", residual";
@@ -341,6 +354,12 @@ Operator parse_operator(const json &json, const std::string &where) {
     } else if (op.params.count("output_dtype") != 0) {
         refuse(where, "it has \"output_dtype\", but its type is not \"uint8\" or \"int8\"");
     }
+    if (op.is_quantized() && op.params.count("weights_dtype") != 0) {
+        refuse(where, "it has \"weights_dtype\", but quantized operators have weights of int8 or int4");
+    }
+    if (&op.weights_dtype() == find_type("float32")) {
+        op.params.erase("weights_dtype");
+    }
     const std::string illegal = op.schema().why_illegal(op);
     if (!illegal.empty()) {
         refuse(where, illegal);
@@ -356,7 +375,7 @@ Operator parse_operator(const json &json, const std::string &where) {
 json to_json(const Operator &op) {
     json params = json::object();
     for (const auto &[key, value] : op.params) {
-        const bool text = key == "dtype" || key == "output_dtype" || key == "epilogue";
+        const bool text = key == "dtype" || key == "output_dtype" || key == "weights_dtype" || key == "epilogue";
         params[key] = text ? json(value) : json::parse(value);
     }
     const std::vector<const char *> &extents = op.schema().extents;

@@ -50,10 +50,12 @@ struct Operator {
     const OperatorSchema &schema() const;
     /** The value of an integer parameter of the kind. */
     int param(const char *param_name) const;
-    /** The type of the activations and the weights. */
+    /** The type of the activations. */
     const DataType &dtype() const;
     /** The type of the output and the residual; that of the input unless the operator is quantized. */
     const DataType &output_dtype() const;
+    /** The type of packed weights, unless the code that reads them wants another. */
+    const DataType &weights_dtype() const;
     bool is_quantized() const {
         return dtype().is_quantized();
     }

@@ -33,6 +33,7 @@ std::string known_generators() {
 OperatorFacts facts_of(const Operator &op) {
     OperatorFacts facts = op.schema().facts(op);
     facts.bytes_per_element = facts.bytes_per_input = op.dtype().bytes;
+    facts.bytes_per_weight = op.is_quantized() ? facts.bytes_per_weight : op.weights_dtype().bytes;
     facts.nonzeros = 1 - op.typical_zeros;
     return facts;
 }

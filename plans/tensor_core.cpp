@@ -165,6 +165,10 @@ bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
     if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }
+    // TF32 reads weights of float32; other products read weights of the input's type.
+    if (op.dtype().dtype == DISTILE_FLOAT32 && op.weights_dtype().dtype != DISTILE_FLOAT32) {
+        return false;
+    }
     // Operators whose weights the runtime packs for tensor cores.
     const distile_operator_kind kind = op.schema().kind;
     return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));

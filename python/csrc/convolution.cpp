@@ -9,9 +9,9 @@ namespace {
 
 /** The PolyKernel of a convolution of these tensors, which the caller described; null if there is none. */
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
-                               const Tensor &input) {
-    const std::optional<distile_dtype> type = type_of(input);
-    return type ? polykernel_of(bindings::OperatorKey(session.device(), *type, kind, conv)) : nullptr;
+                               const WeightedCall &call) {
+    const std::optional<bindings::OperatorTypes> types = types_of(call);
+    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv)) : nullptr;
 }
 
 int32_t number(int64_t value, const char *name) {
@@ -93,7 +93,7 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
     if (is_empty(result)) {
         return output_of(call, result);
     }
-    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result, activation_of(activation).slope);
     }
     const auto dense = [&] { return dense_conv2d(call, {stride, padding, dilation, groups}, activation); };
@@ -127,7 +127,7 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     if (is_empty(result)) {
         return output_of(call, result);
     }
-    const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV_TRANSPOSE2D, conv, call.input);
+    const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV_TRANSPOSE2D, conv, call);
     // Between the order of PyTorch and that of distile, groups make a difference.
     if (polykernel && groups == 1) {
         return run(session, *polykernel, DISTILE_IOHW, call, result, activation_of(activation).slope);
@@ -153,7 +153,7 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
     if (is_empty(result)) {
         return output_of(call, result);
     }
-    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call)) {
         return run(session, *polykernel, DISTILE_OIHW, call, result, activation_of(activation).slope);
     }
     const auto dense = [&] {

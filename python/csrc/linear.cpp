@@ -42,9 +42,9 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     if (is_empty(result)) {
         return output_of(call, result);
     }
-    const std::optional<distile_dtype> type = type_of(call.input);
+    const std::optional<bindings::OperatorTypes> types = types_of(call);
     const distile_polykernel *polykernel =
-        type ? polykernel_of(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
+        types ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear)) : nullptr;
     if (!polykernel) {
         const auto dense = [&] { return dense_linear(call, activation); };
         return without_polykernel("linear", dense, call.input, call.weight, call.bias, call.mask, call.residual,

@@ -43,6 +43,20 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
     }
 }
 
+std::optional<bindings::OperatorTypes> types_of(const WeightedCall &call) {
+    const std::optional<distile_dtype> type = type_of(call.input);
+    if (!type) {
+        return std::nullopt;
+    }
+    bindings::OperatorTypes types(*type);
+    const ScalarType weights = call.weight.scalar_type();
+    if (call.input.is_cpu() && *type == DISTILE_FLOAT32 &&
+        (weights == ScalarType::BFloat16 || weights == ScalarType::Half)) {
+        types.weights = *type_of(call.weight);
+    }
+    return types;
+}
+
 Tensor output_of(const WeightedCall &call, const Ints &result) {
     return call.out ? *call.out : empty_result(call.input, result);
 }

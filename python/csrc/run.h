@@ -4,6 +4,7 @@
 #ifndef DISTILE_PYTHON_RUN_H
 #define DISTILE_PYTHON_RUN_H
 
+#include "bindings/registry.h"
 #include "python/csrc/weights.h"
 #include <distile/polykernel.h>
 
@@ -24,6 +25,10 @@ struct WeightedCall {
 /** Checks what a call gives against its result, whichever code computes that: images [N, C, H, W] or tokens [N, T, C].
  * Fails if the mask, the weight, the bias, the residual or `out` does not fit. */
 void check_call(const Session &session, const WeightedCall &call, const Ints &result);
+
+/** The types of a call's operator; nothing if no PolyKernel can have them. Weights of 16 bits have PolyKernels of their
+ * own where the input is float32, on CPUs (operators.py). */
+std::optional<bindings::OperatorTypes> types_of(const WeightedCall &call);
 
 /** The tensor that a call returns: `out`, or a new one with these sizes. */
 Tensor output_of(const WeightedCall &call, const Ints &result);

@@ -14,25 +14,25 @@ from . import polykernels
 from ._library import ops
 from .compiler import Machine, compile_polykernel
 from .operators import Operator, why_not_built
-from .pruned import PrunedCalls
+from .own_weights import OwnWeightCalls
 from .toolchain import find_compiler
 
 
 def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
-    """The operators of a model for which no PolyKernel exists, or none that skips the zeros of its weights. Runs the
-    model once, on an example and its masks."""
+    """The operators of a model for which no PolyKernel exists, or none for its weights (own_weights.py). Runs the model
+    once, on an example and its masks."""
     from . import masks
 
-    with polykernels.recording() as found, torch.no_grad(), PrunedCalls() as pruned:
+    with polykernels.recording() as found, torch.no_grad(), OwnWeightCalls() as own:
         if mask is None:
             model(*example)
         else:
             with masks.mask(mask):
                 model(*example)
-    missing = {operator.skipping_zeros() for operator in found}
-    skipping = {operator: size for operator, size in pruned.found.items() if operator not in missing}
-    polykernels.note_pruned(skipping)
-    return [*found, *(operator for operator in skipping if not polykernels.load(operator))]
+    missing = {*found, *(operator.skipping_zeros() for operator in found)}
+    more = {operator: size for operator, size in own.found.items() if operator not in missing}
+    polykernels.note_own_weights(more)
+    return [*found, *(operator for operator in more if not polykernels.load(operator))]
 
 
 def build(*what, mask=None, measure: bool = False, progress: Callable[[str], None] | None = None) -> list[Operator]:

@@ -116,8 +116,9 @@ def _converted(input, *parameters):
     return (parameter if parameter is None else parameter.to(dtype) for parameter in parameters)
 
 
-def _twin(name, dense, operator_of, size):
+def _twin(name, dense, size):
     """A dense twin as the library calls it: tensors, residual, parameters, place, zero, out."""
+    weighted = operators.WEIGHTED[name]
 
     def run(input, weight, bias, mask, residual, *rest):
         *params, place, zero, out = rest
@@ -128,14 +129,14 @@ def _twin(name, dense, operator_of, size):
             return dense(wide, weight, bias, mask, added, *params).to(input.dtype)
 
         def again():
-            keywords = dict(zip(_PARAMETERS[name], params), place=place)
+            keywords = dict(zip(weighted.parameters, params), place=place)
             if out is None:
                 return masked.default(input, weight, bias, mask, residual, **keywords)
             return masked.out(input, weight, bias, mask, residual, **keywords, zero=zero, out=out)
 
         return _run(
-            operator_of(input, weight, residual, *params),
-            {**size(input), **(zeros_of(weight) if name in ("conv2d", "linear") else {})},
+            weighted.operator(input, weight, residual, *params),
+            {**size(input), **(zeros_of(weight) if weighted.skips_zeros else {})},
             again,
             lambda: twin(input, weight, bias, mask, residual, *params),
             out,
@@ -145,7 +146,7 @@ def _twin(name, dense, operator_of, size):
         )
 
     types = {"activation": "str", "groups": "int", "padding": "int[]"}
-    params = ", ".join(f"{types.get(param, 'int[]')} {param}" for param in _PARAMETERS[name])
+    params = ", ".join(f"{types.get(param, 'int[]')} {param}" for param in weighted.parameters)
     _library.define(
         f"_dense_{name}(Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual, {params}, "
         "int place, bool zero, Tensor? out) -> Tensor"
@@ -153,16 +154,10 @@ def _twin(name, dense, operator_of, size):
     _library.impl(f"_dense_{name}", run, "CompositeExplicitAutograd")
 
 
-_PARAMETERS = {
-    "conv2d": ("stride", "padding", "dilation", "groups", "activation"),
-    "conv_transpose2d": ("stride", "output_padding", "padding", "dilation", "groups", "activation"),
-    "upsample_conv2d": ("scale", "padding", "dilation", "groups", "activation"),
-    "linear": ("activation",),
-}
-_twin("conv2d", conv2d, operators.conv2d_operator, _image_size)
-_twin("conv_transpose2d", conv_transpose2d, operators.conv_transpose2d_operator, _image_size)
-_twin("upsample_conv2d", upsample_conv2d, operators.upsample_conv2d_operator, _image_size)
-_twin("linear", linear, operators.linear_operator, _token_size)
+_twin("conv2d", conv2d, _image_size)
+_twin("conv_transpose2d", conv_transpose2d, _image_size)
+_twin("upsample_conv2d", upsample_conv2d, _image_size)
+_twin("linear", linear, _token_size)
 
 
 def probabilities(query, key, key_mask, scale, causal):

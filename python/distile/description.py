@@ -8,7 +8,9 @@ import json
 
 from .activations import split_slope
 
-NONZEROS = "_nonzeros"  # Names of operators that skip zeros end so.
+# How names of operators end that skip zeros, and of those whose weights are packed in 16 bits.
+NONZEROS = "_nonzeros"
+NARROW = "_narrow"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +37,16 @@ class Operator:
         return dataclasses.replace(self, skips_zeros=True)
 
     @property
+    def has_narrow_weights(self) -> bool:
+        """Whether its PolyKernel keeps weights in 16 bits, which another keeps in float32."""
+        return "weights_dtype" in dict(self.params)
+
+    @property
     def name(self) -> str:
         """A C name that no other operator has."""
         text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])
-        name = f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        narrow = NARROW if self.has_narrow_weights else ""
+        name = f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}{narrow}"
         return name + NONZEROS if self.skips_zeros else name
 
     def to_json(self, typical: dict[str, int] | None = None) -> dict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import nn
 
-from .nn_base import Masked, Place, Weighted, finish_dense  # noqa: F401
+from .nn_base import Masked, Place, Weighted, finish_dense, wide_as  # noqa: F401
 from .nn_layers import (  # noqa: F401
     MaskedActivation,
     MaskedAdd,
@@ -53,6 +53,9 @@ class _Convolution(Weighted):
     def _prepare(self, activation="none"):
         super()._prepare(activation)
         self._check_own()
+
+    def _conv_forward(self, input, weight, bias):
+        return super()._conv_forward(input, *wide_as(input, weight, bias))
 
     def _check_own(self):
         """Raises ValueError for what masked convolutions do not do, which may be set after they were made."""
@@ -126,7 +129,9 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
         ]
         mask = self._mask(mask, input.shape[0], *size)
         if mask is None:
-            return finish_dense(super().forward(input, output_size), residual, self.activation, out)
+            weight, bias = wide_as(input, self.weight, self.bias)
+            result = F.conv_transpose2d(input, weight, bias, self.stride, self.padding, more, self.groups, self.dilation)
+            return finish_dense(result, residual, self.activation, out)
         window = self._window(padding=_padding_of(self), output_padding=tuple(more))
         return self._call("conv_transpose2d", input, mask, residual, out, zero, **window)
 

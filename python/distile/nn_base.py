@@ -101,6 +101,18 @@ class Weighted(Activated):
         return out
 
 
+def wide_as(input, *parameters):
+    """Parameters for PyTorch's own operators, which want the type of the input: those that are stored in 16 bits
+    (distile.cast_weights), widened."""
+    narrow = (torch.float16, torch.bfloat16)
+    return (
+        parameter.to(input.dtype)
+        if parameter is not None and parameter.dtype in narrow and input.dtype == torch.float32
+        else parameter
+        for parameter in parameters
+    )
+
+
 def finish_dense(result, residual, activation, out):
     if residual is not None:
         result = result + residual

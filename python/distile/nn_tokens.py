@@ -10,7 +10,7 @@ from torch import nn
 
 from . import masks
 from .forms import form, into
-from .nn_base import Masked, Place, Weighted, finish_dense
+from .nn_base import Masked, Place, Weighted, finish_dense, wide_as
 from .operators import why_heads_not_built
 from .vectors import float32_of
 
@@ -43,7 +43,8 @@ class MaskedLinear(Weighted, nn.Linear):
         shape = input.shape
         mask, leading = _token_mask(self, mask, shape), shape[:-1]
         if mask is None:
-            return finish_dense(super().forward(input), residual, self.activation, out)
+            result = F.linear(input, *wide_as(input, self.weight, self.bias))
+            return finish_dense(result, residual, self.activation, out)
         if len(shape) != 3:
             input = input.reshape(*_folded(leading), shape[-1])
             residual = None if residual is None else residual.reshape(*_folded(leading), self.out_features)

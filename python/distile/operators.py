@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import torch
 
 from ._facts import FLOAT_TYPES
 from .description import Operator
+from .weight_zeros import zeros_of
 
 # Types of PolyKernels; those of 8 bits are for storage.
 TYPES = {dtype: name for name in FLOAT_TYPES if (dtype := getattr(torch, name)).itemsize > 1}
@@ -34,6 +38,16 @@ def _type_of(tensor: torch.Tensor) -> str | None:
     return TYPES.get(tensor.dtype)
 
 
+def _types_of(input: torch.Tensor, weight: torch.Tensor) -> dict[str, str]:
+    """The types of an operator with weights; empty if no PolyKernel can have the input's. On CPUs, weights of 16 bits
+    stay so where the input is float32, unless most of them are 0: code that skips zeros reads float32."""
+    dtype = _type_of(input)
+    if not dtype:
+        return {}
+    narrow = input.device.type == "cpu" and dtype == "float32" and weight.dtype in TYPES and weight.itemsize == 2
+    return {"dtype": dtype, **({"weights_dtype": TYPES[weight.dtype]} if narrow and not zeros_of(weight) else {})}
+
+
 def _pair(name: str, values) -> dict[str, int]:
     return {f"{name}_h": int(values[0]), f"{name}_w": int(values[1])}
 
@@ -44,12 +58,12 @@ def _padding(values) -> dict[str, int]:
 
 def conv2d_operator(input, weight, residual, stride, padding, dilation, groups, activation) -> Operator | None:
     """The operator of torch.ops.distile.conv2d; None if no PolyKernel can have the input's type."""
-    dtype = _type_of(input)
-    if not dtype:
+    types = _types_of(input, weight)
+    if not types:
         return None
     out_channels, in_channels = weight.shape[0], weight.shape[1] * groups
     common = {
-        "dtype": dtype,
+        **types,
         **_pair("kernel", weight.shape[2:]),
         **_pair("stride", stride),
         **_padding(padding),
@@ -66,12 +80,12 @@ def conv_transpose2d_operator(
     input, weight, residual, stride, output_padding, padding, dilation, groups, activation
 ) -> Operator | None:
     """The operator of torch.ops.distile.conv_transpose2d; None if no PolyKernel can have the input's type."""
-    dtype = _type_of(input)
-    if not dtype:
+    types = _types_of(input, weight)
+    if not types:
         return None
     return Operator.make(
         "masked_conv_transpose2d",
-        dtype=dtype,
+        **types,
         in_channels=weight.shape[0],
         out_channels=weight.shape[1] * groups,
         **({} if groups == 1 else {"groups": groups}),
@@ -87,12 +101,12 @@ def conv_transpose2d_operator(
 
 def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, groups, activation) -> Operator | None:
     """The operator of torch.ops.distile.upsample_conv2d; None if no PolyKernel can have the input's type."""
-    dtype = _type_of(input)
-    if not dtype:
+    types = _types_of(input, weight)
+    if not types:
         return None
     return Operator.make(
         "masked_upsample_conv2d",
-        dtype=dtype,
+        **types,
         in_channels=weight.shape[1] * groups,
         out_channels=weight.shape[0],
         **({} if groups == 1 else {"groups": groups}),
@@ -107,12 +121,12 @@ def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, 
 
 def linear_operator(input, weight, residual, activation) -> Operator | None:
     """The operator of torch.ops.distile.linear; None if no PolyKernel can have the input's type."""
-    dtype = _type_of(input)
-    if not dtype:
+    types = _types_of(input, weight)
+    if not types:
         return None
     return Operator.make(
         "masked_linear",
-        dtype=dtype,
+        **types,
         in_channels=weight.shape[1],
         out_channels=weight.shape[0],
         epilogue=activation,
@@ -126,3 +140,25 @@ def attention_operator(query, causal) -> Operator | None:
     if not dtype:
         return None
     return Operator.make("masked_attention", dtype=dtype, heads=query.shape[1], head_dim=query.shape[3], causal=causal)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighted:
+    """An operator with weights, of torch.ops.distile."""
+
+    operator: Callable[..., Operator | None]
+    parameters: tuple[str, ...]  # Its arguments behind the tensors.
+    skips_zeros: bool = False  # Whether there is code for pruned weights.
+
+    def of(self, arguments: dict) -> Operator | None:
+        """The operator of a call with these arguments, by their names."""
+        return self.operator(*(arguments[name] for name in ("input", "weight", "residual", *self.parameters)))
+
+
+_WINDOW = ("padding", "dilation", "groups", "activation")
+WEIGHTED = {
+    "conv2d": Weighted(conv2d_operator, ("stride", *_WINDOW), skips_zeros=True),
+    "conv_transpose2d": Weighted(conv_transpose2d_operator, ("stride", "output_padding", *_WINDOW)),
+    "upsample_conv2d": Weighted(upsample_conv2d_operator, ("scale", *_WINDOW)),
+    "linear": Weighted(linear_operator, ("activation",), skips_zeros=True),
+}

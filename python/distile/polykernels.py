@@ -13,14 +13,14 @@ import torch
 
 from . import on_demand
 from ._library import ops
-from .description import NONZEROS
+from .description import NARROW, NONZEROS
 from .operators import Operator, why_not_built
 
 _lock = threading.Lock()
 _tried: set[Operator] = set()
 _loaded: set[Operator] = set()
 _missing: dict[Operator, dict[str, int]] = {}
-_pruned: dict[Operator, dict[str, int]] = {}
+_own_weights: dict[Operator, dict[str, int]] = {}
 _warned = False
 # A thread that holds the lock does not live in the child of a fork.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -55,11 +55,11 @@ def load(operator: Operator) -> bool:
         return True
 
 
-def load_pruned() -> None:
-    """Loads the PolyKernels in the cache folder that skip zeros: calls find those that ship before they ask for more.
-    Warns of those that cannot be loaded: the import of the package must not fail."""
+def load_own_weights() -> None:
+    """Loads the PolyKernels in the cache folder that skip zeros or have weights of 16 bits: calls find those that ship
+    before they ask for more. Warns of those that cannot be loaded: the import of the package must not fail."""
     try:
-        paths = list(cache_folder().glob(f"*{NONZEROS}.so"))
+        paths = [path for ending in (NONZEROS, NARROW) for path in cache_folder().glob(f"*{ending}.so")]
     except (OSError, RuntimeError):  # There is no home folder, or it cannot be read.
         return
     for path in paths:
@@ -69,10 +69,10 @@ def load_pruned() -> None:
             warnings.warn(f"distile: {error}; remove the file, and distile.build makes it again", stacklevel=2)
 
 
-def note_pruned(found: dict[Operator, dict[str, int]]) -> None:
-    """Remembers the typical sizes of operators that could skip zeros."""
+def note_own_weights(found: dict[Operator, dict[str, int]]) -> None:
+    """Remembers the typical sizes of operators that could have PolyKernels for their weights."""
     with _lock:
-        _pruned.update(found)
+        _own_weights.update(found)
 
 
 def forget(operator: Operator) -> None:
@@ -139,9 +139,9 @@ def still_dense() -> dict[Operator, str]:
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:
-    """The size at which a missing operator ran first, or one with pruned weights."""
+    """The size at which a missing operator ran first, or one with weights of its own kind."""
     with _lock:
-        return _missing.get(operator) or _pruned.get(operator)
+        return _missing.get(operator) or _own_weights.get(operator)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""When the library packs the weights of modules again."""
+"""The weights of modules: in which type they are stored, and when the library packs them again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from ._library import ops
 
 CONVERTED = "_float32"  # Where vectors.py keeps its copies in a module.
+STORED = (torch.float32, torch.float16, torch.bfloat16)
 CHECKS = ("contents", "version")
 
 _check = CHECKS[0]
@@ -30,6 +31,36 @@ def set_weights_check(check: str) -> str:
 def counts_writes(parameter: torch.Tensor) -> bool:
     """Whether PyTorch's count alone says that a parameter was written."""
     return _check == "version" or parameter.is_cuda
+
+
+@torch.no_grad()
+def cast_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, float]:
+    """Stores the weights of a converted model's masked convolutions and linear layers in another type, float32, float16 or
+    bfloat16, but not their biases. Inputs, sums and results keep theirs: where those are float32, a call reads half of the
+    weights' bytes, if distile.build has compiled PolyKernels for such weights (docs/python.md).
+
+    Returns the largest error of each layer's weights by its name, as a share of its largest weight. A layer whose
+    weights are parametrized stays as it is. Raises ValueError for another type, and for weights that do not fit into
+    it, before anything is changed."""
+    if dtype not in STORED:
+        raise ValueError(f"weights are stored in {', '.join(map(str, STORED))}, not {dtype}")
+    layers = {name: layer for name, layer in model.named_modules() if _stores_weight(layer)}
+    errors = {}
+    for name, layer in layers.items():
+        weight = layer.weight.float()
+        if weight.isfinite().all() and not weight.to(dtype).isfinite().all():
+            raise ValueError(f"the weights of {name or 'the layer'} are too large for {dtype}")
+        errors[name] = float((weight.to(dtype).float() - weight).abs().max() / weight.abs().max().clamp(min=1e-38))
+    # Layers may share one parameter. The old ones live until all are cast: their addresses tell them apart.
+    old = {id(layer.weight): layer.weight for layer in layers.values()}
+    cast = {key: torch.nn.Parameter(weight.to(dtype), weight.requires_grad) for key, weight in old.items()}
+    for layer in layers.values():
+        layer.weight = cast[id(layer.weight)]
+    return errors
+
+
+def _stores_weight(layer: torch.nn.Module) -> bool:
+    return hasattr(layer, "_place") and layer._parameters.get("weight") is not None
 
 
 def forget(model: torch.nn.Module) -> None:

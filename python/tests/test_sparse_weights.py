@@ -89,11 +89,11 @@ def test_weights_pruned_by_pytorch():
 def test_cache_that_cannot_be_loaded(monkeypatch, tmp_path):
     """The import of the package must not fail."""
     monkeypatch.setenv("DISTILE_CACHE", str(tmp_path))
-    polykernels.load_pruned()  # There is no folder.
+    polykernels.load_own_weights()  # There is no folder.
     polykernels.cache_folder().mkdir(parents=True)
     (polykernels.cache_folder() / "broken_nonzeros.so").write_bytes(b"no library")
     with pytest.warns(UserWarning, match="broken_nonzeros.so.*remove the file"):
-        polykernels.load_pruned()
+        polykernels.load_own_weights()
 
     def no_home():
         raise RuntimeError("Could not determine home directory.")
@@ -101,7 +101,7 @@ def test_cache_that_cannot_be_loaded(monkeypatch, tmp_path):
     monkeypatch.delenv("DISTILE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("pathlib.Path.home", no_home)
-    polykernels.load_pruned()
+    polykernels.load_own_weights()
 
 
 def test_prune():

@@ -81,6 +81,21 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     }
 }
 
+TEST_CASE("An operator may store its weights in 16 bits", "[plan]") {
+    json file = good_operator();
+    file["params"]["weights_dtype"] = "bfloat16";
+    const Operator op = parse_operator(file, "here");
+    CHECK(op.weights_dtype().dtype == DISTILE_BFLOAT16);
+    CHECK(op.operands()[1].type == &op.weights_dtype());
+    CHECK(op.summary().find("weights in bfloat16") != std::string::npos);
+    CHECK(parse_operator(to_json(op), "here") == op);
+    CHECK_FALSE(op == parse_operator(good_operator(), "here"));
+    refuse_changes(file, {set("/params/dtype", "uint8", {"weights_dtype", "int8 or int4"})},
+                   [](const std::string &path) { return read_operator(path); });
+    file["params"]["weights_dtype"] = "float32";
+    CHECK(parse_operator(file, "here") == parse_operator(good_operator(), "here"));
+}
+
 TEST_CASE("Every activation is an epilogue of operator files", "[plan]") {
     json file = good_operator();
     int32_t number = 0;
@@ -209,6 +224,8 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params/dtype", "float8_e5m2", {"dtype", "float8_e5m2", "only stored"}),
         set("/params/dtype", "int4", {"dtype", "int4"}),
         set("/params/dtype", 32, {"dtype", "32"}),
+        set("/params/weights_dtype", "int8", {"weights_dtype", "int8", "bfloat16"}),
+        set("/params/weights_dtype", "float8_e5m2", {"weights_dtype", "float8_e5m2", "float16"}),
         set("/params/epilogue", "swish", {"epilogue", "swish", "silu", "gelu"}),
         set("/params/epilogue", json(), {"epilogue", "null"}),
         set("/params/residual", "yes", {"residual", "yes"}),
