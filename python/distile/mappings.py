@@ -43,6 +43,9 @@ class Layer:
         if it does not say."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Rows of reports are printed, and the words say more than the fields.
+
 
 class Unmapped(Layer):
     """Nobody said where: the layer takes masks of just its output's size."""
@@ -65,7 +68,7 @@ class Unmapped(Layer):
 UNMAPPED = Unmapped()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Nowhere(Layer):
     """Nowhere: its outputs stand for no pixels, and it has no mask of a context."""
 
@@ -78,7 +81,7 @@ class Nowhere(Layer):
         return self.reason
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Traced(Layer):
     """What an example showed of a layer's calls: how the mask of each follows from the image's, and the extents of
     outputs that stand for no pixels."""
@@ -144,7 +147,7 @@ def _indexed(call: Mapping, shared: SharedMask, images: int) -> torch.Tensor:
     return windows.reshape(-1, *index.shape[1:])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
     this stride. With `more`, they may also be tokens, the grid's cells in rows with `more` active ones before and after."""

@@ -1,6 +1,7 @@
 """Calls at the edges: what operators refuse, whichever code computes them, and what they take where PyTorch's do."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -343,6 +344,25 @@ def test_operators_without_polykernels_are_missing():
     for operator in found:
         with pytest.warns(UserWarning, match="distile.build.*stays dense.*PolyKernels"):
             assert distile.build(operator) == []
+
+
+@pytest.mark.cpu
+def test_what_is_collected_is_not_warned_of(monkeypatch):
+    """Building runs a model whose operators lack their PolyKernels."""
+    monkeypatch.setattr(polykernels, "_warned", False)
+    with polykernels.recording() as found, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convolution(8, MASK)
+    assert found
+    with pytest.warns(UserWarning, match="no PolyKernel computes masked_conv2d"):
+        convolution(8, MASK)
+
+
+@pytest.mark.cpu
+def test_rows_of_reports_are_readable():
+    rows: list = []
+    distile.convert(nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1)), report=rows, example=torch.ones(1, 3, 8, 8))
+    assert "mapping=<stride 2x2, offset 0x0, grid 4x4>" in repr(rows[0])
 
 
 @pytest.mark.parametrize(
