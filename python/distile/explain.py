@@ -284,7 +284,8 @@ def _how(rule: Rule) -> str | bool | Said:
 
 def main(arguments=None) -> int:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m distile explain", description=__doc__, epilog=f"model.py has two functions. {EXAMPLE}", formatter_class=layout)
+    about = dict(description=__doc__, epilog=f"model.py has two functions. {EXAMPLE}", formatter_class=layout)
+    parser = argparse.ArgumentParser("python -m distile explain", **about)
     parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs; or an ONNX "
         "file, with the options of python -m distile.onnx explain")  # fmt: skip
     parser.add_argument(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 @contextlib.contextmanager
 def told(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """What is wrong with files and options is a line of text and status 2, as for argparse's own errors, but without the
+    """What is wrong with files and options is a line of text and status 2, as for argparse's own errors, without the
     usage above it."""
     try:
         yield

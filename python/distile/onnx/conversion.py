@@ -215,7 +215,8 @@ def _check_names(graph: Graph, rules: list[Rule], mask_sizes: dict[str, tuple[in
     unknown = mask_sizes.keys() - masks
     if unknown:
         known = ", ".join(sorted(masks)) or "none"
-        raise ValueError(f"there is a size of the mask {', '.join(sorted(unknown))}, but the masks of the rules are: {known}")
+        wrong = ", ".join(sorted(unknown))
+        raise ValueError(f"there is a size of the mask {wrong}, but the masks of the rules are: {known}")
 
 
 def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]) -> None:
