@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import pathlib
 import sys
+import warnings
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def torch_sides(problem, threads):
     weights, bias, images = torch.from_numpy(problem.filter), torch.from_numpy(problem.bias), problem.images()
     if problem.is_linear:
         tokens = images[0, :, 0].t().contiguous()
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.from_numpy(problem.matrix).to_mkldnn(), len(tokens))
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.from_numpy(problem.matrix), len(tokens))
         return {"dense PyTorch": lambda: torch.ops.mkldnn._linear_pointwise(tokens, packed, bias, "none", [], "").t()}
     window = [[problem.kernel // 2] * 2, [1, 1], [1, 1], 1]
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weights.to_mkldnn(), *window, list(images.shape))
@@ -77,11 +78,11 @@ def onnxruntime_sides(problem, threads):
         session = onnxruntime.InferenceSession(model_of(problem, as_product).SerializeToString(), options,
                                                ["CPUExecutionProvider"])
         output = np.zeros(tuple(session.get_outputs()[0].shape), np.float32)
-        binding = session.io_binding()
-        binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(input_of(problem, as_product)))
+        binding, given = session.io_binding(), input_of(problem, as_product)
+        binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(given))
         binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(output))
 
-        def run(session=session, binding=binding, output=output):
+        def run(session=session, binding=binding, output=output, given=given):  # The session does not own the input.
             session.run_with_iobinding(binding)
             return ordered(problem, output)
 
@@ -98,11 +99,12 @@ def openvino_sides(problem, threads):
         model = core.read_model(model_of(problem, as_product).SerializeToString())
         for way, more in ways.items():
             request = core.compile_model(model, "CPU", {**common, **more}).create_infer_request()
-            request.set_input_tensor(openvino.Tensor(input_of(problem, as_product), shared_memory=True))
+            given = input_of(problem, as_product)
+            request.set_input_tensor(openvino.Tensor(given, shared_memory=True))
             request.infer()
             output = request.get_output_tensor().data
 
-            def run(request=request, output=output):
+            def run(request=request, output=output, given=given):  # The request does not own the input.
                 request.infer()
                 return ordered(problem, output)
 
@@ -179,8 +181,10 @@ MAKERS = {torch_sides: True, onnxruntime_sides: has("onnxruntime", "onnx"), open
 def sides_of(problem, threads):
     """The calls of all libraries that are there. Each was checked."""
     found = {}
-    for make, is_there in MAKERS.items():
-        found.update(make(problem, threads) if is_there else {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch says that sparse tensors are new.
+        for make, is_there in MAKERS.items():
+            found.update(make(problem, threads) if is_there else {})
     for name, call in found.items():
         is_product = name.startswith("sparse") and "OpenVINO" not in name
         largest = error(call(), problem.products if is_product else problem.expected)
