@@ -295,7 +295,8 @@ TEST_CASE("A log belongs to one search at a time, and to one operator, device an
     CHECK(refusal(other).find("is of the operator 'conv'") != std::string::npos);
     other = some_header();
     other.weights = "w.npy";
-    CHECK(refusal(other).find("is of random weights, but this search is of the weights \"w.npy\"") != std::string::npos);
+    CHECK(refusal(other).find("is of random weights, but this search is of the weights \"w.npy\"") !=
+          std::string::npos);
     other = some_header();
     other.op.typical_height = 25;
     CHECK(refusal(other).find("is of the operator") != std::string::npos);
