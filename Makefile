@@ -133,6 +133,13 @@ python-wheel: build/release/build.ninja .venv-torch/distile.stamp  ## build and 
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
 
+# What a release uploads, of the commit that is checked out.
+.PHONY: dist
+dist: python-wheel  ## pack what a release uploads into build/dist, and try each file
+	@$(CMAKE) --preset release
+	@$(CMAKE) --build --preset release
+	@cmake/dist.sh .venv/bin build/release build/wheel .venv-torch build/dist
+
 .venv-torch/distile.stamp: requirements/python.txt
 	@/usr/bin/python3 -m venv --clear .venv-torch
 	@.venv-torch/bin/pip install -r requirements/python.txt

@@ -21,18 +21,18 @@ int main(void) {
     static unsigned char bytes[PIXELS];                                 /* your mask: 1 where the output is needed */
     bytes[3 * SIZE + 5] = 1;
 
-    /* Once: a context (threads, memory), the kernel, and the weights in its layout. */
+    distile_tensor in = distile_tensor_make(input, 1, SIZE, SIZE, CHANNELS);
+    distile_tensor out = distile_tensor_make(output, 1, SIZE, SIZE, CHANNELS);
     distile_kernel *kernel;
     distile_weights *weights;
     distile_mask *mask;
+
+    /* Once: a context (of a GPU: distile_cuda_context_create), a kernel, its weights in its layout, and a mask. */
     check(distile_context_create(NULL, &context));
     check(distile_kernel_create(context, &distile_conv3x3_256, &kernel));
     check(distile_weights_pack(kernel, &(distile_weights_source){.filter = filter, .order = DISTILE_OIHW}, &weights));
     check(distile_mask_create(context, &mask));
-
     /* For every input: set the mask, run. Only the active pixels of the output change. */
-    distile_tensor in = distile_tensor_make(input, 1, SIZE, SIZE, CHANNELS);
-    distile_tensor out = distile_tensor_make(output, 1, SIZE, SIZE, CHANNELS);
     check(distile_mask_set_bytes(mask, bytes, 1, SIZE, SIZE, PIXELS, SIZE));
     check(distile_run(kernel, &(distile_run_args){.input = &in, .output = &out, .weights = weights, .mask = mask}));
 

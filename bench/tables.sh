@@ -17,5 +17,4 @@ python3 "$repository/python/zoo/results.py" "$repository/python/zoo/results/zoo.
 "$bench" --summary "$results"/h200-attention.json --figure "$documents/docs/tokens.svg"
 "$bench" --summary "$results"/xeon-16.json --figure "$documents/docs/xeon-16.svg"
 "$bench" --summary "$results"/{h200,h200-tensor}.json --break-even "$documents/docs/h200-break-even.svg"
-"$bench" --summary "$results"/{cpu-avx512,h200,h200-tensor,h200-tokens}.json --into "$documents/README.md"
 python3 "$repository/bench/tables/write.py" "$documents"

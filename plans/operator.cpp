@@ -258,10 +258,9 @@ std::vector<Operand> Operator::operands() const {
         return schema().operands_with_keys(*this);
     }
     const Channels channels = schema().channels(*this);
-    std::vector<Operand> operands = {
-        {"DISTILE_ROLE_INPUT", &dtype(), channels.in},
-        {"DISTILE_ROLE_WEIGHTS", &weights_dtype(), channels.out},
-        {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
+    std::vector<Operand> operands = {{"DISTILE_ROLE_INPUT", &dtype(), channels.in},
+                                     {"DISTILE_ROLE_WEIGHTS", &weights_dtype(), channels.out},
+                                     {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
     if (is_quantized()) {
         operands.push_back({"DISTILE_ROLE_REQUANTIZATION", find_type("float32"), channels.out});
     }

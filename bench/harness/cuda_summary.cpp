@@ -345,26 +345,4 @@ Panel cuda_panel(const Json &file) {
     return panel;
 }
 
-std::vector<Speedups> cuda_speedups(const Json &file) {
-    constexpr int batch = 4;
-    const Rows rows(file);
-    Speedups line;
-    line.name = fmt::format("convolutions on an {}, batch {}, against cuDNN in float32 (with TF32)",
-                            file.at("header").at("device").get<std::string>(), batch);
-    bool measured = false;
-    for (const double density : speedup_densities) {
-        const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
-        const double eta = rows.mean(batch, text, "plain", "eta"), tf32 = rows.mean(batch, text, "plain", "eta_tf32");
-        measured = measured || eta > 0;
-        line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
-    }
-    std::vector<Speedups> lines = numerics_speedups(file);
-    const std::vector<Speedups> of_tokens = token_speedups(file);
-    lines.insert(lines.end(), of_tokens.begin(), of_tokens.end());
-    if (measured) {
-        lines.insert(lines.begin(), std::move(line));
-    }
-    return lines;
-}
-
 }  // namespace distile::bench

@@ -6,9 +6,7 @@
 
 #include "bench/harness/figure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/speedups.h"
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
@@ -18,7 +16,6 @@ std::string cuda_goals(const Json &file);
 std::string cuda_rows(const Json &file);
 /** Eta by density for each batch. */
 Panel cuda_panel(const Json &file);
-std::vector<Speedups> cuda_speedups(const Json &file);
 
 }  // namespace distile::bench
 

@@ -249,26 +249,4 @@ std::string numerics_rows(const Json &rows) {
                               text;
 }
 
-std::vector<Speedups> numerics_speedups(const Json &file) {
-    constexpr int batch = 4;
-    const std::vector<NumericsLine> lines = numerics_lines(file.at("rows"), "cudnn");
-    std::vector<Speedups> found;
-    for (const auto &[dtype, name] : {std::pair("tf32", "TF32"), std::pair("float16", "float16")}) {
-        Speedups line;
-        line.name = fmt::format("convolutions on an {}, batch {}, against cuDNN in {}",
-                                file.at("header").at("device").get<std::string>(), batch, name);
-        bool measured = false;
-        for (const double density : speedup_densities) {
-            const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
-            const Mean mean = mean_of(lines, dtype, batch, {"blob", text.c_str(), ""}, by_masked);
-            measured = measured || !mean.empty();
-            line.cells.push_back(mean.empty() ? "-" : fmt::format("{:.1f}", mean.value()));
-        }
-        if (measured) {
-            found.push_back(std::move(line));
-        }
-    }
-    return found;
-}
-
 }  // namespace distile::bench

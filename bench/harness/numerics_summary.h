@@ -5,9 +5,7 @@
 #define DISTILE_BENCH_NUMERICS_SUMMARY_H
 
 #include "bench/harness/results.h"
-#include "bench/harness/speedups.h"
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
@@ -16,8 +14,6 @@ namespace distile::bench {
 std::string numerics_means(const Json &rows, bool has_goals);
 /** Every row of another type than float32; "" if there is none. */
 std::string numerics_rows(const Json &rows);
-/** A line for TF32 and float16 each, if they were measured. */
-std::vector<Speedups> numerics_speedups(const Json &file);
 
 }  // namespace distile::bench
 

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -18,18 +16,9 @@ namespace distile::bench {
 
 namespace {
 
-std::string read_text(const std::string &path) {
-    std::ifstream stream(path);
-    if (!stream) {
-        throw std::runtime_error("the document '" + path + "' cannot be opened");
-    }
-    return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 /** What is made of a file of results. */
 struct Parts {
     std::string goals, rows;
-    std::vector<Speedups> speedups;
     Panel panel;
     std::vector<BreakEvenPanel> break_even;
     std::vector<ScalingPanel> scaling;
@@ -38,7 +27,7 @@ struct Parts {
 /** Results of what is measured from Python, in one table. */
 Parts make_python_parts(const Json &file, const std::string &goals, const std::string &rows, Panel panel) {
     const std::string about = about_python(file);
-    return {about + goals, about + rows + not_measured(file.at("rows")), {}, std::move(panel), {}, {}};
+    return {about + goals, about + rows + not_measured(file.at("rows")), std::move(panel), {}, {}};
 }
 
 /** How results are shown: the first for the backend in their header that knows their rows. */
@@ -61,7 +50,7 @@ constexpr struct {
      }},
     {"cpu", nullptr,
      [](const Json &file) {
-         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}, {}};
+         return Parts{cpu_goals(file), cpu_rows(file), cpu_panel(file), {}, {}};
      }},
     {"cuda", has_quantized,
      [](const Json &file) {
@@ -70,8 +59,7 @@ constexpr struct {
      }},
     {"cuda", nullptr,
      [](const Json &file) {
-         return Parts{cuda_goals(file), cuda_rows(file),         cuda_speedups(file),
-                      cuda_panel(file), break_even_panels(file), {}};
+         return Parts{cuda_goals(file), cuda_rows(file), cuda_panel(file), break_even_panels(file), {}};
      }},
 };
 
@@ -91,29 +79,11 @@ Parts make_parts(const std::string &path, const Json &file) {
     }
 }
 
-/** The document with the speed-ups of all files. Throws std::runtime_error if it has no place for them. */
-std::string fill_document(const ReportOptions &options, const std::vector<Parts> &parts) {
-    std::vector<Speedups> speedups;
-    for (const Parts &part : parts) {
-        speedups.insert(speedups.end(), part.speedups.begin(), part.speedups.end());
-    }
-    std::string document = read_text(options.into);
-    const std::string begin = "<!-- begin speed-ups -->\n", end = "<!-- end -->";
-    const size_t at = document.find(begin), to = at == std::string::npos ? at : document.find(end, at);
-    if (to == std::string::npos) {
-        throw std::runtime_error(
-            fmt::format("the document '{}' has no lines '<!-- begin speed-ups -->' and '{}'", options.into, end));
-    }
-    return document.replace(at + begin.size(), to - at - begin.size(), speedup_table(speedups));
-}
-
 }  // namespace
 
 void add_report_options(CLI::App &app, ReportOptions &options) {
     CLI::Option *summary =
         app.add_option("--summary", options.results, "Print files of results as Markdown and measure nothing");
-    app.add_option("--into", options.into, "With --summary: put the speed-ups into this document, and print nothing")
-        ->needs(summary);
     app.add_option("--pages", options.pages,
                    "With --summary: write a page of rows for each file into this folder, and print nothing")
         ->needs(summary);
@@ -142,9 +112,6 @@ void report(const ReportOptions &options) {
         throw std::runtime_error("the results hold no operator of a GPU with masks of two densities in one type, as "
                                  "--break-even needs");
     }
-    if (!options.into.empty()) {
-        replace_file(options.into, fill_document(options, parts));
-    }
     if (!options.figure.empty()) {
         replace_file(options.figure, scaling.empty() ? draw_eta(panels) : draw_scaling(scaling));
     }
@@ -157,7 +124,7 @@ void report(const ReportOptions &options) {
             replace_file((options.pages / results.filename().replace_extension(".md")).string(),
                          fmt::format("# {}\n\n{}\n# Every row\n\n{}", results.filename().string(), parts[i].goals,
                                      parts[i].rows));
-        } else if (options.into.empty() && options.figure.empty() && options.break_even.empty()) {
+        } else if (options.figure.empty() && options.break_even.empty()) {
             fmt::print("{}\n{}\n", parts[i].goals, parts[i].rows);
         }
     }

@@ -1,5 +1,5 @@
 /** \file
- * What the benchmark programs make from results: tables, documents and a figure.
+ * What the benchmark programs make from results: tables, pages and figures.
  */
 #ifndef DISTILE_BENCH_REPORT_H
 #define DISTILE_BENCH_REPORT_H
@@ -16,15 +16,14 @@ namespace distile::bench {
 
 struct ReportOptions {
     std::vector<std::string> results;
-    std::string into, figure, break_even;
+    std::string figure, break_even;
     std::filesystem::path pages;
 };
 
 void add_report_options(CLI::App &app, ReportOptions &options);
 
-/** Prints tables of all results; or writes a page with them for each file, or draws them or their break-even densities,
- * or puts the speed-ups of all files into the document, between the lines `<!-- begin speed-ups -->` and `<!-- end
- * -->`. Throws std::runtime_error. */
+/** Prints tables of all results; or writes a page with them for each file, or draws them or their break-even densities.
+ * Throws std::runtime_error. */
 void report(const ReportOptions &options);
 
 }  // namespace distile::bench

@@ -266,17 +266,16 @@ std::string single_steps(const Json &rows) {
 /** The categories of CPU operators in figures and short tables. */
 struct Family {
     const char *category, *name, *color;
-    bool is_short; /**< It has a line in the short table. */
 };
-constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe", true},
-                               {"conv1k", "1x1 convolutions", "#d9822b", true},
-                               {"depthwise", "depthwise 3x3 convolutions", "#3d9a50", true},
-                               {"transposed", "transposed convolutions", "#8a55b5", false},
-                               {"linear", "linear layers over tokens", "#b5476b", true}};
+constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe"},
+                               {"conv1k", "1x1 convolutions", "#d9822b"},
+                               {"depthwise", "depthwise 3x3 convolutions", "#3d9a50"},
+                               {"transposed", "transposed convolutions", "#8a55b5"},
+                               {"linear", "linear layers over tokens", "#b5476b"}};
 
-/** The geometric mean of a field over the operators of a category: one image, a mask of blobs, mode keep. 0 if one was
- * not measured. */
-double family_mean(const Json &rows, const std::string &category, const std::string &density, const char *field) {
+/** The geometric mean of eta over the operators of a category: one image, a mask of blobs, mode keep. 0 if one was not
+ * measured. */
+double family_eta(const Json &rows, const std::string &category, const std::string &density) {
     const Measured measured(rows);
     double logarithms = 0;
     int operators = 0;
@@ -285,7 +284,7 @@ double family_mean(const Json &rows, const std::string &category, const std::str
             mask_of(row) != std::pair<std::string, std::string>("blob", density)) {
             continue;
         }
-        logarithms += std::log(row.at(field).get<double>());
+        logarithms += std::log(row.at("eta").get<double>());
         operators++;
     }
     return operators == 0 ? 0 : std::exp(logarithms / operators);
@@ -429,7 +428,7 @@ Panel cpu_panel(const Json &file) {
     for (const Family &family : families) {
         Curve curve{family.name, family.color, false, {}};
         for (const char *density : {"0.05", "0.1", "0.3", "0.5", "0.7", "0.9", "1.0"}) {
-            const double mean = family_mean(rows, family.category, density, "eta");
+            const double mean = family_eta(rows, family.category, density);
             if (mean > 0) {
                 curve.points.emplace_back(std::stod(density), mean);
             }
@@ -439,23 +438,6 @@ Panel cpu_panel(const Json &file) {
         }
     }
     return panel;
-}
-
-std::vector<Speedups> cpu_speedups(const Json &file) {
-    std::vector<Speedups> lines;
-    for (const Family &family : families) {
-        if (!family.is_short || family_mean(file.at("rows"), family.category, "0.1", "speedup") == 0) {
-            continue;
-        }
-        Speedups line;
-        line.name = fmt::format("{} on a CPU, against oneDNN in float32", family.name);
-        for (const double density : speedup_densities) {
-            const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
-            line.cells.push_back(cell(family_mean(file.at("rows"), family.category, text, "speedup"), 1));
-        }
-        lines.push_back(std::move(line));
-    }
-    return lines;
 }
 
 std::string cpu_goals(const Json &file) {

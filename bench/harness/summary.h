@@ -6,9 +6,7 @@
 
 #include "bench/harness/figure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/speedups.h"
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
@@ -18,7 +16,6 @@ std::string cpu_goals(const Json &file);
 std::string cpu_rows(const Json &file);
 /** Eta by density for each family of operators. */
 Panel cpu_panel(const Json &file);
-std::vector<Speedups> cpu_speedups(const Json &file);
 
 /** What was measured beside PyTorch and ONNX Runtime: machine, versions and date. */
 std::string about_python(const Json &file);

@@ -130,28 +130,4 @@ std::string token_table(const Json &rows) {
     return text;
 }
 
-std::vector<Speedups> token_speedups(const Json &file) {
-    std::vector<Speedups> found;
-    for (const char *dtype : {"bfloat16", "float16"}) {
-        Speedups line;
-        line.name = fmt::format("linear layers of 4096 tokens an image on an {}, against cuBLAS in {}",
-                                file.at("header").at("device").get<std::string>(), dtype);
-        bool measured = false;
-        for (const double density : speedup_densities) {
-            Mean mean;
-            for (const Json *row : rows_of(file.at("rows"), kinds[0])) {
-                if (row->at("dtype") == dtype && token_density(*row) == fmt::format("{:.2f}", density)) {
-                    mean.add(speedup(*row, "t_peer_us", "t_masked_us"));
-                }
-            }
-            measured = measured || !mean.empty();
-            line.cells.push_back(mean.empty() ? "-" : fmt::format("{:.1f}", mean.value()));
-        }
-        if (measured) {
-            found.push_back(std::move(line));
-        }
-    }
-    return found;
-}
-
 }  // namespace distile::bench

@@ -6,9 +6,7 @@
 #define DISTILE_BENCH_TOKENS_SUMMARY_H
 
 #include "bench/harness/results.h"
-#include "bench/harness/speedups.h"
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
@@ -25,8 +23,6 @@ double speedup(const Json &row, const char *over, const char *ours);
 std::string token_means(const Json &rows);
 /** Every row; "" if there are no such rows. */
 std::string token_table(const Json &rows);
-/** The means from the byte mask of linear layers, over the dense operator. */
-std::vector<Speedups> token_speedups(const Json &file);
 
 }  // namespace distile::bench
 

@@ -1,5 +1,5 @@
-"""What layers with pruned weights are measured beside: libraries that multiply with all weights, and sparse ones. Their
-problems are those of pruned.py."""
+"""What layers with pruned weights are measured beside, for the problems of pruned.py: libraries that multiply with all
+weights, and sparse ones."""
 import ctypes
 import importlib.util
 import pathlib
@@ -194,7 +194,7 @@ def sides_of(problem, threads):
 
 
 def versions():
-    """The libraries that a header of results does not name by itself."""
+    """The versions of libraries that a header of results does not name by itself."""
     from importlib import metadata
     return {name: metadata.version(package) if has(package) else None
             for name, package in (("OpenVINO", "openvino"), ("SciPy", "scipy"))} | {

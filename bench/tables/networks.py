@@ -11,7 +11,7 @@ DENSE = {
 }
 GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}
 MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled"}
-TYPES = {"float32": 0, "TF32": 1, "float16": 2, "bfloat16": 3}
+TYPES = {"float32": 0, "float32, weights float16": 0.3, "float32, weights bfloat16": 0.5, "TF32": 1, "float16": 2, "bfloat16": 3}
 
 
 def parts():
@@ -92,7 +92,8 @@ def order(item):
 
 
 def type_of(result: dict) -> str:
-    return "TF32" if result["tf32"] else result["dtype"]
+    weights = f", weights {result['weights_dtype']}" if "weights_dtype" in result else ""
+    return "TF32" if result["tf32"] else result["dtype"] + weights
 
 
 def density_of(row: dict) -> float:

@@ -12,7 +12,7 @@ def values():
     zeros = {f"zeros-{batch}": rows.span(added_by_zeros(batch), 1) for batch in (1, 4, 32)}
     choices = {f"choice-{batch}": f"{lost_by_choices(batch):.1f}" for batch in (1, 4, 32)}
     return {**masks, **zeros, **choices, **planners(), **sige(),
-            "own-eta": own_eta(), "one-image": f"{speedup_of_one_image():.1f}",
+            "own-eta": own_eta(),
             "dp4a-1": f"{by_dp4a(1):.1f}", "dp4a-32": f"{by_dp4a(32):.1f}",
             "linked": rows.span([row["t_linked_us"] / row["t_peer_us"] for row in rows.measured("h100-attention-linked")
                                  if row["density"] == 1], 2),
@@ -41,12 +41,6 @@ def planners():
     saved = [row["t_all_us"] - row["t_written_us"] for row in found]
     return {"zeros-cheapest": f"{cheapest} of {len(found)}", "written-loses": f"{-min(saved):.1f}",
             "written-wins": f"{max(saved):.1f}"}
-
-
-def speedup_of_one_image():
-    """In float32 with a tenth of its pixels active, on an H200."""
-    found = [row for row in rows.measured("h200") if row["row"].endswith("/blob/0.1/n1/keep/plain/cudnn")]
-    return rows.geometric_mean([row["speedup"] for row in found])
 
 
 def own_eta():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes what documents show of committed results: a table, or a figure in a sentence, between <!-- begin NAME --> and
-<!-- end -->. distile_bench writes the README's part "speed-ups".
+<!-- end -->, and the picture docs/gain.svg.
 
     bench/tables/write.py [FOLDER]    # of this repository, or copies of its documents in a folder
 """
@@ -10,6 +10,7 @@ import re
 import sys
 
 import devices
+import first_screen
 import networks
 import pruned
 import rows
@@ -21,22 +22,20 @@ sys.path.append(str(rows.REPOSITORY / "python/zoo"))
 import results as zoo
 
 PART = re.compile(r"(<!-- begin ([^>]+) -->)(.*?)(<!-- end -->)", re.DOTALL)
-BY_PROGRAM = {"speed-ups"}
 
 
 def parts():
     tables = {f"device {name}": devices.table(name) for name in devices.DEVICES}
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
-    return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts()}
+    return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts(),
+            **first_screen.parts()}
 
 
 def fill(document, known, used):
     """The text with its parts as they should be. Exits if it asks for one that nobody writes."""
     def part(found):
         begin, name, old, end = found.groups()
-        if name in BY_PROGRAM:
-            return found[0]
         if name not in known:
             sys.exit(f"error: {document} has the part '{name}', which bench/tables does not write")
         used.add(name)
@@ -56,6 +55,7 @@ def main():
         sys.exit(f"error: no document shows {', '.join(sorted(known.keys() - used))}")
     for document, text in texts.items():
         document.write_text(text, encoding="utf-8")
+    (folder / "docs/gain.svg").write_text(first_screen.picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

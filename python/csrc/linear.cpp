@@ -24,8 +24,12 @@ Tensor run_in_parts(const WeightedCall &call, const std::string &activation, con
 }
 
 Tensor run_linear(const WeightedCall &call, const std::string &activation) {
-    if (call.input.dim() != 3 || call.weight.dim() != 2 || call.input.size(2) != call.weight.size(1)) {
-        fail("the input is [N, T, in] and the weight [out, in]");
+    if (call.input.dim() != 3 || call.weight.dim() != 2) {
+        fail("the input is [N, T, in] and the weight [out, in], with 3 and 2 dimensions");
+    }
+    if (call.input.size(2) != call.weight.size(1)) {
+        fail("the weight reads " + std::to_string(call.weight.size(1)) + " channels, but the input has " +
+             std::to_string(call.input.size(2)));
     }
     distile_linear linear{};
     linear.in_channels = static_cast<int32_t>(call.weight.size(1));

@@ -15,6 +15,10 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
     const Ints pixels = pixels_of(result);
     session.check_mask(call.mask, &pixels);
     const ScalarType type = call.input.scalar_type();
+    // Dense twins compute in the type of the input, and weights are no whole numbers.
+    if (!type_of(call.input) && type != ScalarType::Double) {
+        fail("the input has a type other than " + float_type_names() + ": convert it");
+    }
     if (!type_of(call.weight) && call.weight.scalar_type() != type) {
         fail("the weight has a type other than that of the input, " + float_type_names());
     }

@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 from . import pictures
+from .mistakes import check_device, told
 from .overview import overview
 from .overview import text as overview_text
 
@@ -34,7 +35,7 @@ NEXT = """Next:
 
 BUILD = {
     True: "The PolyKernels that it lacks: distile.set_build(\"background\") compiles them while it runs.",
-    False: "Layers of other shapes than those that ship run dense until there is a compiler: docs/install.md.",
+    False: "Layers of other shapes than those that ship run dense until there is a compiler: pip install \"distile[compiler]\"",
 }  # fmt: skip
 
 
@@ -62,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-demonstration", action="store_true", help="only say what is there")
     parser.add_argument("--picture", type=pathlib.Path, metavar="FILE", help="write the mask as a PNG, too")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
-    return _show(parser.parse_args(arguments))
+    options = parser.parse_args(arguments)
+    with told(parser):
+        return _show(options)
 
 
 def _explain(arguments: list[str]) -> int:
@@ -80,6 +83,7 @@ def _show(options) -> int:
     if importlib.util.find_spec("torch") and not options.no_demonstration:
         from .demonstration import demonstrate
 
+        check_device(options.device)
         demonstration = demonstrate(options.device, options.seconds)
     if options.picture and demonstration:
         options.picture.write_bytes(pictures.png(pictures.levels(demonstration.mask)))

@@ -17,6 +17,7 @@ from .comparison import checked
 from .folding import fold_on_load
 from .fusion import OWN_FORWARD, Fusion, replaced_on_instance
 from .mappings import Layer, Nowhere, Said, Traced
+from .mistakes import warn_of_unmatched
 from .nn_base import Masked
 from .norms import is_nothing, masked_norm
 from .positions import NoPositions
@@ -89,8 +90,9 @@ def convert(
     takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx
     follows the flow of the data, or in what it cannot trace, its parts and nn.Sequential.
     """
+    rules = _checked(list(rules), model)
     trace = None if example is None else tracing.run(model, *tracing.arguments_of(example))
-    conversion = _Conversion(list(rules), trace)
+    conversion = _Conversion(rules, trace)
     conversion.visit("", model)
     made = conversion.made
     folds = []
@@ -158,15 +160,26 @@ def _waiting(model: nn.Module) -> nn.Module:
     return model
 
 
+def _checked(rules: list[Rule], model: nn.Module) -> list[Rule]:
+    """Rules that are right, with a warning of those that match nothing."""
+    for rule in rules:
+        if not isinstance(rule, (tuple, list)) or len(rule) != 2 or not isinstance(rule[0], (str, type)):
+            raise ValueError(f"a rule is (pattern or class, how), as ('layer2.*', True), and not {rule!r}: give a list")
+        what, how = rule
+        if not isinstance(how, (bool, str, Said)) and not callable(how):
+            raise ValueError(
+                f"the rule ({what!r}, {how!r}) is not for True, False, a mask's name, distile.image(...), "
+                "distile.tokens(...) or a function"
+            )
+    names = [name for name, _ in model.named_modules()]
+    warn_of_unmatched([what for what, _ in rules if isinstance(what, str)], names, "layer", 3)
+    return rules
+
+
 def _decision(rules: list[Rule], name: str, layer: nn.Module):
     """True, False, the name of a mask, a place over one, or a function; None without a rule."""
     for what, how in rules:
         if isinstance(layer, what) if isinstance(what, type) else fnmatch.fnmatchcase(name, what):
-            if not isinstance(how, (bool, str, Said)) and not callable(how):
-                raise ValueError(
-                    f"the rule ({what!r}, {how!r}) is not for True, False, a mask's name, distile.image(...), "
-                    "distile.tokens(...) or a function"
-                )
             return Masked.mask_name if how is True else how or False
     return None
 

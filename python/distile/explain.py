@@ -12,6 +12,7 @@ import json
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -22,6 +23,7 @@ from . import nn as masked
 from .building import build
 from .conversion import Left, convert, trace
 from .mappings import Said, tokens
+from .mistakes import check_device, density_of, told
 from .nn_base import Masked
 from .operators import Operator
 from .page import Found, Whole, page
@@ -29,6 +31,15 @@ from .pictures import levels
 from .report import Row, median_us, table
 from .rules import Rule, read_rules
 
+EXAMPLE = """For instance:
+  import torch, torchvision
+
+  def model():
+      return torchvision.models.resnet50()
+
+  def example():
+      return torch.randn(1, 3, 224, 224)
+"""
 CONVOLUTIONS = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d)
 ATTENTION = (masked.MaskedAttention, masked.MaskedMultiheadAttention)
 
@@ -272,7 +283,9 @@ def _how(rule: Rule) -> str | bool | Said:
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m distile explain", description=__doc__)
+    layout = argparse.RawDescriptionHelpFormatter
+    about = dict(description=__doc__, epilog=f"model.py has two functions. {EXAMPLE}", formatter_class=layout)
+    parser = argparse.ArgumentParser("python -m distile explain", **about)
     parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs; or an ONNX "
         "file, with the options of python -m distile.onnx explain")  # fmt: skip
     parser.add_argument(
@@ -303,15 +316,19 @@ def main(arguments=None) -> int:
         return of_onnx.main(arguments)
     options = parser.parse_args(arguments)
     path = pathlib.Path(options.model)
-    if path.suffix != ".py":
-        parser.error(f"{options.model} is not a Python file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+    with told(parser):
+        check_device(options.device)
+        if path.suffix != ".py" or not path.is_file():
+            raise ValueError(f"there is no Python file {path}")
+    program = _program(path)
+    lacking = [f"{name}()" for name in ("model", "example") if not callable(getattr(program, name, None))]
+    with told(parser):
+        if lacking:
+            raise ValueError(f"{path} has no {' and no '.join(lacking)}. {EXAMPLE}")
     model, example = program.model().eval(), program.example()
     example = example if isinstance(example, tuple) else (example,)
     dense, report = None, []
-    try:
+    with told(parser):
         if not _masked_layers(model):
             dense = copy.deepcopy(model)
             model = convert(model, _conversion_rules(options.rules or ["*=mask"]), report=report, example=example)
@@ -320,14 +337,14 @@ def main(arguments=None) -> int:
         else:
             trace(model, example)
         mask = _masks(model, options.masks, example[0])
-    except ValueError as error:
-        parser.error(str(error))
     place = dict(device=options.device, memory_format=torch.channels_last)
     model, dense = model.to(**place), dense and dense.to(**place)
     example = tuple(_placed(value, options.device) for value in example)
     mask = {name: one.to(options.device) for name, one in mask.items()}
     if options.build:
-        for operator in build(model, *example, mask=mask):
+        with told(parser):
+            built = build(model, *example, mask=mask)
+        for operator in built:
             print(f"built {operator}", file=sys.stderr)
     full = options.html is not None
     rows, whole = explain(model, *example, mask=mask, seconds=options.seconds, dense=dense, full=full)
@@ -348,6 +365,14 @@ def main(arguments=None) -> int:
             found["whole"] = whole._asdict()
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
+
+
+def _program(path: pathlib.Path) -> types.ModuleType:
+    """The user's file, run."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
 
 
 def _change(converted: bool, rules: list[str] | None, names: list[str]) -> str:
@@ -391,19 +416,18 @@ def _read_masks(text: str, example: torch.Tensor) -> masks.SharedMask:
 
 def _masks_of(text: str, example: torch.Tensor) -> torch.Tensor:
     batch, images = example.shape[0], example.dim() == 4
-    try:
-        density = float(text)
-    except ValueError:
+    density = density_of(text)
+    if density is None:
         import numpy
 
         values = numpy.load(text)
         if numpy.isnan(values).any():
-            raise ValueError(f"{text} holds values that are no numbers") from None
+            raise ValueError(f"{text} holds values that are no numbers")
         found = torch.from_numpy(values > 0.5 if numpy.issubdtype(values.dtype, numpy.floating) else values != 0)
         found = found[None] if found.dim() == (2 if images else 1) else found
         if found.dim() != (3 if images else 2):
             wanted = "[H, W] or [N, H, W]" if images else "[T] or [N, T]"
-            raise ValueError(f"{text} holds {list(found.shape)}, but masks are {wanted}") from None
+            raise ValueError(f"{text} holds {list(found.shape)}, but masks are {wanted}")
         return (found[:1].expand(batch, *found.shape[1:]) if len(found) < batch else found[:batch]).contiguous()
     if not images:
         return torch.rand(example.shape[:2], generator=torch.Generator().manual_seed(1)) < density

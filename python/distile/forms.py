@@ -29,11 +29,18 @@ _FORMS = {
     )
 }
 
+_NAMES = {form._schema.name: name for name, forms in _FORMS.items() for form in forms}
+
 
 def form(name):
     """An operator, or where no gradients are recorded its form without them, which costs less to call."""
     differentiates = torch.is_grad_enabled() or forward_ad._current_level >= 0 or torch.compiler.is_compiling()
     return _FORMS[name][0 if differentiates else 1]
+
+
+def name_of(function) -> str | None:
+    """The name of the operator of which torch.ops has a form, with `out` too; None for other functions."""
+    return _NAMES.get(function._schema.name) if function.namespace == "distile" else None
 
 
 def into(name):

@@ -29,6 +29,12 @@ def spans(axis: Axis, cells: int, mask: Axis, of: int, windows: bool) -> tuple[t
     return _spans(axis, cells, mask, of, windows)
 
 
+def _batch_hint(shared: SharedMask, size: Size) -> str:
+    """For a mask of an image without a batch, which counts as one of tokens."""
+    is_image = len(size) == 2 and shared.mask.dim() == 2
+    return f" This mask is {list(shared.mask.shape)}: give a mask [H, W] a batch by mask[None]." if is_image else ""
+
+
 class Layer:
     """Where a layer's outputs are over an image."""
 
@@ -36,6 +42,9 @@ class Layer:
         """The mask of outputs of this size, without the batch, by the image's; None if they have none. Raises ValueError
         if it does not say."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Rows of reports are printed, and the words say more than the fields.
 
 
 class Unmapped(Layer):
@@ -47,7 +56,8 @@ class Unmapped(Layer):
             raise ValueError(
                 f"the shared mask is for {have}, and this layer has an output of {size}. Nothing says where that is "
                 "over the mask: call distile.trace(model, example), give distile.convert an example, or a rule "
-                "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own"
+                "distile.image(...) or distile.tokens(...) for this layer; or give the layer a mask of its own."
+                + _batch_hint(shared, size)
             )
         return shared.mask
 
@@ -58,7 +68,7 @@ class Unmapped(Layer):
 UNMAPPED = Unmapped()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Nowhere(Layer):
     """Nowhere: its outputs stand for no pixels, and it has no mask of a context."""
 
@@ -71,7 +81,7 @@ class Nowhere(Layer):
         return self.reason
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Traced(Layer):
     """What an example showed of a layer's calls: how the mask of each follows from the image's, and the extents of
     outputs that stand for no pixels."""
@@ -87,7 +97,7 @@ class Traced(Layer):
             raise ValueError(
                 f"the shared mask is for an image of {shared.image}, and this layer has an output of {size}: {problem}. "
                 f"Its place: {self}. Give the mask of the whole image, or with its stride, distile.mask(m, stride=...), "
-                "or an example of this size, or the layer a mask of its own"
+                "or an example of this size, or the layer a mask of its own." + _batch_hint(shared, size)
             )
         return _mask_of(fitting[0], shared, batch)
 
@@ -137,7 +147,7 @@ def _indexed(call: Mapping, shared: SharedMask, images: int) -> torch.Tensor:
     return windows.reshape(-1, *index.shape[1:])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Said(Layer):
     """The place of a layer's outputs as a rule says it: cells of an image in rows, `grid` of them or as many as have
     this stride. With `more`, they may also be tokens, the grid's cells in rows with `more` active ones before and after."""
@@ -169,7 +179,8 @@ class Said(Layer):
         wanted = extents if more is None else (extents[0] * extents[1] + sum(more),)
         if size != wanted or any(not low <= cells <= high for low, cells, high in zip(least, extents, most)):
             raise ValueError(
-                f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}"
+                f"a rule says that this layer has {self}; that is no output of {size} over an image of {have}."
+                + _batch_hint(shared, size)
             )
         cells = shared.on(grid, extents)
         return cells if more is None else _with_active(cells.flatten(1), more)

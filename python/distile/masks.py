@@ -275,11 +275,13 @@ def is_set() -> bool:
 
 
 def _share(mask: torch.Tensor | SharedMask | None, keywords: dict) -> SharedMask | None:
-    return SharedMask(mask, **keywords) if isinstance(mask, torch.Tensor) else mask
+    return mask if mask is None or isinstance(mask, SharedMask) else SharedMask(mask, **keywords)
 
 
 def as_mask(mask: torch.Tensor) -> torch.Tensor:
     """A mask of type bool or uint8. Takes [N, 1, H, W] too, and other whole numbers: 0 is inactive."""
+    if not isinstance(mask, torch.Tensor):
+        raise TypeError(f"a mask is a tensor of PyTorch, not {type(mask).__name__}: give torch.as_tensor(mask)")
     if mask.dim() == 4 and mask.shape[1] == 1:
         mask = mask[:, 0]
     if mask.dtype in (torch.bool, torch.uint8):
@@ -303,6 +305,8 @@ def resolve(
             if torch.is_grad_enabled():
                 recomputation.check(_spans.value())
             shared = _shared.value()
+        elif mask is not None and not isinstance(mask, (SharedMask, dict)):
+            as_mask(mask)  # Says what is wrong.
         if isinstance(shared, dict):
             if name not in shared:
                 names = ", ".join(map(repr, shared))
@@ -322,8 +326,9 @@ def _for_batch(mask: torch.Tensor, batch: int) -> torch.Tensor:
     if have == 1:
         return mask.expand(batch, *mask.shape[1:])
     raise ValueError(
-        f"a mask for a batch of {have} does not fit an input with a batch of {batch}. Give that layer its own mask, or "
-        "leave it dense"
+        f"a mask of {list(mask.shape)}, which is for a batch of {have}, does not fit an input with a batch of {batch}. "
+        "Masks are [N, H, W], or [N, T] for tokens, of that batch or of 1 for all of it: give a mask [H, W] a batch by "
+        "mask[None]. Give a layer whose input has another batch than the model's its own mask, or leave it dense"
     )
 
 

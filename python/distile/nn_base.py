@@ -45,7 +45,6 @@ class Masked:
             return masks.resolve(mask, batch, *size, name=self.mask_name, mapping=self.mapping)
         except ValueError as error:
             raise ValueError(f"{type(self).__name__}({self.extra_repr()}): {error}") from None
-        return found
 
 
 class Activated(Masked):

@@ -286,10 +286,12 @@ def _finish() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The summary says it.
         dense = still_dense()
-    if dense and is_asked():
-        _print(f"{len(dense)} operators ran dense to the end:")
-        for operator, why in dense.items():
-            print(f"  {operator}: {why}", file=sys.stderr)
+    if is_asked():
+        for why in dict.fromkeys(dense.values()):
+            operators = [operator for operator, reason in dense.items() if reason == why]
+            _print(f"{len(operators)} {'operators' if len(operators) > 1 else 'operator'} ran dense to the end: {why}")
+            for operator in operators:
+                print(f"  {operator}", file=sys.stderr)
     if _builder.helper is not None:
         _builder.helper.leave()
 

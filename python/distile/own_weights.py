@@ -6,6 +6,7 @@ from __future__ import annotations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .description import Operator
+from .forms import name_of
 from .operators import WEIGHTED
 from .weight_zeros import zeros_of
 
@@ -19,9 +20,8 @@ class OwnWeightCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        # The form of calls without gradients has another name.
-        name = function._schema.name.removeprefix("distile::").removesuffix("_inference")
-        if function.namespace == "distile" and name in WEIGHTED:
+        name = name_of(function)
+        if name in WEIGHTED:
             self._note(name, function, args, kwargs)
         return function(*args, **kwargs)
 

@@ -22,6 +22,7 @@ _loaded: set[Operator] = set()
 _missing: dict[Operator, dict[str, int]] = {}
 _own_weights: dict[Operator, dict[str, int]] = {}
 _warned = False
+_recorders = 0  # How many collect what runs dense.
 # A thread that holds the lock does not live in the child of a fork.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 NOT_ASKED = "no PolyKernel (distile.build compiles one)"
@@ -119,7 +120,7 @@ def _note_missing(operator: Operator | None, typical: dict[str, int], reason: st
     with _lock:
         if operator is not None and operator not in _loaded:  # Another thread may have loaded it meanwhile.
             _missing.setdefault(operator, typical)
-        warn = not (_warned or comes)
+        warn = not (_warned or comes or _recorders)
         _warned = _warned or warn
     if warn:
         what = f"no PolyKernel computes {operator}" if operator else reason
@@ -153,8 +154,10 @@ def typical_size(operator: Operator) -> dict[str, int] | None:
 
 @contextlib.contextmanager
 def recording():
-    """Collects the operators that run dense inside, whether or not they ran before."""
+    """Collects the operators that run dense inside, whether or not they ran before. None is warned of."""
+    global _recorders
     with _lock:
+        _recorders += 1
         before = dict(_missing)
         _missing.clear()
     found: dict[Operator, dict[str, int]] = {}
@@ -162,5 +165,6 @@ def recording():
         yield found
     finally:
         with _lock:
+            _recorders -= 1
             found.update(_missing)
             _missing.update(before)

@@ -36,8 +36,8 @@ def counts_writes(parameter: torch.Tensor) -> bool:
 @torch.no_grad()
 def cast_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, float]:
     """Stores the weights of a converted model's masked convolutions and linear layers in another type, float32, float16 or
-    bfloat16, but not their biases. Inputs, sums and results keep theirs: where those are float32, a call reads half of the
-    weights' bytes, if distile.build has compiled PolyKernels for such weights (docs/python.md).
+    bfloat16, but not their biases. Inputs, sums and results keep theirs: where those are float32, packed weights take half
+    of the bytes, if distile.build has compiled PolyKernels for them (docs/python.md).
 
     Returns the largest error of each layer's weights by its name, as a share of its largest weight. A layer whose
     weights are parametrized stays as it is. Raises ValueError for another type, and for weights that do not fit into

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import distile
 from distile.dense import ACTIVATIONS
-from distile.nn import MaskUnit
+from distile.nn import MaskUnit, Weighted
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # The percentage of active pixels of each residual block of a trained DynConv pose network, in execution order:
@@ -220,15 +221,27 @@ def visible(tensor: torch.Tensor) -> torch.Tensor:
     return ((tensor.float() - low) / (high - low + 1e-12)).clamp(0, 1)
 
 
+def store_weights(network: Network, dtype: torch.dtype) -> None:
+    """Stores the weights of masked layers in 16 bits. What PyTorch alone computes reads the same values in float32."""
+    distile.cast_weights(network, dtype)
+    for layer in network.modules():
+        if isinstance(layer, Weighted):
+            layer.wide = layer.weight.detach().float()
+
+
+def weight_of(layer: nn.Module) -> torch.Tensor:
+    return getattr(layer, "wide", layer.weight)
+
+
 def conv(layer: nn.Conv2d, input: torch.Tensor, residual=None) -> torch.Tensor:
     """A masked convolution as PyTorch alone computes it, dense."""
-    result = F.conv2d(input, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+    result = F.conv2d(input, weight_of(layer), layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
     return ACTIVATIONS[getattr(layer, "activation", "none")](result if residual is None else result + residual)
 
 
 def linear(layer: nn.Linear, input: torch.Tensor, residual=None) -> torch.Tensor:
     """A masked linear layer as PyTorch alone computes it, dense."""
-    result = F.linear(input, layer.weight, layer.bias)
+    result = F.linear(input, weight_of(layer), layer.bias)
     return ACTIVATIONS[getattr(layer, "activation", "none")](result if residual is None else result + residual)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from common import Buffers, Network, conv, image, profile, randomise, train, visible, where
+from common import Buffers, Network, conv, image, profile, randomise, train, visible, weight_of, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -46,7 +46,9 @@ class Bottleneck(nn.Module):
         return ops.activate.out(result, ~mask, activation="relu", out=result)
 
     def plain(self, x, mask=None):
-        branch = nn.functional.conv2d(conv(self.middle, conv(self.reduce, x)), self.expand.weight, self.expand.bias)
+        branch = nn.functional.conv2d(
+            conv(self.middle, conv(self.reduce, x)), weight_of(self.expand), self.expand.bias
+        )
         shortcut = x if self.shortcut is None else conv(self.shortcut, x)
         return torch.relu(shortcut + where(mask, branch, 0.0))
 

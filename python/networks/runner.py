@@ -19,7 +19,7 @@ import torch
 import distile
 import timing
 from avit import AViT
-from common import error, move
+from common import error, move, store_weights, tensors_of
 from distile.building import needed_by
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
@@ -63,6 +63,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of all sides")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="of all sides")
+    parser.add_argument("--weights", choices=("float16", "bfloat16"), help="store those of masked float32 layers so, on a CPU")
     parser.add_argument("--tf32", action="store_true", help="multiply float32 in TF32 on a GPU, on all sides")
     parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
     parser.add_argument("--measure", action="store_true", help="with --build, measure the times by which they choose variants")
@@ -76,6 +77,8 @@ def main(arguments=None) -> int:
         parser.error(f"{options.network} has masks of its own, and takes no density and no batch")
     if options.tf32 and (options.device != "cuda" or options.dtype not in (None, "float32")):
         parser.error("--tf32 is for float32 on a GPU")
+    if options.weights and (options.device != "cpu" or options.dtype not in (None, "float32")):
+        parser.error("--weights is for float32 on a CPU")
     if options.peers is None:
         options.peers = timing.peers_on(options.device)
     with timing.threads(options.threads), numerics(options.tf32), weights_that_stay():
@@ -122,6 +125,8 @@ def run(options) -> None:
         network = (by_density(density, options.batch) if by_density else WITH_MASKS[options.network]()).eval()
         if options.device != "cpu" or options.dtype:
             network = move(network, options.device, getattr(torch, options.dtype or "", None))
+        if options.weights:
+            store_weights(network, getattr(torch, options.weights))
         network.bound = max(network.bound, BOUNDS.get("tf32" if options.tf32 else options.dtype, 0))
         with without_gradients(options.device):  # Weights made in it would be packed at each call.
             rows.append(measure(network, options))
@@ -132,8 +137,9 @@ def run(options) -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         machine = {"device": device_name(options.device), "threads": torch.get_num_threads()}
         content = {"network": options.network, "batch": options.batch, "weights": "random", "torch": torch.__version__}
-        dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+        dtype = str(tensors_of(network.dense_inputs())[0].dtype).removeprefix("torch.")
         content |= {"device": options.device, "dtype": dtype, "tf32": options.tf32}
+        content |= {"weights_dtype": options.weights} if options.weights else {}
         content |= {"machine": machine, "overhead, us": overhead, "rows": rows}
         json_rows.write(options.out / f"{options.network}.json", content)
         with without_gradients(options.device):

@@ -43,7 +43,7 @@ echo /linked >"$(echo /env/lib/python3*/site-packages)/torch.pth"
 before=$(du -sm /env | cut -f1)
 begin=$SECONDS
 /env/bin/pip install -q --no-index --find-links /wheels 'distile[compiler]'
-echo "pip: $((SECONDS - begin)) s, $(($(du -sm /env | cut -f1) - before)) MB"
+echo "\$ pip install 'distile[compiler]': $((SECONDS - begin)) s, $(($(du -sm /env | cut -f1) - before)) MB"
 /env/bin/python /tests/bare_root.py
 END
 cp "$here/bare_root.py" "$root/tests"

@@ -1,6 +1,7 @@
 """Calls at the edges: what operators refuse, whichever code computes them, and what they take where PyTorch's do."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -84,6 +85,39 @@ def test_masks_are_checked_before_the_choice(name, wrong, says):
         assert bool(missing) == runs_dense
     first, second = messages(name, wrong(mask))
     assert first == second and (says or "mask") in first
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize(
+    "wrong, error, says",
+    [
+        (lambda mask: mask.cpu().numpy(), TypeError, "is a tensor of PyTorch, not ndarray: give torch.as_tensor"),
+        (lambda mask: mask.tolist(), TypeError, "is a tensor of PyTorch, not list"),
+        (lambda mask: mask[0], ValueError, "give a mask \\[H, W\\] a batch by mask\\[None\\]"),
+        (lambda mask: mask.repeat(3, 1, 1), ValueError, "\\[3, 8, 8\\], which is for a batch of 3, .* with a batch of 1"),
+    ],
+)  # fmt: skip
+def test_masks_of_modules_that_are_none(wrong, error, says, traced):
+    layer, x = masked.MaskedConv2d(8, 8, 3, padding=1), torch.randn(1, 8, 8, 8)
+    if traced:
+        distile.trace(layer, x)
+    mask = wrong(torch.ones_like(MASK, device=x.device))
+    with pytest.raises(error, match=says):
+        layer(x, mask)
+    with pytest.raises(error, match=says), distile.mask(mask):
+        layer(x)
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda: ops.conv2d(image(1, 8, 8, 8).int(), torch.ones(8, 8, 1, 1), None, MASK), "a type other than"),
+    (lambda: ops.linear(torch.ones(1, 8, 8).long(), torch.ones(8, 8), None, ROWS), "a type other than"),
+    (lambda: ops.linear(torch.ones(1, 8, 9), torch.ones(8, 8), None, ROWS), "reads 8 channels, but the input has 9"),
+])  # fmt: skip
+@pytest.mark.cpu
+def test_inputs_are_checked(call, says):
+    """The weights of a dense twin would lose what is behind their points."""
+    with pytest.raises(RuntimeError, match=says):
+        call()
 
 
 @pytest.mark.cpu
@@ -310,6 +344,25 @@ def test_operators_without_polykernels_are_missing():
     for operator in found:
         with pytest.warns(UserWarning, match="distile.build.*stays dense.*PolyKernels"):
             assert distile.build(operator) == []
+
+
+@pytest.mark.cpu
+def test_what_is_collected_is_not_warned_of(monkeypatch):
+    """Building runs a model whose operators lack their PolyKernels."""
+    monkeypatch.setattr(polykernels, "_warned", False)
+    with polykernels.recording() as found, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convolution(8, MASK)
+    assert found
+    with pytest.warns(UserWarning, match="no PolyKernel computes masked_conv2d"):
+        convolution(8, MASK)
+
+
+@pytest.mark.cpu
+def test_rows_of_reports_are_readable():
+    rows: list = []
+    distile.convert(nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1)), report=rows, example=torch.ones(1, 3, 8, 8))
+    assert "mapping=<stride 2x2, offset 0x0, grid 4x4>" in repr(rows[0])
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,18 @@ def test_convert_by_rules():
     assert distile.convert(layer).weight is layer.weight
 
 
+@pytest.mark.parametrize("rules", [["0"], ("0", True), [("0", 3)], [(nn.Conv2d(1, 1, 1), True)], [("0", True, False)]])
+def test_wrong_rules(rules):
+    with pytest.raises(ValueError, match="rule"):
+        distile.convert(network(), rules)
+
+
+def test_rules_that_match_nothing():
+    with pytest.warns(UserWarning, match="'5.q'.* matches no layer") as told:
+        distile.convert(network(), [("5.*", True), ("5.q", True), ("5.0", True), (nn.Bilinear, True)])
+    assert len(told) == 1
+
+
 def report_of(model, *rules, **keywords):
     rows: list = []
     distile.convert(model, *([list(rules)] if rules else []), report=rows, **keywords)

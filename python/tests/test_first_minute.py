@@ -53,6 +53,33 @@ def test_commands(capsys):
     assert json.loads(done.stdout)["demonstration"] is None and not done.stderr
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("words, says", [
+    (["--device", "tpu"], "--device tpu: "),
+    (["--seconds", ".001", "--picture", "nowhere/mask.png"], "nowhere/mask.png"),
+    (["explain", "nowhere.py", "--masks", ".3"], "there is no Python file nowhere.py"),
+    (["explain", "README.md", "--masks", ".3"], "there is no Python file README.md"),
+    (["explain", "empty.py", "--masks", ".3"], "empty.py has no model() and no example(). For instance:"),
+    (["explain", "model.py", "--masks", "30"], "--masks 30: a density is from 0 to 1"),
+    (["explain", "model.py", "--masks", "nowhere.npy"], "nowhere.npy"),
+    (["explain", "model.py", "--masks", ".3", "--device", "tpu"], "--device tpu: "),
+    (["explain", "model.py", "--masks", ".3", "--rules", "0"], "the rule '0' is not PATTERN=MASK"),
+    (["explain", "model.py", "--masks", ".3", "--build"], "pip install \"distile[compiler]\""),
+])  # fmt: skip
+def test_mistakes_are_told(words, says, tmp_path, monkeypatch, capsys):
+    """In a line, and not by a traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISTILE_COMPILER", str(tmp_path / "none"))
+    (tmp_path / "empty.py").write_text("import torch\n")
+    (tmp_path / "model.py").write_text(
+        "import torch\nmodel = lambda: torch.nn.Conv2d(3, 8, 3)\nexample = lambda: torch.ones(1, 3, 9, 9)\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(words)
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and says in told and told.startswith("python -m distile")
+
+
 def pixels(png: bytes) -> list[list[tuple[int, ...]]]:
     """The pixels of a PNG of RGBA with unfiltered rows."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"

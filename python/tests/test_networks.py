@@ -50,6 +50,18 @@ def small(name, device="cpu"):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("name", ["dynconv-resnet", "avit-t"])
+def test_weights_of_16_bits(name):
+    network = small(name)
+    with torch.inference_mode(False):
+        common.store_weights(network, torch.bfloat16)
+    network.prepare()
+    result = network.masked()
+    assert common.error(network, result, network.expected()) <= network.bound
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32, torch.bfloat16}
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("name", SMALL)
 def test_dense_then_mask(name, device):
     network = small(name, device)

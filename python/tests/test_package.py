@@ -3,7 +3,10 @@
 import json
 import pathlib
 import platform
+import re
 import shlex
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +19,18 @@ from distile import compiler, mmcv, operators, polykernels, toolchain
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name, expected", [
+    ("block", r"active: 12%, largest error there: [\d.]+e-0[67]"),
+    ("first_lines", "11% of the result was computed, for a mask of 11%"),
+])  # fmt: skip
+def test_examples(name, expected):
+    """The programs of docs/python.md and the README."""
+    program = pathlib.Path(__file__).parents[1] / "examples" / f"{name}.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert re.fullmatch(expected, done.stdout.strip()), done.stdout
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import torch.nn.utils.prune
 
 import distile
 from distile import polykernels, toolchain
+from distile.building import needed_by
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -61,6 +62,22 @@ def test_pruned_layers_of_a_shape_that_ships():
     assert path.name.endswith("_nonzeros.so") and b"cpu-nonzeros" in path.read_bytes()
     torch.testing.assert_close(layer(x, mask), torch.where(mask[..., None], layer(x), 0.0), rtol=1e-4, atol=1e-4)
     assert not distile.build(layer, x, mask=mask)
+
+
+@pytest.mark.parametrize("form", ["module", "module with out", "operator", "operator with out"])
+def test_pruned_calls_of_every_form(form):
+    layer, x, mask = MaskedLinear(384, 1536, activation="gelu"), torch.randn(1, 30, 384), torch.rand(1, 30) < 0.5
+    prune(layer, 0.9)
+    out = torch.zeros(1, 30, 1536)
+    linear, tensors = torch.ops.distile.linear, (x, layer.weight, layer.bias, mask)
+    calls = {
+        "module": lambda: layer(x, mask),
+        "module with out": lambda: layer(x, mask, out=out),
+        "operator": lambda: linear(*tensors, activation="gelu"),
+        "operator with out": lambda: linear.out(*tensors, activation="gelu", out=out),
+    }
+    (operator,) = needed_by(calls[form])
+    assert operator.skips_zeros
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo, torch.sparse_bsr])

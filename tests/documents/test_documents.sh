@@ -35,7 +35,8 @@ options=$(grep -rhoE --include=CMakeLists.txt --include='*.cmake' --exclude-dir=
 for option in $options; do
     has "\`$option\`" <docs/install.md || fail "docs/install.md does not explain $option"
 done
-# A block of code behind the mark <!-- all of FILE --> or <!-- part of FILE --> is that file, or whole lines of it.
+# A block of code behind the mark <!-- all of FILE --> or <!-- part of FILE --> is that file, or whole lines of it, which
+# may be indented there.
 quotes=""
 for document in README.md docs/*.md; do
     while IFS=: read -r line mark; do
@@ -46,17 +47,20 @@ for document in README.md docs/*.md; do
         text=$(<"$file")
         case $how in
         all) [[ $text == "$block" ]] || fail "$document:$line does not show $file as it is; copy the file" ;;
-        part) [[ $'\n'$text$'\n' == *$'\n'"$block"$'\n'* ]] || fail "$document:$line shows lines that $file lacks" ;;
+        part) [[ $'\n'$text$'\n' == *$'\n'"$block"$'\n'* || $'\n'$text$'\n' == *$'\n'"$(sed 's/^./    &/' <<<"$block")"$'\n'* ]] ||
+            fail "$document:$line shows lines that $file lacks" ;;
         esac
         quotes+=" $file"
     done < <(grep -nE '^<!-- (all|part) of [^ ]+ -->$' "$document")
 done
-for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/block.cpp apps/own_pool.cpp apps/tokens.c python/examples/onnx_block.py; do
+for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/block.cpp apps/own_pool.cpp apps/tokens.c python/examples/{first_lines,block,onnx_block}.py; do
     [[ "$quotes " == *" $file "* ]] || fail "no document shows $file"
 done
 
 # Figures come from committed results.
 python3 tests/documents/figures.py . || fail "documents hold other figures than those of bench/results"
+
+python3 tests/documents/links.py . || fail "documents have links that lead nowhere"
 
 # HACKING.md lists the places of what one may add, as paths; a folder stands for its files. Each file that names an
 # example is in the list of its kind, and what is listed exists.

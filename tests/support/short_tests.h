@@ -10,8 +10,8 @@
 
 namespace distile {
 
-/** Whether DISTILE_TESTS=short is set, as continuous integration sets it under sanitizers and emulators. Tests that
- * make thousands of calls then make a quarter of them. */
+/** Whether DISTILE_TESTS=short is set, as continuous integration sets it, and as the Makefile does for some sanitizers
+ * and emulators. Tests that make thousands of calls then make a quarter of them. */
 inline bool short_tests() {
     const char *tests = std::getenv("DISTILE_TESTS");
     return tests && std::string(tests) == "short";

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import re
 import sys
 
+from ..mistakes import told
 from ..rules import read_rules
 from . import building, explain, weights
 from .conversion import Left, Replaced, convert
@@ -40,6 +42,9 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def read_sizes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    wrong = next((text for text in texts if not re.fullmatch(r"[^=]+=\d+(,\d+)?", text)), None)
+    if wrong is not None:
+        raise ValueError(f"--mask-size {wrong} is neither MASK=H,W nor MASK=T")
     pairs = [text.rpartition("=") for text in texts]
     return {name: tuple(int(extent) for extent in extents.split(",")) for name, _, extents in pairs}
 
@@ -109,7 +114,8 @@ def main(arguments=None) -> int:
     explain.add_arguments(command)
     command.set_defaults(run=explain.run)
     options = parser.parse_args(arguments)
-    return options.run(options)
+    with told(parser):
+        return options.run(options)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..description import Operator
+from ..mistakes import warn_of_unmatched
 from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
 from ..weight_zeros import zeros_in
@@ -178,6 +179,7 @@ def convert(
     graph = Graph(model, folder)
     if reference and 0 < graph.opset < REFERENCE_OPSET:
         raise ValueError(f"the model's opset is {graph.opset}, but a reference needs {REFERENCE_OPSET} or later")
+    _check_names(graph, rules, mask_sizes or {})
     example = Example(graph, images)
     emitted: list[onnx.NodeProto] = []
     masks = Masks(graph, example, Nodes(graph, emitted.append), reference)
@@ -204,6 +206,17 @@ def convert(
         converted.opset_import.append(helper.make_opsetid("distile", 1))
     check(converted)
     return converted, report
+
+
+def _check_names(graph: Graph, rules: list[Rule], mask_sizes: dict[str, tuple[int, ...]]) -> None:
+    """Warns of rules that match nothing. Raises ValueError for the size of a mask that no rule names."""
+    warn_of_unmatched([rule.pattern for rule in rules], map(graph.name_of, graph.nodes), "node", 3)
+    masks = {name for rule in rules for name in (rule.mask, rule.keys) if name}
+    unknown = mask_sizes.keys() - masks
+    if unknown:
+        known = ", ".join(sorted(masks)) or "none"
+        wrong = ", ".join(sorted(unknown))
+        raise ValueError(f"there is a size of the mask {wrong}, but the masks of the rules are: {known}")
 
 
 def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]) -> None:

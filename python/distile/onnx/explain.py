@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..mistakes import density_of, told
 from ..page import Found, Whole, page
 from ..pictures import levels
 from ..report import Row, median_us, table
@@ -19,6 +20,7 @@ from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
 from .positions import with_fixed_image
+from .weights import load
 
 NO_POLYKERNEL = "no PolyKernel (--build compiles one)"
 # Elements as ONNX Runtime takes them.
@@ -58,16 +60,15 @@ def _active(values: np.ndarray, name: str) -> np.ndarray:
 def make_mask(text: str, extents: list[int]) -> np.ndarray:
     """A mask [N, H, W] or [N, T] from a .npy file or a density: a disc of that density, or random tokens."""
     batch, *size = extents
-    try:
-        density = float(text)
-    except ValueError:
+    density = density_of(text)
+    if density is None:
         found = _active(np.load(text), text)
         found = found.reshape(-1, *found.shape[-len(size) :])
         if any(have % want for have, want in zip(found.shape[1:], size)):
             raise ValueError(
                 f"the masks in {text} are {list(found.shape[1:])}, but the model's are {size}, which does not divide "
                 "that: give the mask another size by --mask-size"
-            ) from None
+            )
         for axis, (have, want) in enumerate(zip(found.shape[1:], size), 1):
             found = np.logical_or.reduceat(found, np.arange(0, have, have // want), axis)
         return np.resize(found, extents)
@@ -253,7 +254,7 @@ def run(options) -> int:
         return make_mask(values.get(name, values.get("")), extents)
 
     rows, left, whole = explain(
-        onnx.load(options.model),
+        load(options.model, whole=True),
         read_rules(options.rules),
         mask,
         mask_sizes=read_sizes(options.mask_size),
@@ -289,4 +290,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m distile.explain", description=__doc__)
     add_rules(parser)
     add_arguments(parser)
-    return run(parser.parse_args(arguments))
+    options = parser.parse_args(arguments)
+    with told(parser):
+        return run(options)

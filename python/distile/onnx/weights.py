@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 SMALL = 1 << 10  # Bytes up to which a tensor stays in the model.
@@ -88,9 +89,13 @@ def array_of(tensor: TensorProto, folder: str | pathlib.Path) -> np.ndarray:
     return numpy_helper.to_array(loaded, str(folder))
 
 
-def load(path: str | pathlib.Path) -> onnx.ModelProto:
-    """A model whose weights stay in their files; only small tensors, such as shapes, are read."""
-    model = onnx.load(path, load_external_data=False)
+def load(path: str | pathlib.Path, whole: bool = False) -> onnx.ModelProto:
+    """A model whose weights stay in their files, of which only small tensors, such as shapes, are read; or a `whole`
+    one. Raises ValueError for a file that holds none."""
+    try:
+        model = onnx.load(path, load_external_data=whole)
+    except DecodeError as error:
+        raise ValueError(f"{path} holds no ONNX model: {error}") from None
     for tensor in model.graph.initializer:
         if is_external(tensor) and bytes_of(tensor) <= SMALL:
             external_data_helper.load_external_data_for_tensor(tensor, str(pathlib.Path(path).parent))

@@ -214,7 +214,7 @@ def test_sessions_ask_for_code_that_skips_zeros(zeros, monkeypatch):
 
 
 def test_layers_of_one_shape_have_one_polykernel():
-    """That for the pruned one, which computes the other too."""
+    """The PolyKernel for the pruned layer computes the other too."""
     b = Builder()
     b.conv("whole", "x", 27, 27)
     weights = b.random.standard_normal((27, 27, 3, 3)).astype(np.float32)

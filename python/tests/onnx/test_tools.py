@@ -56,6 +56,37 @@ def test_example():
     assert found and float(found[1]) < 1e-4 and not done.stderr
 
 
+@pytest.mark.parametrize("words, says", [
+    (["convert", "nowhere.onnx"], "nowhere.onnx"),
+    (["convert", "bad.onnx"], "bad.onnx holds no ONNX model"),
+    (["explain", "bad.onnx", "--masks", ".3"], "bad.onnx holds no ONNX model"),
+    (["convert", "model.onnx", "--rules", "x"], "the rule 'x' is not PATTERN=MASK"),
+    (["convert", "model.onnx", "--mask-size", "9,9"], "--mask-size 9,9 is neither MASK=H,W nor MASK=T"),
+    (["convert", "model.onnx", "--mask-size", "m=9,9"], "a size of the mask m, but the masks of the rules are: mask"),
+    (["convert", "model.onnx", "--image", "q"], "'q' is no input"),
+    (["convert", "model.onnx", "-o", "nowhere/masked.onnx"], "nowhere/masked.onnx"),
+    (["convert", "model.onnx", "--build"], "pip install \"distile[compiler]\""),
+    (["explain", "model.onnx", "--masks", "30"], "--masks 30: a density is from 0 to 1"),
+    (["explain", "model.onnx", "--masks", "nowhere.npy"], "nowhere.npy"),
+    (["explain", "model.onnx", "--masks", "m=.3"], "says nothing about the mask 'mask'"),
+])  # fmt: skip
+def test_mistakes_are_told(words, says, tmp_path, monkeypatch, capsys):
+    """In a line, and not by a traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISTILE_COMPILER", str(tmp_path / "none"))
+    (tmp_path / "bad.onnx").write_text("no model")
+    onnx.save(residual_network(), tmp_path / "model.onnx")
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and says in told and told.startswith("python -m distile")
+
+
+def test_rules_that_match_nothing():
+    with pytest.warns(UserWarning, match=r"'body\*' matches no node"):
+        convert(residual_network(), [Rule("body*", "mask"), Rule("*", "mask")])
+
+
 def test_rules(tmp_path):
     (tmp_path / "rules.json").write_text('["a=b=m", "c*="]')
     rules = read_rules([str(tmp_path / "rules.json"), "d=m,k", "e=m@64x48", "f=m,k@1+64x48+32/16"])
