@@ -65,9 +65,9 @@ struct LoadedTrial {
 /** Checks and times trials. */
 class Worker {
 public:
-    Worker(const BatchSetup &setup, TrialDevice &device)
-        : setup_(setup), device_(device),
-          weights_(setup.weights.empty() ? std::vector<float>() : read_weights(setup.weights, setup.op)),
+    /** `weights`: those of read_weights(); empty: drawn ones. */
+    Worker(const BatchSetup &setup, TrialDevice &device, std::vector<float> weights)
+        : setup_(setup), device_(device), weights_(std::move(weights)),
           data_(setup.op, setup.op.typical_batch, {setup.op.typical_height, setup.op.typical_width}, true, weights_) {
     }
 
@@ -172,6 +172,7 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
     std::unique_ptr<TrialDevice> device;
     // What cannot be loaded was not carried here whole, which is no fault of the schedule.
     std::optional<LoadedTrial> loaded, beside;
+    std::vector<float> weights;
     try {
         device = backend.trial_device(batch.setup.threads);
         if (!batch.setup.device.empty() && device->name() != batch.setup.device) {
@@ -181,6 +182,9 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
         loaded.emplace(folder, batch.setup, trial);
         if (reference >= 0) {
             beside.emplace(folder, batch.setup, batch.trials.at(reference));
+        }
+        if (!batch.setup.weights.empty()) {
+            weights = read_weights(batch.setup.weights, batch.setup.op);
         }
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());
@@ -194,7 +198,7 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
         measurement.message = message;
     };
     try {
-        Worker worker(batch.setup, *device);
+        Worker worker(batch.setup, *device, std::move(weights));
         const std::string wrong = worker.check(*loaded);
         if (wrong.empty()) {
             result = worker.time(*loaded, beside ? &*beside : nullptr);

@@ -147,3 +147,17 @@ TEST_CASE("Attention in TF32 may cut its factors to ten bits, and no further", "
     CHECK_FALSE(right(DISTILE_MATH_FLOAT32, 11));
     CHECK_FALSE(right(DISTILE_MATH_TF32, 4));
 }
+
+TEST_CASE("Trials are measured with the weights that are given", "[trials]") {
+    const Operator op = parse_operator({{"distile_operator", 1},
+                                        {"name", "linear"},
+                                        {"generator", "masked_linear"},
+                                        {"params", {{"in_channels", 3}, {"out_channels", 2}}},
+                                        {"typical", {{"batch", 1}, {"tokens", 4}, {"weight_zeros", .5}}}},
+                                       "test");
+    const std::vector<float> weights = {0, 1, 0, 2, 0, -3};
+    CHECK(TrialData(op, 1, {1, 4}, false, weights).filter == weights);
+    const std::vector<float> drawn = TrialData(op, 1, {1, 4}, false).filter;
+    CHECK(drawn.size() == weights.size());
+    CHECK(drawn != weights);
+}

@@ -268,6 +268,35 @@ grep -q 'line 7 is broken' warning || fail "no warning about the broken line"
 sed 's/my_conv/other_conv/' "$operator" >other.json
 expect_error "is of the operator 'my_conv'" tune other.json --masks "${masks[@]}" --log a.log -o b.json
 
+# The weights of a layer travel with its trials, and the plan has their share of zeros: here two thirds.
+python3 - "$operator" <<'PYTHON'
+import json, struct, sys
+operator = json.load(open(sys.argv[1]))
+params = operator["params"]
+shape = params["out_channels"], params["in_channels"] * params.get("kernel_h", 3) * params.get("kernel_w", 3)
+header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+values = [float(i % 4 == 0) for i in range(shape[0] * shape[1])]
+with open("pruned.npy", "wb") as file:
+    file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+    file.write(struct.pack(f"<{len(values)}f", *values))
+operator["typical"]["weight_zeros"] = 0.6
+json.dump(operator, open("pruned.json", "w"))
+PYTHON
+pruned=(tune pruned.json --weights pruned.npy --masks "${masks[@]}" -k 1 --trials 2 "${quick[@]}" --folder pruned -o pruned_plan.json)
+"$distile" "${pruned[@]}" >pruned.txt
+grep -q '"weight_zeros":0.6667' pruned_plan.log || fail "the log has not the zeros of the weights: $(head -n 1 pruned_plan.log)"
+printf 'no array at all' >pruned/weights.npy
+expect_error "are not a NumPy array (there is no NumPy header)" measure pruned
+cp pruned.npy pruned/weights.npy
+"$distile" measure pruned >measured.txt
+[[ $(grep -c '"outcome":"ok"' pruned/results.jsonl) == 2 ]] || fail "trials with weights failed: $(<pruned/results.jsonl)"
+expect_error "says nothing of zeros" tune "$operator" --weights pruned.npy --masks "${masks[@]}" -o none.json
+expect_error "0.6667 of the weights are 0)" tune pruned.json --masks "${masks[@]}" --log pruned_plan.log -o none.json
+"$distile" plan pruned.json --bound-only -o pruned_plans -q
+expect_error "66.7 % of the weights 'pruned.npy' are 0, but the plan 'my_conv_avx2' is for 60.0 %" \
+    profile pruned_plans/my_conv_avx2.json --weights pruned.npy -o none.json
+expect_error "no code for NVIDIA GPUs skips zeros" plan pruned.json --weights pruned.npy --backend cuda -o none
+
 # Trials that are compiled here and measured "elsewhere": workers may crash, hang, use up the memory or compute nonsense.
 tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 3 --measure-limit 8 --memory-mb 600
     --folder batch -o c.json)
