@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32 on a CPU.
 
-Dense: oneDNN by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with its option
-for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch's CSR. A sparse library gets its images in
-the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and relu, which
-its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
+Dense: oneDNN by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with its
+option for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch's CSR. A sparse library gets its images
+in the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and
+relu, which its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
 
 Example, with the PolyKernels that bench/own/run.sh compiles of the operators of bench/own/pruned_operators.py:
   pruned.py --library build/release/runtime/libdistile.so --objects folder --out pruned-peers.json --weights *.npy
 
---weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their shape.
-Needs PyTorch; what else is not installed is left out (pip install onnxruntime onnx openvino scipy mkl).
+--weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their
+shape. Needs PyTorch; what else is not installed is left out (pip install onnxruntime onnx openvino scipy mkl).
 """
 import ctypes
 import functools
@@ -42,7 +42,8 @@ class Problem:
         random = np.random.default_rng(SEED)
         shape = self.outputs, self.inputs, self.kernel, self.kernel
         if weights is None:
-            filter_ = random.standard_normal(shape).astype(np.float32) * np.float32(self.inputs * self.kernel ** 2) ** -.5
+            scale = np.float32(self.inputs * self.kernel ** 2) ** -.5
+            filter_ = random.standard_normal(shape).astype(np.float32) * scale
             filter_[random.random(shape) < zeros] = 0
         else:
             filter_ = np.ascontiguousarray(weights.reshape(shape), np.float32)

@@ -30,7 +30,8 @@ def torch_sides(problem, threads):
         return {"dense PyTorch": lambda: torch.ops.mkldnn._linear_pointwise(tokens, packed, bias, "none", [], "").t()}
     window = [[problem.kernel // 2] * 2, [1, 1], [1, 1], 1]
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weights.to_mkldnn(), *window, list(images.shape))
-    return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise(images, packed, bias, *window, "relu", [], "")}
+    return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise(
+        images, packed, bias, *window, "relu", [], "")}
 
 
 def model_of(problem, as_product):
@@ -48,10 +49,11 @@ def model_of(problem, as_product):
         constants = {"w": problem.filter, "b": problem.bias}
         nodes = [("Conv", ["x", "w", "b"], "s", {"pads": pads}), ("Relu", ["s"], "y", {})]
         shapes = [problem.image.shape, (1, *problem.expected.shape)]
-    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in zip("xy", shapes)]
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+              for name, shape in zip("xy", shapes)]
+    made = [onnx.helper.make_node(op, inputs, [output], **more) for op, inputs, output, more in nodes]
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(op, inputs, [output], **more) for op, inputs, output, more in nodes], "layer", values[:1],
-        values[1:], [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()])
+        made, "layer", values[:1], values[1:], [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()])
     return onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
 
 
@@ -157,12 +159,14 @@ def mkl_sides(problem, threads):
     check(library.mkl_sparse_s_create_csr(ctypes.byref(handle), zero_based, rows, inner, address(pointers),
                                           address(pointers, 4), address(indices), address(values)),
           "mkl_sparse_s_create_csr")
-    check(library.mkl_sparse_set_mm_hint(handle, not_transposed, description, row_major, pixels, 1000), "mkl_sparse_set_mm_hint")
+    check(library.mkl_sparse_set_mm_hint(handle, not_transposed, description, row_major, pixels, 1000),
+          "mkl_sparse_set_mm_hint")
     check(library.mkl_sparse_optimize(handle), "mkl_sparse_optimize")
 
     def run():
         check(library.mkl_sparse_s_mm(not_transposed, ctypes.c_float(1), handle, description, row_major,
-                                      address(problem.columns), pixels, pixels, ctypes.c_float(0), address(output), pixels),
+                                      address(problem.columns), pixels, pixels, ctypes.c_float(0), address(output),
+                                      pixels),
               "mkl_sparse_s_mm")
         return output
 

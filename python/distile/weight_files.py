@@ -22,9 +22,9 @@ def read_weights(path: str | pathlib.Path) -> np.ndarray:
     """The weights of a file as a dense array of float32: a matrix, or what an .npy file has. A file without values has
     ones where weights are.
 
-    Indices may be in any order. Raises ValueError, which names the file, for another format, a file that is broken or cut
-    off, indices outside the matrix or twice the same, row pointers that decrease, and values that are not finite; OSError
-    for a file that cannot be read."""
+    Indices may be in any order. Raises ValueError, which names the file, for another format, a file that is broken or
+    cut off, indices outside the matrix or twice the same, row pointers that decrease, and values that are not finite;
+    OSError for a file that cannot be read."""
     path = pathlib.Path(path)
     content = path.read_bytes()
     try:
@@ -74,7 +74,8 @@ def _of_rows(pointers: np.ndarray, columns: np.ndarray, values: np.ndarray | Non
     if len(shape) != 2 or len(pointers) != shape[0] + 1:
         raise ValueError(f"it has {len(pointers)} row pointers for the shape {shape}")
     if pointers[0] != 0 or pointers[-1] != len(columns) or (pointers[1:] < pointers[:-1]).any():
-        raise ValueError(f"its row pointers do not go from 0 to its {len(columns)} indices, each at least the one before")
+        count = len(columns)
+        raise ValueError(f"its row pointers do not go from 0 to its {count} indices, each at least the one before")
     return _dense(np.repeat(np.arange(shape[0]), np.diff(pointers)), columns, values, shape)
 
 

@@ -38,9 +38,9 @@ def to_build(report: list[Replaced | Left], device: str = "cpu") -> dict[Operato
 def build(
     report: list[Replaced | Left], progress: Callable[[str], None] = lambda line: None, device: str = "cpu"
 ) -> list[Operator]:
-    """Compiles what a converted model lacks into the cache folder, where every later process finds them; each takes some seconds. Calls
-    `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
-    compiler, and RuntimeError with its message if it fails."""
+    """Compiles what a converted model lacks into the cache folder, where every later process finds it; each PolyKernel
+    takes some seconds. Calls `progress` with a line of text before each. Returns the operators built. Raises
+    FileNotFoundError without distile's compiler, and RuntimeError with its message if it fails."""
     wanted = to_build(report, device)
     if not wanted:
         return []

@@ -12,8 +12,8 @@ from .weights import array_of, is_external
 
 
 def with_dense_constants(model: onnx.ModelProto, folder: str | pathlib.Path = "") -> onnx.ModelProto:
-    """A copy of a model in which sparse initializers are dense ones, and Constant nodes with a sparse value have a dense
-    one; the model itself if it has neither. Raises ValueError for malformed sparse tensors."""
+    """A copy of a model in which sparse initializers are dense ones, and Constant nodes with a sparse value have a
+    dense one; the model itself if it has neither. Raises ValueError for malformed sparse tensors."""
     if not model.graph.sparse_initializer and all(_sparse_value(node) is None for node in model.graph.node):
         return model
     dense = onnx.ModelProto()
@@ -36,8 +36,8 @@ def _sparse_value(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
 
 
 def dense_tensor(tensor: onnx.SparseTensorProto, name: str, folder: str | pathlib.Path = "") -> onnx.TensorProto:
-    """A sparse tensor with all its elements. Its indices are numbers of elements, [nonzeros], or coordinates, [nonzeros,
-    rank]. Raises ValueError if they are not in ascending order, twice the same or outside the tensor."""
+    """A sparse tensor with all its elements. Its indices are numbers of elements, [nonzeros], or coordinates,
+    [nonzeros, rank]. Raises ValueError if they are not in ascending order, twice the same or outside the tensor."""
     loaded = onnx.SparseTensorProto()
     loaded.CopyFrom(tensor)
     for part in (loaded.values, loaded.indices):

@@ -51,7 +51,8 @@ def network(zeros: float = 0.9, channels: int = 19, form: str = "dense"):
 
     conv = pruned_weights("conv.w", 40, channels, 3, 3, axis=1)
     b.add("Relu", [b.add("Conv", ["x", conv], "conv.out", "conv", pads=[1] * 4)], "r")
-    b.add("Reshape", [b.add("Transpose", ["r"], "t", perm=[0, 2, 3, 1]), b.constant("shape", np.array([-1, 40]))], "rows")
+    b.add("Transpose", ["r"], "t", perm=[0, 2, 3, 1])
+    b.add("Reshape", ["t", b.constant("shape", np.array([-1, 40]))], "rows")
     b.add("Gemm", ["rows", pruned_weights("gemm.w", 24, 40, axis=1), b.weights("gemm.b", 24)], "g", "gemm", transB=1)
     b.add("MatMul", ["g", pruned_weights("matmul.w", 24, 30, axis=0)], "y", "matmul")
     model = b.model({"x": [1, channels, 17, 21]}, {"y": [17 * 21, 30]})
