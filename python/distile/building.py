@@ -45,7 +45,8 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     the context of `mask` if one is given. Each takes some seconds of a CPU core, and all cores are used. With `measure`,
     the times by which a PolyKernel chooses its variant are measured here, one operator after the other, which takes some
     seconds more for each and wants a machine that does nothing else; else they are estimates. `progress` is called with
-    a line of text after each. A warning names operators that no PolyKernel can compute. Those in the folder are not built again, so after an interruption the same call goes on.
+    a line of text after each. A warning names operators that no PolyKernel can compute. Those in the folder are not
+    built again, so after an interruption the same call goes on.
     Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one
     fails.
     """
