@@ -275,6 +275,8 @@ def is_set() -> bool:
 
 
 def _share(mask: torch.Tensor | SharedMask | None, keywords: dict) -> SharedMask | None:
+    if isinstance(mask, SharedMask) and keywords:
+        raise ValueError(f"a SharedMask has its own {', '.join(keywords)}: give them where it is made")
     return mask if mask is None or isinstance(mask, SharedMask) else SharedMask(mask, **keywords)
 
 

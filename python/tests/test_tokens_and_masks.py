@@ -140,6 +140,14 @@ def test_shared_masks_that_do_not_change():
     assert torch.equal(ops.activate(x, mask), torch.where(mask[:, None], x, 0))
 
 
+def test_a_shared_mask_has_its_own_stride():
+    shared = masks.SharedMask(torch.ones(1, 4, 4, dtype=torch.bool), stride=2)
+    for given in (shared, {"mask": shared}):
+        with pytest.raises(ValueError, match="SharedMask has its own stride"):
+            masks.mask(given, stride=4)
+    assert masks.mask(shared).shared is shared
+
+
 @pytest.mark.parametrize("kind", [mask_algebra.CONV, mask_algebra.TRANSPOSED, mask_algebra.UPSAMPLED])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_algebra_of_gpus(kind, window):
