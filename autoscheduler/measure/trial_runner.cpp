@@ -6,6 +6,7 @@
 #include "reference/processor.h"
 #include "reference/tensors.h"
 #include "reference/token_reference.h"
+#include "runtime/kinds/weight_layout.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -228,10 +229,17 @@ Expected quantized(const DataType &type, double value) {
     return {stored.front(), 1};
 }
 
+/** The type to which packed weights are rounded. Those of quantized operators are whole numbers. */
+distile_dtype rounded_weights(const Operator &op, const distile_polykernel &polykernel) {
+    return op.is_quantized()
+               ? DISTILE_FLOAT32
+               : stored_type(*find_layout(polykernel.variants[0].layout), polykernel, DISTILE_ROLE_WEIGHTS);
+}
+
 /** The pixels of an operator with a filter. */
-ExpectedPixel expect_filtered(const TrialData &data, distile_math multiplied) {
+ExpectedPixel expect_filtered(const TrialData &data, distile_dtype weights, distile_math multiplied) {
     const auto [kind, conv] = data.op.schema().convolution(data.op);
-    const auto reference = std::make_shared<Conv2dReference>(conv, data.weights(), kind);
+    const auto reference = std::make_shared<Conv2dReference>(conv, data.weights(), kind, weights);
     const auto input = std::make_shared<BorderedTensor>(data.batch, data.input_extents.height, data.input_extents.width,
                                                         data.op.in_channels());
     const auto residual = std::make_shared<BorderedTensor>(data.batch, data.output_extents.height,
@@ -284,7 +292,7 @@ ExpectedPixel expect_tokens(const TrialData &data, distile_math multiplied, doub
 ExpectedPixel expect_of(const TrialData &data, const distile_polykernel &polykernel) {
     const distile_math multiplied = polykernel.math == DISTILE_MATH_TF32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
     if (!data.op.reads_keys()) {
-        return expect_filtered(data, multiplied);
+        return expect_filtered(data, rounded_weights(data.op, polykernel), multiplied);
     }
     // The layout is that of kernels for tensor cores in 16 bits, also where nothing is packed.
     const char *const layout = polykernel.variants[0].layout;
