@@ -5,6 +5,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/plain_attention.h"
+#include "tests/support/short_tests.h"
 #include "tests/support/temporary_folder.h"
 #include <algorithm>
 #include <atomic>
@@ -567,11 +568,16 @@ TEST_CASE("Whichever allocation fails, the call says so and can be repeated", "[
             const int64_t all = allocations.count;
             REQUIRE(all > 20);
             allocations.failures = 0;
+            int64_t tried = 0;
             for (int64_t first = 0; first < all; first++) {
+                if (left_out(static_cast<int>(first))) {
+                    continue;
+                }
+                tried++;
                 CAPTURE(name_of(polykernel), machine.own_pool, machine.own_allocator, first, more);
                 REQUIRE(run_session(polykernel, machine, first, first + more) == expected);
             }
-            REQUIRE(allocations.failures >= (machine.own_pool ? 20 : all));
+            REQUIRE(allocations.failures >= (machine.own_pool ? (short_tests() ? 3 : 20) : tried));
         }
     }
 }
