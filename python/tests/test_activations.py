@@ -90,16 +90,16 @@ def test_conversion_with_a_slope():
     converted = distile.convert(model)
     names = [layer.activation for layer in converted if not isinstance(layer, nn.Identity)]
     assert names == ["leaky_relu(0.2)", "leaky_relu", "leaky_relu(-1.5)"]
-    with distile.mask(torch.ones(2, 6, 5)):
+    with distile.mask(torch.ones(2, 6, 5, dtype=torch.bool)):
         torch.testing.assert_close(converted(x), expected, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_changed_slope_is_packed_again():
-    layer, x = distile.MaskedLinear(8, 16, activation="leaky_relu(0.5)").eval(), torch.randn(1, 7, 8)
+    layer, x = distile.nn.MaskedLinear(8, 16, activation="leaky_relu(0.5)").eval(), torch.randn(1, 7, 8)
     for slope in (0.5, -2.0, 0.01):
         layer.activation = with_slope("leaky_relu", slope)
-        with distile.mask(torch.ones(1, 7)):
+        with distile.mask(torch.ones(1, 7, dtype=torch.bool)):
             found = layer(x)
         dense_result = nn.functional.linear(x, layer.weight, layer.bias)
         torch.testing.assert_close(found, nn.functional.leaky_relu(dense_result, slope))
@@ -119,7 +119,7 @@ def test_a_changed_slope_is_packed_again():
 )
 def test_wrong_texts(text, words):
     for call in (
-        lambda: distile.MaskedConv2d(3, 8, 3, activation=text),
+        lambda: distile.nn.MaskedConv2d(3, 8, 3, activation=text),
         lambda: ops.activate(torch.ones(1, 3, 2, 2), torch.ones(1, 2, 2, dtype=torch.bool), activation=text),
     ):
         with pytest.raises((ValueError, RuntimeError), match=re.escape(words)):
