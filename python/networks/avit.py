@@ -6,58 +6,34 @@ Weights are random. A score for each layer is shifted so that as many tokens go 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from common import Buffers, Network, image, linear, randomise, where
+from common import Buffers, Network, TokenLayer, image, layer_norm, linear, randomise, where
 from distile import masks
-from distile.nn import MaskedLayerNorm, MaskedLinear
 
-ops = torch.ops.distile
 SIZES = {"T": (192, 3), "S": (384, 6)}
 HALTED = 0.99  # A token halts when its scores add up to this.
 
 
-class Layer(nn.Module):
+class Layer(TokenLayer):
     """x + attention(norm(x)), and then x + mlp(norm(x)), for the tokens of a mask, which attend to each other."""
 
     def __init__(self, channels, heads, buffers):
-        super().__init__()
-        self.heads, self.buffers = heads, buffers
-        self.norm1, self.norm2 = MaskedLayerNorm(channels, eps=1e-6), MaskedLayerNorm(channels, eps=1e-6)
-        self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
-        self.up, self.down = (
-            MaskedLinear(channels, 4 * channels, activation="gelu"),
-            MaskedLinear(4 * channels, channels),
-        )
+        super().__init__(channels, heads, buffers, eps=1e-6)
         self.shift = torch.zeros(())
 
     def forward(self, x, mask):
         """Changes the active tokens of x. What others hold is not read."""
         channels, tokens = x.shape[2], self.buffers.tokens
         normalized = self.norm1(x, mask, out=tokens("normalized", x, channels))
-        query, key, value = self._split(self.qkv(normalized, mask, out=tokens("parts", x, 3 * channels)))
-        attended = tokens("attended", x, channels)
-        heads = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
-        ops.attention_into(query, key, value, mask, mask, into=heads)
-        self.proj(attended, mask, residual=x, out=x)
+        self.proj(self.attended(normalized, mask), mask, residual=x, out=x)
         normalized = self.norm2(x, mask, out=normalized)
         wide = self.up(normalized, mask, out=tokens("wide", x, 4 * channels))
         return self.down(wide, mask, residual=x, out=x)
 
-    def _split(self, qkv):
-        batch, tokens, _ = qkv.shape
-        return (part.transpose(1, 2) for part in qkv.view(batch, tokens, 3, self.heads, -1).unbind(2))
-
     def plain(self, x, mask=None):
-        def norm(layer, x):
-            return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
-
-        query, key, value = self._split(linear(self.qkv, norm(self.norm1, x)))
-        keys = None if mask is None else mask[:, None, None, :]
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
-        x = linear(self.proj, attended.transpose(1, 2).reshape(x.shape), x)
-        return where(mask, linear(self.down, linear(self.up, norm(self.norm2, x)), x), 0.0)
+        x = linear(self.proj, self.attended_plain(layer_norm(self.norm1, x), mask), x)
+        return where(mask, linear(self.down, linear(self.up, layer_norm(self.norm2, x)), x), 0.0)
 
 
 def halt(x, shift, mask, total, rest, result, layers, last):

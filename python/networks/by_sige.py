@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from sige.nn import Gather, Scatter, ScatterGather, ScatterWithBlockResidual, SIGEConv2d, SIGEModel, SIGEModule
 from torch import nn
 
-from common import Network, linear, where
+from common import Network, layer_norm, linear, where
 from distile.dense import ACTIVATIONS
 from distile.masks import SharedMask
 from distile.nn import MaskedConv2d, MaskedUpsampleConv2d
@@ -148,15 +148,15 @@ class _Transformer(SIGEModule):
         block, found = self.block, self.enter(self.norm(x))
         whole = self.scatter1(found)  # `found` itself, if that is the image already.
         of_query, of_key, of_value = block.qkv.weight.chunk(3)
-        tokens, normal = _tokens(found, len(x)), _layer_norm(block.norm1, _tokens(whole, len(x)))
-        query = F.linear(normal if whole is found else _layer_norm(block.norm1, tokens), of_query)
+        tokens, normal = _tokens(found, len(x)), layer_norm(block.norm1, _tokens(whole, len(x)))
+        query = F.linear(normal if whole is found else layer_norm(block.norm1, tokens), of_query)
         attended = self._attend(query, F.linear(normal, of_key), F.linear(normal, of_value))
         tokens = linear(block.proj1, attended, tokens)
         if self.text is None:
             self.text = block.key_value(context).chunk(2, 2)
-        query = linear(block.query, _layer_norm(block.norm2, tokens))
+        query = linear(block.query, layer_norm(block.norm2, tokens))
         tokens = linear(block.proj2, self._attend(query, *self.text), tokens)
-        wide, gate = linear(block.up, _layer_norm(block.norm3, tokens)).chunk(2, 2)
+        wide, gate = linear(block.up, layer_norm(block.norm3, tokens)).chunk(2, 2)
         tokens = linear(block.down, wide * F.gelu(gate), tokens)
         tokens = tokens.reshape(len(found), -1, tokens.shape[2]).transpose(1, 2)
         return self.scatter2(self.leave(tokens.reshape(found.shape)), x)
@@ -169,10 +169,6 @@ class _Transformer(SIGEModule):
 def _tokens(blocks: torch.Tensor, batch: int) -> torch.Tensor:
     """Images, or blocks of images, as tokens [batch, T, C]."""
     return blocks.flatten(2).transpose(1, 2).reshape(batch, -1, blocks.shape[1])
-
-
-def _layer_norm(layer, x):
-    return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
 
 
 class _Spade(SIGEModule):

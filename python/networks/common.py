@@ -11,8 +11,9 @@ from torch import nn
 
 import distile
 from distile.dense import ACTIVATIONS
-from distile.nn import MaskUnit, Weighted
+from distile.nn import MaskedLayerNorm, MaskedLinear, MaskUnit, Weighted
 
+ops = torch.ops.distile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # The percentage of active pixels of each residual block of a trained DynConv pose network, in execution order:
 # model s0125 on MPII, from the README of DynConv (Thomas Verelst, MIT licence).
@@ -245,6 +246,11 @@ def linear(layer: nn.Linear, input: torch.Tensor, residual=None) -> torch.Tensor
     return ACTIVATIONS[getattr(layer, "activation", "none")](result if residual is None else result + residual)
 
 
+def layer_norm(layer: nn.LayerNorm, input: torch.Tensor) -> torch.Tensor:
+    """A masked layer norm as PyTorch alone computes it, dense."""
+    return F.layer_norm(input, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+
+
 def where(mask: torch.Tensor | None, new: torch.Tensor, old) -> torch.Tensor:
     """The new values at active pixels or tokens, the old ones elsewhere; without a mask, the new ones."""
     return new if mask is None else torch.where(mask.unsqueeze(1 if new.dim() == 4 else -1), new, old)
@@ -283,6 +289,38 @@ class Buffers:
 
     def bytes(self) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
+
+
+class TokenLayer(nn.Module):
+    """The parts of a transformer's layer, whose active tokens attend to each other."""
+
+    def __init__(self, channels: int, heads: int, buffers: Buffers, eps: float):
+        super().__init__()
+        self.heads, self.buffers = heads, buffers
+        self.norm1, self.norm2 = MaskedLayerNorm(channels, eps=eps), MaskedLayerNorm(channels, eps=eps)
+        self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
+        self.up = MaskedLinear(channels, 4 * channels, activation="gelu")
+        self.down = MaskedLinear(4 * channels, channels)
+
+    def attended(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """What the active tokens see of each other, before the projection."""
+        channels, tokens = x.shape[2], self.buffers.tokens
+        query, key, value = self._split(self.qkv(x, mask, out=tokens("parts", x, 3 * channels)))
+        attended = tokens("attended", x, channels)
+        heads = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        ops.attention_into(query, key, value, mask, mask, into=heads)
+        return attended
+
+    def attended_plain(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """What attended() makes, as PyTorch alone computes it; without a mask, of all tokens."""
+        query, key, value = self._split(linear(self.qkv, x))
+        keys = None if mask is None else mask[:, None, None, :]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
+        return attended.transpose(1, 2).reshape(x.shape)
+
+    def _split(self, qkv):
+        batch, tokens, _ = qkv.shape
+        return (part.transpose(1, 2) for part in qkv.view(batch, tokens, 3, self.heads, -1).unbind(2))
 
 
 @torch.no_grad()

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import distile
-from common import Buffers, Network, conv, image, linear, randomise, smooth_fields, threshold, visible, where
+from common import (
+    Buffers, Network, TokenLayer, conv, image, layer_norm, linear, randomise, smooth_fields, threshold, visible, where,
+)  # fmt: skip
 from distile import masks
-from distile.nn import MaskedConv2d, MaskedLayerNorm, MaskedLinear
+from distile.nn import MaskedConv2d
 
-ops = torch.ops.distile
 # The output channels and the stride of each pair of a depthwise and a pointwise convolution.
 PAIRS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
@@ -111,40 +111,19 @@ class MobileNet(Network):
         }
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(TokenLayer):
     """norm(x + attention(x)), and then norm(x + mlp(x)), for the tokens of a mask, which attend to each other."""
-
-    def __init__(self, channels, heads, buffers):
-        super().__init__()
-        self.heads, self.buffers = heads, buffers
-        self.norm1, self.norm2 = MaskedLayerNorm(channels, eps=1e-12), MaskedLayerNorm(channels, eps=1e-12)
-        self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
-        self.up = MaskedLinear(channels, 4 * channels, activation="gelu")
-        self.down = MaskedLinear(4 * channels, channels)
 
     def forward(self, x, mask):
         channels, tokens = x.shape[2], self.buffers.tokens
-        query, key, value = self._split(self.qkv(x, mask, out=tokens("parts", x, 3 * channels)))
-        attended = tokens("attended", x, channels)
-        ops.attention_into(query, key, value, mask, mask, into=attended.unflatten(2, (self.heads, -1)).transpose(1, 2))
-        sums = self.proj(attended, mask, residual=x, out=tokens("sums", x, channels))
+        sums = self.proj(self.attended(x, mask), mask, residual=x, out=tokens("sums", x, channels))
         x = self.norm1(sums, mask, out=tokens("between", x, channels))
         wide = self.up(x, mask, out=tokens("wide", x, 4 * channels))
         return self.norm2(self.down(wide, mask, residual=x, out=sums), mask, out=tokens("result", x, channels))
 
-    def _split(self, qkv):
-        batch, tokens, _ = qkv.shape
-        return (part.transpose(1, 2) for part in qkv.view(batch, tokens, 3, self.heads, -1).unbind(2))
-
     def plain(self, x, mask=None):
-        def norm(layer, x):
-            return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
-
-        query, key, value = self._split(linear(self.qkv, x))
-        keys = None if mask is None else mask[:, None, None, :]
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
-        x = norm(self.norm1, linear(self.proj, attended.transpose(1, 2).reshape(x.shape), x))
-        return where(mask, norm(self.norm2, linear(self.down, linear(self.up, x), x)), 0.0)
+        x = layer_norm(self.norm1, linear(self.proj, self.attended_plain(x, mask), x))
+        return where(mask, layer_norm(self.norm2, linear(self.down, linear(self.up, x), x)), 0.0)
 
 
 class Bert(Network):
@@ -154,7 +133,7 @@ class Bert(Network):
         super().__init__()
         self.weight_zeros = zeros
         self.buffers = Buffers()
-        self.layers = nn.ModuleList(EncoderLayer(channels, heads, self.buffers) for _ in range(layers))
+        self.layers = nn.ModuleList(EncoderLayer(channels, heads, self.buffers, eps=1e-12) for _ in range(layers))
         randomise(self, seed)
         if zeros > 0:
             distile.prune(self.layers, zeros)
