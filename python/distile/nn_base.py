@@ -13,6 +13,7 @@ from ._library import ops
 from .activations import split_slope
 from .forms import form, into
 from .mappings import UNMAPPED, Layer
+from .operators import NARROW_TYPES
 
 
 class Masked:
@@ -104,10 +105,9 @@ class Weighted(Activated):
 def wide_as(input, *parameters):
     """Parameters for PyTorch's own operators, which want the type of the input: those that are stored in 16 bits
     (distile.cast_weights), widened."""
-    narrow = (torch.float16, torch.bfloat16)
     return (
         parameter.to(input.dtype)
-        if parameter is not None and parameter.dtype in narrow and input.dtype == torch.float32
+        if parameter is not None and parameter.dtype in NARROW_TYPES and input.dtype == torch.float32
         else parameter
         for parameter in parameters
     )

@@ -13,6 +13,7 @@ from .weight_zeros import zeros_of
 
 # Types of PolyKernels; those of 8 bits are for storage.
 TYPES = {dtype: name for name in FLOAT_TYPES if (dtype := getattr(torch, name)).itemsize > 1}
+NARROW_TYPES = [dtype for dtype in TYPES if dtype.itemsize == 2]
 
 
 def why_not_built(operator: Operator) -> str:
@@ -44,7 +45,7 @@ def _types_of(input: torch.Tensor, weight: torch.Tensor) -> dict[str, str]:
     dtype = _type_of(input)
     if not dtype:
         return {}
-    narrow = input.device.type == "cpu" and dtype == "float32" and weight.dtype in TYPES and weight.itemsize == 2
+    narrow = input.device.type == "cpu" and dtype == "float32" and weight.dtype in NARROW_TYPES
     return {"dtype": dtype, **({"weights_dtype": TYPES[weight.dtype]} if narrow and not zeros_of(weight) else {})}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from ._library import ops
+from .operators import TYPES
 
 CONVERTED = "_float32"  # Where vectors.py keeps its copies in a module.
-STORED = (torch.float32, torch.float16, torch.bfloat16)
 CHECKS = ("contents", "version")
 
 _check = CHECKS[0]
@@ -42,8 +42,8 @@ def cast_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[str, float]
     Returns the largest error of each layer's weights by its name, as a share of its largest weight. A layer whose
     weights are parametrized stays as it is. Raises ValueError for another type, and for weights that do not fit into
     it, before anything is changed."""
-    if dtype not in STORED:
-        raise ValueError(f"weights are stored in {', '.join(map(str, STORED))}, not {dtype}")
+    if dtype not in TYPES:
+        raise ValueError(f"weights are stored in {', '.join(map(str, TYPES))}, not {dtype}")
     layers = {name: layer for name, layer in model.named_modules() if _stores_weight(layer)}
     errors = {}
     for name, layer in layers.items():
