@@ -11,8 +11,8 @@
 
 namespace distile::bindings {
 
-/** The types of an operator: those of its input and its output, which differ in quantized operators only, and the one
- * in which its weights are packed, of those that are not quantized. */
+/** The types of an operator: of its input and its output, which differ in quantized operators only, and of its packed
+ * weights, which quantized operators leave at float32. */
 struct OperatorTypes {
     OperatorTypes(distile_dtype both) : input(both), output(both) {  // NOLINT(google-explicit-constructor)
     }

@@ -53,7 +53,7 @@ class Operator:
 
     @property
     def has_narrow_weights(self) -> bool:
-        """Whether its PolyKernel keeps weights in 16 bits, which another keeps in float32."""
+        """Whether its PolyKernel keeps weights in 16 bits instead of float32."""
         return "weights_dtype" in dict(self.params)
 
     @property

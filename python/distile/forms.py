@@ -39,7 +39,7 @@ def form(name):
 
 
 def name_of(function) -> str | None:
-    """The name of the operator of which torch.ops has a form, with `out` too; None for other functions."""
+    """The name of the operator that a function of torch.ops is a form of, `out` included; None if it is of another."""
     return _NAMES.get(function._schema.name) if function.namespace == "distile" else None
 
 

@@ -43,7 +43,7 @@ def shared_object(operator: Operator) -> pathlib.Path:
 
 
 def _files(operator: Operator) -> list[pathlib.Path]:
-    """The files of an operator's PolyKernels that exist: also of that which skips zeros, and computes it too."""
+    """The existing files of an operator's PolyKernels: its own, and one that skips zeros, which computes it too."""
     ways = [operator, operator.skipping_zeros()] if operator.can_skip_zeros else [operator]
     return [path for path in map(shared_object, dict.fromkeys(ways)) if path.is_file()]
 

@@ -29,5 +29,5 @@ def zeros_in(weights) -> dict[str, float]:
 
 
 def typical_of(zeros: float) -> dict[str, float]:
-    """That, by a share of the weights."""
+    """What zeros_in() finds, for a known share of zeros."""
     return {"weight_zeros": min(round(zeros, 2), 0.99)} if zeros >= LEAST_ZEROS else {}

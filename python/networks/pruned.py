@@ -35,8 +35,8 @@ def _conv(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1
 
 
 class MobileNet(Network):
-    """Where the mask of the image's halves says so. A layer of fewer pixels computes those whose block has an active
-    pixel."""
+    """Computes the pixels of a mask, whose size is half of the image's. A layer of fewer pixels computes those whose
+    block has an active pixel."""
 
     def __init__(self, density=1.0, batch=1, zeros=0.9, pixels=224, width=32, pairs=PAIRS, classes=1000, seed=0):
         super().__init__()
