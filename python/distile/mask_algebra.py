@@ -117,16 +117,20 @@ def _on_gpus(name):
     algebra = ALGEBRA[name]
     torch.library.impl(f"distile::{name}", "CUDA")(algebra)
 
-    @torch.library.impl(f"distile::{name}.out", "CUDA")
-    def to(mask, *, out):
+    # A decorated function may be None: PyTorch's decorator returns nothing before 2.12.
+    def write(mask, out):
         result = algebra(mask)
         if out.shape != result.shape or out.dtype != result.dtype:
             raise ValueError(f"distile: `out` must be a tensor {list(result.shape)} of type {result.dtype}")
         return out.copy_(result)
 
+    @torch.library.impl(f"distile::{name}.out", "CUDA")
+    def to(mask, *, out):
+        return write(mask, out)
+
     @torch.library.impl(f"distile::{name}_into", "CUDA")
     def without_result(mask, *, into):
-        to(mask, out=into)
+        write(mask, into)
 
 
 _on_gpus("mask_to_bits")

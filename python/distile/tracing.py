@@ -38,7 +38,11 @@ STAY = {
     "_weight_norm_interface",
 }  # fmt: skip
 # Operators that treat all elements alike, but lack PyTorch's tag for it.
-POINTWISE = {"_prelu_kernel", "bernoulli", "hardswish", "log_sigmoid_forward", "masked_fill", "prelu"}
+# Those of the last line have it in later versions than 2.11.
+POINTWISE = {
+    "_prelu_kernel", "bernoulli", "hardswish", "log_sigmoid_forward", "masked_fill", "prelu",
+    "_conj_physical", "celu", "elu", "hardsigmoid", "hardtanh", "leaky_relu", "selu",
+}  # fmt: skip
 # Operators that take no more than the size of their tensor.
 FILLED = {"empty_like", "fill", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
           "ones_like", "rand_like", "randint_like", "randn_like", "zero", "zeros_like"}  # fmt: skip

@@ -631,3 +631,21 @@ def test_a_trace_follows_layers_with_masks_of_their_own():
     net = distile.trace(Own(), torch.randn(1, 3, 16, 24))
     strides = [str(last.mapping).split(",")[0] for last in net.last]
     assert strides == [f"stride {one}x{one}" for one in (2, 4, 2, 1, 0.5, 0.5)]
+
+
+ACTIVATIONS = [
+    nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LeakyReLU, nn.LogSigmoid,
+    nn.Mish, nn.PReLU, nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Softshrink, nn.Softsign,
+    nn.Tanh, nn.Tanhshrink,
+]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_behind_an_activation_keep_their_place(activation):
+    """PyTorch's versions differ in which of them say that they work element by element."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), activation(), nn.Conv2d(8, 4, 1)).eval()
+    x = torch.randn(1, 3, 8, 12)
+    masked, _ = converted(model, x)
+    with distile.mask(torch.zeros(1, 8, 12, dtype=torch.bool)):
+        assert not masked(x).any()

@@ -36,7 +36,7 @@ def test_zero_outside_the_mask(clearing, buffers):
         spread = mask[..., None] if tokens else mask[:, None]
         assert out.shape == ((2, 19, channels) if tokens else (mask.shape[0], channels, *mask.shape[1:]))
         assert out.dtype == types[number % 7 % len(types)] and out.stride(2 if tokens else 1) == 1
-        assert not (out.any() if whole else torch.where(spread, 0, out).any())
+        assert not (out if whole else torch.where(spread, 0, out)).float().any()
         # A layer writes the active pixels, and where it may, the others.
         out.copy_(torch.where(spread | whole, torch.full_like(out, torch.nan if number % 2 else 3), out))
 
