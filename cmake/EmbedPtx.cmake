@@ -24,3 +24,21 @@ function(distile_embed_ptx name source)
         DEPFILE "${built}_ptx.d"
         COMMENT "Compiling the kernels of ${name} to PTX" VERBATIM)
 endfunction()
+
+# Writes machine code for a compute capability, as 90a, to NAME_cubin.h in the current build folder: the array
+# distile_NAME_cubin. For kernels of one architecture, which the driver would take seconds to compile.
+function(distile_embed_cubin name source architecture)
+    cmake_path(ABSOLUTE_PATH source)
+    set(built "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+    cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH root)
+    add_custom_command(
+        OUTPUT "${built}_cubin.h"
+        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -cubin -std=c++17 -O3 -arch=sm_${architecture} -I "${root}"
+                -I "${root}/runtime/include" -MMD -MF "${built}_cubin.d" -MT "${built}_cubin.h" -o "${built}.cubin"
+                "${source}"
+        COMMAND "${CMAKE_COMMAND}" -D "CUBIN=${built}.cubin" -D "HEADER=${built}_cubin.h" -D NAME=${name}
+                -P "${root}/cmake/embed_cubin.cmake"
+        DEPENDS "${source}" "${root}/cmake/embed_cubin.cmake"
+        DEPFILE "${built}_cubin.d"
+        COMMENT "Compiling the kernels of ${name} for compute capability ${architecture}" VERBATIM)
+endfunction()

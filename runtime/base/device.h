@@ -23,6 +23,7 @@ namespace distile {
 
 struct ChoiceTable;
 struct PlannerSettings;
+struct Stage;
 
 /** Layer norm or RMS norm of the active pixels. The output may be the input. */
 struct Normalization {
@@ -203,6 +204,8 @@ public:
     virtual void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) = 0;
 
     // Running.
+    /** Runs a stage's steps. Throws UNSUPPORTED_DEVICE where a device cannot. */
+    virtual void run_stage(const Stage &stage);
     /** The features that a PolyKernel's code needs and this device lacks; "" if none. */
     virtual std::string missing_features(const distile_polykernel &polykernel) const = 0;
     /** The most virtual pixels (tiles times tile size) that one call may have. */

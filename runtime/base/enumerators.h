@@ -10,6 +10,7 @@
 #include <distile/layers.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
+#include <distile/stage.h>
 #include <distile/tokens.h>
 #include <iterator>
 
@@ -31,6 +32,7 @@ DISTILE_ENUMERATORS(distile_pooling, DISTILE_MAX_POOLING, DISTILE_AVERAGE_POOLIN
 DISTILE_ENUMERATORS(distile_combination, DISTILE_COPY, DISTILE_ADD, DISTILE_MULTIPLY)
 DISTILE_ENUMERATORS(distile_window_kind, DISTILE_WINDOW_CONV, DISTILE_WINDOW_TRANSPOSED, DISTILE_WINDOW_UPSAMPLED)
 DISTILE_ENUMERATORS(distile_clearing, DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND)
+DISTILE_ENUMERATORS(distile_step_kind, DISTILE_STEP_CONV2D, DISTILE_STEP_SCORES)
 DISTILE_ENUMERATORS(distile_norm, DISTILE_LAYER_NORM, DISTILE_RMS_NORM)
 #undef DISTILE_ENUMERATORS
 

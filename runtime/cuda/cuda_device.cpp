@@ -6,6 +6,7 @@
 #include "runtime/cuda/cuda_mask.h"
 #include "runtime/cuda/cuda_planner.h"
 #include "runtime/cuda/pixel_update.h"
+#include "runtime/cuda/stage_runner.h"
 #include "runtime/gpu/rehearsal.h"
 #include <algorithm>
 #include <array>
@@ -44,6 +45,11 @@ public:
             attribute.value.clusterDim.x = grid.cluster;
             attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
         }
+        if (grid.together) {
+            CUlaunchAttribute &attribute = attributes_.at(config_.numAttrs++);
+            attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+            attribute.value.cooperative = 1;
+        }
         if (grid.early) {
             CUlaunchAttribute &attribute = attributes_.at(config_.numAttrs++);
             attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -68,7 +74,7 @@ public:
     }
 
 private:
-    std::array<CUlaunchAttribute, 2> attributes_{};
+    std::array<CUlaunchAttribute, 3> attributes_{};
     CUlaunchConfig config_{};
 };
 
@@ -124,6 +130,7 @@ CudaDevice::~CudaDevice() {
         driver.cuCtxSynchronize();
     }
     side_.reset();
+    stages_.reset();
     runner.reset();
     dense_output_.reset();
     operand.reset();
@@ -311,6 +318,13 @@ ScratchMemory CudaDevice::take_scratch(size_t bytes) {
     dense_output_->reserve(bytes);
     // The memory stays here for the next call: all work is on one stream.
     return {dense_output_->as<void>(), [](void *) {}};
+}
+
+void CudaDevice::run_stage(const Stage &stage) {
+    if (!stages_) {
+        stages_ = std::make_unique<StageRunner>(*this);
+    }
+    stages_->run(stage);
 }
 
 // ---- Work ------------------------------------------------------------------------------------

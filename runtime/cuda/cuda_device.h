@@ -20,6 +20,7 @@
 namespace distile {
 
 class CodeRunner;
+class StageRunner;
 struct SummedPixels;
 struct TileList;
 
@@ -29,6 +30,7 @@ struct LaunchGrid {
     uint32_t threads = block_threads, shared_bytes = 0;
     uint32_t z = 1, threads_y = 1, threads_z = 1;
     uint32_t cluster = 1;  ///< Blocks of a cluster along x, which divide x.
+    bool together = false;  ///< All blocks run at once.
     bool early = false;    ///< The kernel may start while earlier work of the stream still runs, and waits itself.
 };
 
@@ -84,6 +86,7 @@ public:
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
+    void run_stage(const Stage &stage) override;
     std::string missing_features(const distile_polykernel &polykernel) const override;
     int64_t most_virtual_pixels() const override {
         return (int64_t{1} << 30) - 1;
@@ -153,6 +156,8 @@ private:
     int32_t multiprocessors_ = 0;
     /** For zeros beside an operator. */
     std::unique_ptr<SideStream> side_;
+    /** Null until a stage runs. */
+    std::unique_ptr<StageRunner> stages_;
     /** The output of a dense candidate before its active pixels are copied. */
     std::unique_ptr<DeviceMemory> dense_output_;
 };

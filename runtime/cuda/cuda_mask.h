@@ -28,6 +28,18 @@ public:
     void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
     void set_scores(const distile_tensor &tensor, const Scores &scores) override;
 
+    /** Makes room for words of a shape, which a kernel writes that the caller launches; then comes end_words(). */
+    uint32_t *start_words(const MaskShape &to) {
+        started_ = begin_words(to);
+        shape = to;
+        return words_.as<uint32_t>();
+    }
+    /** Lists again what was listed before, behind the kernel. */
+    void end_words() {
+        launch_list(started_);
+        started_ = {};
+    }
+
     MaskBits bits() override {
         return {bits_.words, bits_.words_per_row};
     }
@@ -113,6 +125,7 @@ private:
     DeviceMemory words_, counts_, lengths_;
     uint32_t *read_back_ = nullptr;  // Host memory that the device writes.
     std::vector<Level> levels_;
+    Listing started_;
     std::vector<Level *> wanted_;  // During count().
 };
 

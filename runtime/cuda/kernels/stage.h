@@ -1,0 +1,104 @@
+/** \file
+ * Shared by the host and stage.cu: a stage's steps, as one launch runs them.
+ */
+#ifndef DISTILE_CUDA_KERNELS_STAGE_H
+#define DISTILE_CUDA_KERNELS_STAGE_H
+
+#include "runtime/base/activation.h"
+#include "runtime/cuda/kernels/common.h"
+#include <distile/stage.h>
+
+namespace distile {
+
+constexpr uint32_t most_stage_steps = 104;
+constexpr uint32_t stage_threads = 512;
+constexpr uint32_t stage_shared_bytes = 232448;  ///< Shared memory of a block.
+constexpr uint32_t stage_words_at_once = 64;     ///< The words whose pixels the kernel counts at once: a chunk.
+constexpr uint32_t most_stage_chunks = 512;      ///< The most chunks of a mask.
+constexpr uint32_t most_kept_words = DISTILE_STAGE_WORDS;  ///< The most words of a mask that a block keeps.
+constexpr uint32_t stage_channels = 64;  ///< The input channels that one step of a reduction multiplies.
+constexpr uint32_t stage_columns = 32;   ///< Output channels are packed in groups of these.
+/** Reductions are packed in multiples of these steps; the last ones may be 0. */
+constexpr uint32_t stage_reduction = 4;
+
+/** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
+ * rows, two warp groups share the reduction; tiles of 128 have 64 for each. */
+#define DISTILE_STAGE_TILES(ROW) ROW(16, 32) ROW(32, 32) ROW(32, 64) ROW(64, 64) ROW(128, 64) ROW(128, 128)
+
+/** An image tensor of 16-bit elements. Strides are in elements. */
+struct StageView {
+    char *data;
+    int32_t stride_n, stride_h, stride_w;
+};
+
+/** One direction of a window. */
+struct StageWindow {
+    int16_t kernel, stride, dilation, pad;
+};
+
+/** The pixels that a step computes: every one, those of a mask, or those that a window of these reads. */
+struct StageRows {
+    const uint32_t *words;                  ///< Null: every pixel.
+    uint32_t height, width, words_per_row;  ///< The extents of the mask.
+    StageWindow down, across;               ///< The reader's window.
+    uint8_t grown;                          ///< There is a reader.
+    uint8_t fits;  ///< The words of the mask and those of the output have room in shared memory.
+};
+
+enum class StageWork : uint8_t {
+    Convolve,
+    Score,   ///< Makes a mask from the scores of pixels.
+    Prepare  ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
+};
+
+struct StageStep {
+    StageView input, output, residual;
+    const char *weights;
+    const float *bias;  ///< Null: 0. The factors of scores.
+    StageRows rows;
+    const uint32_t *later;                 ///< Pixels of this mask keep their sums without activation. Null: none.
+    uint32_t *made;                        ///< The words of a mask from scores.
+    MaskBytes mirror;                      ///< Where the mask also goes, byte by byte, if its bytes are not null.
+    Divisor height, words_per_row, width;  ///< The output's.
+    StageWindow down, across;
+    Divisor channel_steps;  ///< Steps of the reduction in a pixel of a window.
+    Divisor kernel_w;
+    uint32_t reduction;        ///< Steps of the reduction that are not 0.
+    uint32_t batch, channels;  ///< The output's; the input's channels for scores.
+    Activation activation;
+    float score_bias, threshold;
+    StageWork work;
+    uint8_t starts_level;  ///< Waits for all steps before.
+};
+
+/** What a tile costs, in clocks: its start, and in each step of its reduction each row and each column. */
+struct StageCosts {
+    float start, row, column;
+};
+
+/** What is the same for all steps. */
+struct StageSettings {
+    uint32_t num_steps;
+    uint32_t tiles;  ///< The tiles that may be used, a bit each.
+    Divisor blocks;  ///< The blocks of the launch.
+    StageCosts costs;
+};
+
+/** Steps as the host gives them, which a small kernel copies to memory: blocks that read arguments of a kernel wait for
+ * each line of them. */
+struct StageProgram {
+    StageStep steps[most_stage_steps];
+    uint32_t num_steps;
+};
+static_assert(sizeof(StageProgram) <= 32764, "arguments of a kernel have no more bytes");
+static_assert(sizeof(StageStep) % sizeof(uint32_t) == 0, "steps are copied in words");
+
+/** What a launch keeps in memory. */
+struct StageMemory {
+    StageStep steps[most_stage_steps];
+    uint32_t done;  ///< Counts the items that are done; 0 at first.
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,112 @@
+/** \file
+ * What the warps of a block of a stage share: rings, barriers, and the plan of each step.
+ *
+ * All warps walk through the same items, each with its own work: one plans and lists rows, one waits for what items
+ * read, one fetches weights, four gather pixels, eight multiply, and one tells the other blocks. Every block computes
+ * which items of a step are its own, neighbours that share rows, so nothing is handed out, and all blocks must be
+ * resident.
+ */
+#ifndef DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
+#define DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
+
+#include "kernels/tensor_core/ptx.cuh"
+#include "runtime/cuda/kernels/stage_rows.cuh"
+
+namespace distile {
+
+namespace tc = tensor_core;
+
+constexpr uint32_t weight_slot = 16384, weight_slots = 8;  ///< Bytes and number of the slots of the weights' ring.
+constexpr uint32_t pixel_slot = 8192, pixel_slots = 8;     ///< 64 rows of 64 channels.
+constexpr uint32_t sums_bytes = 16384;                     ///< What two warp groups hand to each other.
+constexpr uint32_t row_bytes = stage_channels * 2;
+constexpr uint32_t listed_items = 3, open_items = 8, awaited_items = 16, planned_steps = 4, prepared_masks = 2;
+
+/** A step and its items. */
+struct StagePlan {
+    StageStep step;
+    uint32_t first, end;  ///< The block's items.
+    uint32_t rows;        ///< All blocks' rows.
+    uint32_t tile_rows, tile_columns;
+    uint32_t slices;  ///< Items of the same rows.
+    uint32_t before;  ///< How many items must be done before.
+};
+
+/** What an item's rows read and write, in elements from the first pixel of the tensors. */
+struct ItemRows {
+    static constexpr int32_t none = -1;  ///< No such row. Offsets are multiples of 8.
+    int32_t input[128], output[128], residual[128];
+    float bias[128];
+    uint32_t slice;  ///< Which columns the item computes.
+};
+/** A flag of an output's offset: the sums stay without activation. */
+constexpr int32_t keeps_sums = 1;
+
+struct StageBlock {
+    ItemRows rows[listed_items];
+    KeptRows kept;
+    StagePlan plans[planned_steps];
+    uint32_t bits[2][8];  ///< What each warp found out about a word of a mask.
+    uint64_t planned[planned_steps], plan_left[planned_steps];
+    uint64_t pixels_full[pixel_slots], pixels_empty[pixel_slots];
+    uint64_t weights_full[weight_slots], weights_empty[weight_slots];
+    uint64_t prepared[prepared_masks];
+    uint64_t listed[listed_items], may_start[awaited_items], finished[open_items], told[open_items];
+};
+
+static_assert(weight_slots * weight_slot + pixel_slots * pixel_slot + sums_bytes + sizeof(StageBlock) <=
+                  stage_shared_bytes,
+              "a block asks for less shared memory");
+
+/** Warps of each role. Planning, waiting, fetching and telling are a warp each. */
+constexpr uint32_t multiply_warps = 8, gather_warps = 4, single_warps = 4;
+constexpr uint32_t plan_readers = multiply_warps + gather_warps + single_warps - 1;
+
+struct Shared {
+    uint32_t weights, pixels;  ///< Shared addresses.
+    float4 *sums;
+    StageBlock &block;
+};
+
+__device__ inline uint32_t barrier_of(uint64_t &barrier) {
+    return tc::shared_address(&barrier);
+}
+
+/** Waits until a barrier of a ring has seen its uses up to this one, from 0. */
+template<uint32_t slots> __device__ void wait_for_use(uint64_t (&ring)[slots], uint32_t use) {
+    tc::wait(barrier_of(ring[use % slots]), use / slots & 1);
+}
+template<uint32_t slots> __device__ void arrive_at_use(uint64_t (&ring)[slots], uint32_t use) {
+    tc::arrive(barrier_of(ring[use % slots]));
+}
+
+/** Who walks through the items. */
+enum class Walker { Warp, Thread };
+
+/** Calls visit(step, plan, item) for each item of the block. */
+template<Walker walker, class Visit>
+__device__ void for_each_item(uint32_t num_steps, StageBlock &block, const Visit &visit) {
+    for (uint32_t number = 0; number < num_steps; number++) {
+        wait_for_use(block.planned, number);
+        const StagePlan &plan = block.plans[number % planned_steps];
+        const uint32_t end = plan.end;
+        for (uint32_t item = plan.first; item < end; item++) {
+            visit(plan.step, plan, item);
+        }
+        if constexpr (walker == Walker::Warp) {
+            __syncwarp();  // All lanes have done with it.
+        }
+        if (walker == Walker::Thread || lane() == 0) {
+            arrive_at_use(block.plan_left, number);
+        }
+    }
+}
+
+/** The steps of a reduction, with those that are 0. */
+__device__ inline uint32_t padded_reduction(const StageStep &step) {
+    return (step.reduction + stage_reduction - 1) / stage_reduction * stage_reduction;
+}
+
+}  // namespace distile
+
+#endif

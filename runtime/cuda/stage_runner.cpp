@@ -1,0 +1,255 @@
+#include "runtime/cuda/stage_runner.h"
+#include "runtime/base/types.h"
+#include "runtime/cuda/cuda_mask.h"
+#include "runtime/cuda/kernels/stage.h"
+#include "stage_cubin.h"
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <set>
+
+namespace distile {
+
+namespace {
+
+constexpr int32_t needed_capability = 90;
+
+/** Fitted to times on an H200. */
+constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
+
+StageView view_of(const distile_tensor *tensor) {
+    if (!tensor) {
+        return {};
+    }
+    return {static_cast<char *>(tensor->data), static_cast<int32_t>(tensor->batch > 1 ? tensor->stride_n : 0),
+            static_cast<int32_t>(tensor->stride_h), static_cast<int32_t>(tensor->stride_w)};
+}
+
+StageWindow axis(int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
+    return {static_cast<int16_t>(kernel), static_cast<int16_t>(stride), static_cast<int16_t>(dilation),
+            static_cast<int16_t>(pad)};
+}
+StageWindow down_of(const distile_window &window) {
+    return axis(window.kernel_h, window.stride_h, window.dilation_h, window.pad_top);
+}
+StageWindow across_of(const distile_window &window) {
+    return axis(window.kernel_w, window.stride_w, window.dilation_w, window.pad_left);
+}
+
+bool are_same_windows(const distile_window &a, const distile_window &b) {
+    return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+int64_t words_of(const MaskShape &shape) {
+    return int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32);
+}
+
+/** What a launch's kernel gets, step by step. */
+class ProgramWriter {
+public:
+    ProgramWriter(const Stage &stage, StageProgram &program) : stage_(stage), program_(program) {
+    }
+
+    /** Adds steps from one on, as far as one launch can have them, and returns the first that is left. */
+    size_t add_from(size_t begin) {
+        // A step and what prepares its mask.
+        constexpr uint32_t most_at_once = 2;
+        size_t end = begin;
+        while (end < stage_.steps.size() && program_.num_steps + most_at_once <= most_stage_steps &&
+               (end == begin || !stage_.steps[end].starts_launch)) {
+            const CheckedStep &step = stage_.steps[end];
+            if (step.given.kind == DISTILE_STEP_SCORES) {
+                add_scores(step);
+            } else {
+                add_convolution(step, end);
+            }
+            end++;
+        }
+        return end;
+    }
+
+private:
+    static DeviceBits bits_of(distile_mask &mask) {
+        return static_cast<CudaMask &>(mask).device_bits();
+    }
+
+    StageStep &add(const MaskShape &output, bool starts_level) {
+        StageStep &step = program_.steps[program_.num_steps++];
+        step.height = make_divisor(static_cast<uint32_t>(output.height));
+        step.width = make_divisor(static_cast<uint32_t>(output.width));
+        step.words_per_row = make_divisor(static_cast<uint32_t>((output.width + 31) / 32));
+        step.batch = static_cast<uint32_t>(output.batch);
+        step.starts_level = starts_level ? 1 : 0;
+        return step;
+    }
+
+    void add_scores(const CheckedStep &checked) {
+        const distile_stage_step &given = checked.given;
+        auto &mask = static_cast<CudaMask &>(*given.mask);
+        StageStep &step = add(checked.output, checked.starts_level);
+        step.work = StageWork::Score;
+        step.input = view_of(given.input);
+        step.made = mask.start_words(checked.output);
+        step.mirror = mask.mirror;
+        step.channels = static_cast<uint32_t>(given.input->channels);
+        step.bias = static_cast<const float *>(given.weights);
+        step.score_bias = given.score_bias;
+        step.threshold = given.threshold;
+        step.down = down_of(given.window);
+        step.across = across_of(given.window);
+    }
+
+    void add_convolution(const CheckedStep &checked, size_t number) {
+        const distile_stage_step &given = checked.given;
+        const bool prepares = given.mask && !is_prepared(given);
+        if (prepares) {
+            add_preparation(checked, number);
+        }
+        StageStep &step = add(checked.output, checked.starts_level && !prepares);
+        step.input = view_of(given.input);
+        step.output = view_of(given.output);
+        step.residual = view_of(given.residual);
+        step.weights = static_cast<const char *>(given.weights);
+        step.bias = given.bias;
+        step.down = down_of(given.window);
+        step.across = across_of(given.window);
+        const auto channel_steps = static_cast<uint32_t>(given.input->channels / stage_input_channels);
+        step.channel_steps = make_divisor(channel_steps);
+        step.kernel_w = make_divisor(static_cast<uint32_t>(given.window.kernel_w));
+        step.reduction = static_cast<uint32_t>(given.window.kernel_h * given.window.kernel_w) * channel_steps;
+        step.channels = static_cast<uint32_t>(given.output->channels);
+        step.activation = checked.activation();
+        step.later = given.later ? bits_of(*given.later).words : nullptr;
+        if (given.mask) {
+            step.rows = rows_of(*given.mask, given.reader);
+        }
+    }
+
+    bool is_prepared(const distile_stage_step &given) const {
+        return given.mask == kept_mask_ &&
+               (!given.reader ||
+                (kept_reader_ && are_same_windows(*given.reader, *kept_reader_) &&
+                 kept_size_ == MaskShape{given.output->batch, given.output->height, given.output->width}));
+    }
+
+    /** Prepares the mask of a step, and what the reader reads that comes first among the steps with this mask. */
+    void add_preparation(const CheckedStep &checked, size_t number) {
+        kept_mask_ = checked.given.mask;
+        kept_reader_ = nullptr;
+        for (size_t i = number; i < stage_.steps.size() && !kept_reader_; i++) {
+            const CheckedStep &step = stage_.steps[i];
+            if (step.given.kind == DISTILE_STEP_CONV2D && step.given.mask == kept_mask_) {
+                kept_reader_ = step.given.reader;
+                kept_size_ = step.output;
+            } else if (step.given.kind == DISTILE_STEP_CONV2D && step.given.mask) {
+                break;
+            }
+        }
+        const DeviceBits bits = bits_of(*kept_mask_);
+        const MaskShape mask{checked.output.batch, bits.height, bits.width};
+        fits_ = std::max(words_of(mask), kept_reader_ ? words_of(kept_size_) : 0) <= most_kept_words;
+        StageStep &step = add(kept_reader_ ? kept_size_ : mask, checked.starts_level);
+        step.work = StageWork::Prepare;
+        step.rows = rows_of(*kept_mask_, kept_reader_);
+    }
+
+    StageRows rows_of(distile_mask &mask, const distile_window *reader) const {
+        const DeviceBits bits = bits_of(mask);
+        StageRows rows{};
+        rows.words = bits.words;
+        rows.height = static_cast<uint32_t>(bits.height);
+        rows.width = static_cast<uint32_t>(bits.width);
+        rows.words_per_row = static_cast<uint32_t>(bits.words_per_row);
+        if (reader) {
+            rows.grown = 1;
+            rows.down = down_of(*reader);
+            rows.across = across_of(*reader);
+        }
+        rows.fits = fits_ ? 1 : 0;
+        return rows;
+    }
+
+    const Stage &stage_;
+    StageProgram &program_;
+    // What blocks have prepared.
+    distile_mask *kept_mask_ = nullptr;
+    const distile_window *kept_reader_ = nullptr;
+    MaskShape kept_size_{};
+    bool fits_ = false;
+};
+
+}  // namespace
+
+StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device) {
+    if (device.capability != needed_capability) {
+        throw Failure{fail(&device.context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                           "distile_run_stage: stages need a GPU of compute capability 9.0, and this one has %d.%d: "
+                           "call the layers one by one here",
+                           device.capability / 10, device.capability % 10)};
+    }
+    device.refuse_capture("the first stage loads its kernels");
+    module_ = device.loader->load(reinterpret_cast<const char *>(distile_stage_cubin));
+    try {
+        begin_ = device.loader->find(module_, "distile_stage_begin");
+        float16_ = device.loader->find(module_, "distile_stage_float16");
+        bfloat16_ = device.loader->find(module_, "distile_stage_bfloat16");
+        for (CUfunction function : {float16_, bfloat16_}) {
+            device.check(device.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                          stage_shared_bytes),
+                         "cuFuncSetAttribute");
+        }
+    } catch (...) {
+        device.driver.cuModuleUnload(module_);
+        throw;
+    }
+}
+
+StageRunner::~StageRunner() {
+    device_.driver.cuModuleUnload(module_);
+}
+
+void StageRunner::check_memory(const Stage &stage) const {
+    // Steps share tensors, and the driver takes a while to answer.
+    std::set<const void *> checked;
+    const auto check = [&](const void *pointer, const char *name) {
+        if (pointer && checked.insert(pointer).second) {
+            device_.check_pointer(pointer, 1, name);
+        }
+    };
+    for (const CheckedStep &step : stage.steps) {
+        check(step.given.input->data, "input of a step");
+        check(step.given.output ? step.given.output->data : nullptr, "output of a step");
+        check(step.given.residual ? step.given.residual->data : nullptr, "residual of a step");
+        check(step.given.weights, "memory of a step's weights");
+        check(step.given.bias, "memory of a step's bias");
+    }
+}
+
+void StageRunner::run(const Stage &stage) {
+    check_memory(stage);
+    const distile_dtype dtype = stage.steps.front().given.input->dtype;
+    memory_.reserve(sizeof(StageMemory));
+    const CUdeviceptr memory = memory_.address();
+    const auto program = std::make_unique<StageProgram>();
+    for (size_t begin = 0; begin < stage.steps.size();) {
+        *program = {};
+        const size_t end = ProgramWriter(stage, *program).add_from(begin);
+        const uint64_t words = program->num_steps * (sizeof(StageStep) / sizeof(uint32_t));
+        constexpr uint32_t words_of_block = 64;
+        device_.launch(begin_, device_.caller_stream, grid_of(words, words_of_block), *program, memory);
+        LaunchGrid grid{static_cast<uint32_t>(device_.threads())};
+        const StageSettings settings{program->num_steps, stage.tiles != 0 ? stage.tiles : ~0u, make_divisor(grid.x),
+                                     tile_costs};
+        grid.threads = stage_threads;
+        grid.shared_bytes = stage_shared_bytes;
+        grid.together = true;
+        device_.launch(dtype == DISTILE_FLOAT16 ? float16_ : bfloat16_, device_.caller_stream, grid, settings, memory);
+        for (; begin < end; begin++) {
+            if (stage.steps[begin].given.kind == DISTILE_STEP_SCORES) {
+                static_cast<CudaMask &>(*stage.steps[begin].given.mask).end_words();
+            }
+        }
+    }
+}
+
+}  // namespace distile

@@ -1,0 +1,88 @@
+/** \file
+ * Stages: many masked steps in one launch. On a GPU a small layer costs a launch, lists and tails that take longer than
+ * its products; a stage pays them once. Masks from scores and the pixels that later steps need are found inside.
+ *
+ * Stages run on NVIDIA GPUs of compute capability 9.0, with tensors of float16 or bfloat16 whose channels are multiples
+ * of 64 (inputs of convolutions) and 32 (outputs). A convolution's products are summed in float32 and rounded once.
+ */
+#ifndef DISTILE_STAGE_H
+#define DISTILE_STAGE_H
+
+#include "mask_algebra.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Rows of masks in words of 32 pixels, batch * height * ceil(width / 32), up to which a stage keeps a mask in each
+ * block. Larger masks work, but take so much longer that layers one by one are faster. */
+#define DISTILE_STAGE_WORDS 768
+
+typedef enum distile_step_kind {
+    DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
+    DISTILE_STEP_SCORES = 1  /**< A mask, as distile_mask_set_scores. */
+} distile_step_kind;
+
+/** A step of a stage. Zero-initialise, then set. Steps act as if each ran after the one before. */
+typedef struct distile_stage_step {
+    distile_step_kind kind;
+    /** Aligned to 16 bytes, as its strides are. A convolution reads outside the image where its window reaches there,
+     * so the tensor's border must be as wide as that. */
+    const distile_tensor *input;
+    const distile_tensor *output; /**< Has the input's type. Other pixels keep their values. Null for scores. */
+    /** Has the output's shape and type, and may be the same view as the output. Null: none. */
+    const distile_tensor *residual;
+    /** The pixels of the output that a convolution computes; null: every pixel. Scores set it: one pixel for each
+     * stride of the window. */
+    distile_mask *mask;
+    /** Null, or the window of a later convolution whose pixels are the mask's: this convolution computes the pixels
+     * that it reads. */
+    const distile_window *reader;
+    /** Has the output's shape: pixels whose sums stay without activation, because a later step adds to them. Null:
+     * none.
+     */
+    distile_mask *later;
+    distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
+    /** What distile_pack_stage_weights wrote, on the device and aligned to 128 bytes; for scores, a float32 number for
+     * each channel, on the device and aligned to 16 bytes. */
+    const void *weights;
+    const float *bias; /**< A number for each output channel, on the device; null: 0. Null for scores. */
+    distile_activation activation;
+    const float *slope;          /**< The activation's number, in host memory; null: .01. */
+    float score_bias, threshold; /**< Scores with this bias are active above the threshold. */
+    int64_t reserved[4];         /**< 0 */
+} distile_stage_step;
+
+/** Zero-initialise, then set. */
+typedef struct distile_stage_args {
+    const distile_stage_step *steps;
+    int32_t num_steps;
+    /** Which tiles of rows x columns blocks may use, a bit each: 16 x 32, 32 x 32, 32 x 64, 64 x 64, 128 x 64, 128 x
+     * 128. Channels that are no multiple of a tile's columns take others. 0: all. */
+    uint32_t tiles;
+    int64_t reserved[4]; /**< 0 */
+} distile_stage_args;
+
+/** Runs the steps. More than about 100 steps take another launch. Nothing waits, and a graph can capture the call once
+ * it has run outside a capture with the same shapes. All multiprocessors of the context take part, so work of other
+ * streams runs before or after it. All arguments are checked before anything is written; only what a tensor holds at
+ * pixels that no step has written is the caller's affair. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE,
+ * BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of another context), ALIASING, UNSUPPORTED_DEVICE,
+ * OUT_OF_MEMORY. See distile.h for further errors on a GPU. */
+DISTILE_API distile_status distile_run_stage(distile_context *context, const distile_stage_args *args);
+
+/** The bytes of packed weights; 0 if a number is not positive or the channels are not multiples of 64 and 32. */
+DISTILE_API int64_t distile_stage_weights_bytes(int32_t out_channels, int32_t in_channels, int32_t kernel_h,
+                                                int32_t kernel_w);
+
+/** Packs float32 weights [out_channels][in_channels][kernel_h][kernel_w] as 16-bit numbers, both in host memory, on any
+ * device. Errors: NULL_POINTER, BAD_CHANNELS (also a kernel of no pixels), BAD_TYPE. */
+DISTILE_API distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype,
+                                                      int32_t out_channels, int32_t in_channels, int32_t kernel_h,
+                                                      int32_t kernel_w, const float *weights, void *packed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

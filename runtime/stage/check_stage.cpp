@@ -1,0 +1,315 @@
+#include "runtime/stage/check_stage.h"
+#include "runtime/base/context.h"
+#include "runtime/base/enumerators.h"
+#include "runtime/base/types.h"
+#include "runtime/mask/mask_checks.h"
+#include "runtime/tensor/tensor.h"
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace distile {
+
+namespace {
+
+constexpr int64_t vector_bytes = 16;
+
+/** A window that only has a stride, as of scores. */
+bool is_conv(const distile_window &window) {
+    return window.kind == DISTILE_WINDOW_CONV;
+}
+
+/** Checks one step, with what the steps before have made. */
+class StepCheck {
+public:
+    StepCheck(distile_context *context, const distile_stage_step &step, int32_t number,
+              const std::vector<CheckedStep> &before)
+        : context_(context), step_(step), before_(before), name_("distile_run_stage, step " + std::to_string(number)),
+          call_(name_.c_str()) {
+    }
+
+    CheckedStep run() {
+        require(check_enumerator(context_, call_, "kind", step_.kind));
+        if (!is_reserved_zero(step_.reserved)) {
+            throw bad_value("a reserved field is not 0");
+        }
+        check_tensor_of_16_bits(step_.input, "input", step_.input ? step_.input->channels : 0, true);
+        check_numbers(step_.window, "window");
+        if (!before_.empty() && before_.front().given.input->dtype != step_.input->dtype) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the input is %s, but that of the first step %s",
+                               call_, TypeText(step_.input->dtype).text,
+                               TypeText(before_.front().given.input->dtype).text)};
+        }
+        CheckedStep checked{step_, {}, false, false};
+        if (step_.kind == DISTILE_STEP_SCORES) {
+            check_scores(checked);
+        } else {
+            check_convolution(checked);
+        }
+        find_order(checked);
+        return checked;
+    }
+
+private:
+    Failure bad_value(const char *what) const {
+        return {fail(context_, DISTILE_ERROR_BAD_VALUE, "%s: %s", call_, what)};
+    }
+
+    void check_tensor_of_16_bits(const distile_tensor *tensor, const char *what, int32_t channels, bool border) const {
+        if (!tensor) {
+            throw Failure{fail_null(context_, call_, what)};
+        }
+        require(
+            check_tensor(context_, border ? tensor->dtype : step_.input->dtype, call_, tensor, what, channels, border));
+        if (tensor->dtype != DISTILE_FLOAT16 && tensor->dtype != DISTILE_BFLOAT16) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the %s is %s; stages take float16 and bfloat16",
+                               call_, what, TypeText(tensor->dtype).text)};
+        }
+        const auto is_whole = [](int64_t elements) { return elements * 2 % vector_bytes == 0; };
+        if (reinterpret_cast<uintptr_t>(tensor->data) % vector_bytes != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s is not aligned to %d bytes", call_,
+                               what, static_cast<int>(vector_bytes))};
+        }
+        if (!is_whole(tensor->stride_w) || !is_whole(tensor->stride_h) ||
+            (tensor->batch > 1 && !is_whole(tensor->stride_n))) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_STRIDE, "%s: the %s has strides that are no multiples of %d",
+                               call_, what, static_cast<int>(vector_bytes / 2))};
+        }
+        const int64_t span = (tensor->batch - 1) * tensor->stride_n +
+                             (int64_t{tensor->height} + tensor->border_bottom) * tensor->stride_h +
+                             (int64_t{tensor->width} + tensor->border_right) * tensor->stride_w;
+        if (span > largest_span) {
+            throw Failure{
+                fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the %s spans 2^31 elements or more", call_, what)};
+        }
+    }
+
+    void check_numbers(const distile_window &window, const char *what) const {
+        require(check_window(context_, call_, &window));
+        const int32_t most = std::max({window.kernel_h, window.kernel_w, window.stride_h, window.stride_w,
+                                       window.dilation_h, window.dilation_w, window.pad_top, window.pad_left});
+        if (!is_conv(window) || most > INT16_MAX) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_VALUE,
+                               "%s: the %s has a number above %d, or its kind is not DISTILE_WINDOW_CONV", call_, what,
+                               INT16_MAX)};
+        }
+    }
+
+    void check_words(const MaskShape &shape) const {
+        if (int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32) > most_stage_words) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                               "%s: %d images of %d x %d pixels have more than %lld words of 32 pixels: run fewer "
+                               "images at a time",
+                               call_, shape.batch, shape.height, shape.width,
+                               static_cast<long long>(most_stage_words))};
+        }
+    }
+
+    void check_scores(CheckedStep &checked) const {
+        const distile_tensor &input = *step_.input;
+        if (step_.output || step_.residual || step_.reader || step_.later || step_.bias) {
+            throw bad_value("scores have no output, residual, reader, later pixels or bias");
+        }
+        if (!step_.mask) {
+            throw Failure{fail_null(context_, call_, "mask")};
+        }
+        if (&step_.mask->context != context_) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context", call_)};
+        }
+        if (input.channels % (vector_bytes / 2) != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
+                               call_, input.channels, static_cast<int>(vector_bytes / 2))};
+        }
+        if (std::isnan(step_.score_bias) || std::isnan(step_.threshold)) {
+            throw bad_value("the bias or the threshold is NaN");
+        }
+        require(check_alignment(context_, call_, {{step_.weights, vector_bytes, "weights"}}));
+        if (!step_.weights) {
+            throw Failure{fail_null(context_, call_, "weights")};
+        }
+        const auto places = [](int32_t extent, int32_t stride) { return (extent + stride - 1) / stride; };
+        checked.output = {input.batch, places(input.height, step_.window.stride_h),
+                          places(input.width, step_.window.stride_w)};
+        require(check_mask_shape(*step_.mask, call_, checked.output));
+        check_words(checked.output);
+        const MaskBytes &mirror = step_.mask->mirror;
+        if (mirror.bytes) {
+            require(check_strides(*step_.mask, call_, checked.output, mirror.stride_n, mirror.stride_h));
+            step_.mask->check_bytes(checked.output, mirror);
+        }
+    }
+
+    void check_convolution(CheckedStep &checked) const {
+        const distile_tensor &input = *step_.input;
+        check_tensor_of_16_bits(step_.output, "output", step_.output ? step_.output->channels : 0, false);
+        const distile_tensor &output = *step_.output;
+        checked.output = {output.batch, output.height, output.width};
+        if (input.channels % stage_input_channels != 0 || output.channels % stage_output_channels != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
+                               "%s: a convolution from %d to %d channels; stages take multiples of %d to multiples of "
+                               "%d",
+                               call_, input.channels, output.channels, stage_input_channels, stage_output_channels)};
+        }
+        if (input.batch != output.batch) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d",
+                               call_, output.batch, input.batch)};
+        }
+        check_reach();
+        check_words(checked.output);
+        if (!step_.weights) {
+            throw Failure{fail_null(context_, call_, "weights")};
+        }
+        constexpr size_t bulk_bytes = 128;
+        require(check_alignment(context_, call_,
+                                {{step_.weights, bulk_bytes, "weights"}, {step_.bias, sizeof(float), "bias"}}));
+        require(check_enumerator(context_, call_, "activation", step_.activation));
+        if (overlap(without_border(input), without_border(output))) {
+            throw Failure{fail(context_, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call_)};
+        }
+        check_residual();
+        check_masks(checked);
+    }
+
+    /** Checks that all windows stay within the input and its border. */
+    void check_reach() const {
+        const distile_tensor &input = *step_.input, &output = *step_.output;
+        const distile_window &window = step_.window;
+        const auto check_axis = [&](const char *axis, int32_t extent, int32_t before, int32_t behind, int32_t outputs,
+                                    int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
+            const int64_t end = int64_t{outputs - 1} * stride - pad + int64_t{kernel - 1} * dilation;
+            if (pad > before || end >= int64_t{extent} + behind) {
+                throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                                   "%s: windows read %s %d to %lld of an input of %d with a border of %d and %d", call_,
+                                   axis, -pad, static_cast<long long>(end), extent, before, behind)};
+            }
+        };
+        check_axis("rows", input.height, input.border_top, input.border_bottom, output.height, window.kernel_h,
+                   window.stride_h, window.dilation_h, window.pad_top);
+        check_axis("columns", input.width, input.border_left, input.border_right, output.width, window.kernel_w,
+                   window.stride_w, window.dilation_w, window.pad_left);
+    }
+
+    void check_residual() const {
+        if (!step_.residual) {
+            return;
+        }
+        const distile_tensor &output = *step_.output;
+        check_tensor_of_16_bits(step_.residual, "residual", output.channels, false);
+        const distile_tensor &residual = *step_.residual;
+        if (residual.batch != output.batch) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                               "%s: the residual has %d images, but the output has %d", call_, residual.batch,
+                               output.batch)};
+        }
+        require(check_same_extents(context_, call_, residual, output));
+        if (!same_view(residual, output) && overlap(without_border(residual), without_border(output))) {
+            throw Failure{fail(context_, DISTILE_ERROR_ALIASING,
+                               "%s: the residual overlaps the output, but is not the same view", call_)};
+        }
+    }
+
+    /** The step that makes a mask; null if it is given. */
+    const CheckedStep *maker_of(const distile_mask *mask) const {
+        const auto found = std::find_if(before_.rbegin(), before_.rend(), [&](const CheckedStep &step) {
+            return step.given.kind == DISTILE_STEP_SCORES && step.given.mask == mask;
+        });
+        return found == before_.rend() ? nullptr : &*found;
+    }
+
+    MaskShape shape_of(const distile_mask *mask, const char *what) const {
+        if (&mask->context != context_) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_MASK, "%s: the %s belongs to another context", call_, what)};
+        }
+        if (const CheckedStep *maker = maker_of(mask)) {
+            return maker->output;
+        }
+        require(check_mask(context_, call_, mask, what));
+        return mask->shape;
+    }
+
+    void check_masks(CheckedStep &checked) const {
+        if (step_.later) {
+            require(check_same_shape(context_, call_, shape_of(step_.later, "mask of later pixels"), checked.output));
+        }
+        if (!step_.mask) {
+            if (step_.reader) {
+                throw bad_value("there is a reader, but no mask");
+            }
+            return;
+        }
+        const MaskShape shape = shape_of(step_.mask, "mask");
+        if (!step_.reader) {
+            require(check_same_shape(context_, call_, shape, checked.output));
+            return;
+        }
+        check_numbers(*step_.reader, "reader");
+        if (shape.batch != checked.output.batch) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the mask has %d images, but the output has %d",
+                               call_, shape.batch, checked.output.batch)};
+        }
+    }
+
+    static bool uses_mask(const distile_stage_step &step, const distile_mask *mask) {
+        return mask && (step.mask == mask || step.later == mask);
+    }
+
+    static bool overlap_any(const distile_tensor *written, const distile_stage_step &reader) {
+        if (!written) {
+            return false;
+        }
+        const auto meets = [&](const distile_tensor *other) {
+            return other && overlap(without_border(*written), without_border(*other));
+        };
+        return meets(reader.input) || meets(reader.residual) || meets(reader.output);
+    }
+
+    /** Whether two steps may not run at the same time. */
+    static bool conflict(const distile_stage_step &a, const distile_stage_step &b) {
+        const auto makes = [](const distile_stage_step &step) {
+            return step.kind == DISTILE_STEP_SCORES ? step.mask : nullptr;
+        };
+        return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
+    }
+
+    void find_order(CheckedStep &checked) const {
+        for (auto step = before_.rbegin(); step != before_.rend() && !checked.starts_level; ++step) {
+            checked.starts_level = conflict(step->given, step_);
+            if (step->starts_level) {
+                break;
+            }
+        }
+        checked.starts_launch = step_.kind == DISTILE_STEP_SCORES &&
+                                std::any_of(before_.begin(), before_.end(),
+                                            [&](const CheckedStep &step) { return uses_mask(step.given, step_.mask); });
+    }
+
+    distile_context *context_;
+    const distile_stage_step &step_;
+    const std::vector<CheckedStep> &before_;
+    const std::string name_;
+    const char *call_;
+};
+
+}  // namespace
+
+Stage checked_stage(distile_context *context, const distile_stage_args &args) {
+    constexpr const char *call = "distile_run_stage";
+    if (!args.steps) {
+        throw Failure{fail_null(context, call, "array of steps")};
+    }
+    if (args.num_steps < 1) {
+        throw Failure{fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there are %d steps; there must be at least 1", call,
+                           args.num_steps)};
+    }
+    if (!is_reserved_zero(args.reserved)) {
+        throw Failure{fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call)};
+    }
+    Stage stage{{}, args.tiles};
+    stage.steps.reserve(static_cast<size_t>(args.num_steps));
+    for (int32_t number = 0; number < args.num_steps; number++) {
+        stage.steps.push_back(StepCheck(context, args.steps[number], number, stage.steps).run());
+    }
+    return stage;
+}
+
+}  // namespace distile

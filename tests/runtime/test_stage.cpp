@@ -1,0 +1,198 @@
+// What a stage checks, on a device without stages, and how weights are packed.
+#include "tests/support/catch.h"
+#include <cstdint>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <distile/stage.h>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+constexpr distile_window point{1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV},
+    three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+
+/** An image of float16 in memory that is aligned well enough. */
+struct Image {
+    Image(int32_t height, int32_t width, int32_t channels, int32_t border = 0)
+        : memory((size_t{2} * (height + 2 * border) * (width + 2 * border) * channels + 128) / 2) {
+        const int32_t rows = height + 2 * border, columns = width + 2 * border;
+        auto *const first =
+            reinterpret_cast<uint16_t *>((reinterpret_cast<uintptr_t>(memory.data()) + 127) / 128 * 128);
+        view = distile_tensor_make(first + (border * columns + border) * channels, 1, height, width, channels);
+        view.dtype = DISTILE_FLOAT16;
+        view.stride_h = int64_t{columns} * channels;
+        view.stride_n = view.stride_h * rows;
+        view.border_top = view.border_bottom = view.border_left = view.border_right = border;
+    }
+
+    std::vector<uint16_t> memory;
+    distile_tensor view{};
+};
+
+/** A mask unit, and three convolutions of its pixels. */
+struct Stage {
+    Stage() {
+        distile_stage_step &unit = steps[0], &reduce = steps[1], &middle = steps[2], &expand = steps[3];
+        unit.kind = DISTILE_STEP_SCORES;
+        unit.input = &x.view;
+        unit.mask = mask.get();
+        unit.window = point;
+        unit.weights = numbers.memory.data();
+        reduce.input = &x.view;
+        reduce.output = &reduced.view;
+        reduce.reader = &three;
+        reduce.window = point;
+        middle.input = &reduced.view;
+        middle.output = &middled.view;
+        middle.window = three;
+        expand.input = &middled.view;
+        expand.output = expand.residual = &x.view;
+        expand.window = point;
+        for (distile_stage_step *const step : {&reduce, &middle, &expand}) {
+            step->mask = mask.get();
+            step->weights = numbers.view.data;
+            step->bias = reinterpret_cast<const float *>(numbers.view.data);
+            step->activation = DISTILE_ACTIVATION_RELU;
+        }
+        unit.weights = numbers.view.data;
+        args.steps = steps;
+        args.num_steps = 4;
+    }
+
+    distile_status run() const {
+        return distile_run_stage(context.get(), &args);
+    }
+
+    Context context = make_context();
+    Mask mask = make_mask(context), other = make_mask(context);
+    Image x{9, 40, 128}, reduced{9, 40, 64, 1}, middled{9, 40, 64}, numbers{1, 1, 256};
+    distile_stage_step steps[4]{};
+    distile_stage_args args{};
+};
+
+struct Fault {
+    const char *what;
+    distile_status status;
+    std::function<void(Stage &)> make;
+};
+
+}  // namespace
+
+TEST_CASE("A stage that is right finds no device on a CPU", "[runtime]") {
+    const Stage stage;
+    CHECK(stage.run() == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    CHECK(std::string(distile_context_message(stage.context.get())).find("compute capability 9.0") !=
+          std::string::npos);
+}
+
+TEST_CASE("What is wrong with a stage is said before it runs", "[runtime]") {
+    const Context foreign = make_context();
+    const Mask of_foreign = make_mask(foreign);
+    const Fault faults[] = {
+        {"no steps", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.args.steps = nullptr; }},
+        {"0 steps", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.args.num_steps = 0; }},
+        {"reserved", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.args.reserved[1] = 1; }},
+        {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[2].reserved[3] = 1; }},
+        {"kind", DISTILE_ERROR_BAD_VALUE,
+         [](Stage &s) {
+             const int number = 7;
+             std::memcpy(&s.steps[1].kind, &number, sizeof(number));
+         }},
+        {"activation", DISTILE_ERROR_BAD_VALUE,
+         [](Stage &s) {
+             const int number = 99;
+             std::memcpy(&s.steps[1].activation, &number, sizeof(number));
+         }},
+        {"no input", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].input = nullptr; }},
+        {"no output", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].output = nullptr; }},
+        {"no weights", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].weights = nullptr; }},
+        {"no factors", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[0].weights = nullptr; }},
+        {"no mask of scores", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[0].mask = nullptr; }},
+        {"output of scores", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[0].output = &s.reduced.view; }},
+        {"NaN", DISTILE_ERROR_BAD_VALUE,
+         [](Stage &s) { s.steps[0].threshold = std::numeric_limits<float>::quiet_NaN(); }},
+        {"float32", DISTILE_ERROR_BAD_TYPE, [](Stage &s) { s.x.view.dtype = DISTILE_FLOAT32; }},
+        {"two types", DISTILE_ERROR_BAD_TYPE, [](Stage &s) { s.middled.view.dtype = DISTILE_BFLOAT16; }},
+        {"input channels", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.middled.view.channels = 32; }},
+        {"output channels", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.reduced.view.channels = 24; }},
+        {"address", DISTILE_ERROR_BAD_ALIGNMENT,
+         [](Stage &s) { s.middled.view.data = static_cast<uint16_t *>(s.middled.view.data) + 1; }},
+        {"address of weights", DISTILE_ERROR_BAD_ALIGNMENT,
+         [](Stage &s) { s.steps[2].weights = static_cast<const char *>(s.steps[2].weights) + 16; }},
+        {"stride", DISTILE_ERROR_BAD_STRIDE, [](Stage &s) { s.middled.view.stride_h += 4; }},
+        {"border", DISTILE_ERROR_BAD_SHAPE,
+         [](Stage &s) { s.reduced.view.border_left = s.reduced.view.border_right = 0; }},
+        {"window", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[2].window.stride_w = 0; }},
+        {"transposed window", DISTILE_ERROR_BAD_VALUE,
+         [](Stage &s) { s.steps[2].window.kind = DISTILE_WINDOW_TRANSPOSED; }},
+        {"batch", DISTILE_ERROR_BAD_SHAPE, [](Stage &s) { s.middled.view.batch = 2; }},
+        {"in place", DISTILE_ERROR_ALIASING, [](Stage &s) { s.steps[3].input = &s.x.view; }},
+        {"shape of the mask", DISTILE_ERROR_BAD_MASK, [](Stage &s) { s.steps[0].window.stride_h = 2; }},
+        {"mask without data", DISTILE_ERROR_BAD_MASK, [](Stage &s) { s.steps[2].mask = s.other.get(); }},
+        {"mask of another context", DISTILE_ERROR_BAD_MASK, [&](Stage &s) { s.steps[0].mask = of_foreign.get(); }},
+        {"reader without a mask", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[1].mask = nullptr; }},
+        {"residual", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.steps[2].residual = &s.numbers.view; }},
+    };
+    for (const Fault &fault : faults) {
+        INFO(fault.what);
+        Stage stage;
+        fault.make(stage);
+        INFO(distile_context_message(stage.context.get()));
+        const distile_status status = stage.run();
+        INFO(distile_context_message(stage.context.get()));
+        CHECK(distile_status_name(status) == std::string(distile_status_name(fault.status)));
+    }
+    CHECK(distile_run_stage(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_run_stage(foreign.get(), nullptr) == DISTILE_ERROR_NULL_POINTER);
+}
+
+TEST_CASE("Weights of a stage hold each number once, in the order of the header", "[runtime]") {
+    const Context made = make_context();
+    distile_context *const context = made.get();
+    constexpr int32_t outs = 64, ins = 128, rows = 1, columns = 3, taps = rows * columns;
+    constexpr int64_t steps = 8;  // 6, and zeros.
+    const int64_t bytes = distile_stage_weights_bytes(outs, ins, rows, columns);
+    REQUIRE(bytes == steps * 64 * outs * 2);
+    std::vector<float> weights(size_t{outs} * ins * taps);
+    for (size_t i = 0; i < weights.size(); i++) {
+        weights[i] = static_cast<float>(i % 2039);  // A prime: neighbours in any direction differ.
+    }
+    std::vector<uint16_t> packed(static_cast<size_t>(bytes) / 2), due(packed.size());
+    REQUIRE(distile_pack_stage_weights(context, DISTILE_FLOAT16, outs, ins, rows, columns, weights.data(),
+                                       packed.data()) == DISTILE_OK);
+    size_t place = 0;
+    for (int32_t group = 0; group < outs; group += 32) {
+        for (int32_t step = 0; step < steps; step++) {
+            for (int32_t line = 0; line < 32; line++) {
+                // A thread has columns 2 q and 2 q + 1 of every 8, which are channels 8 q to 8 q + 7.
+                const int32_t out = group + line % 8 / 2 * 8 + line / 8 * 2 + line % 2;
+                for (int32_t number = 0; number < 64; number++, place++) {
+                    const int32_t in = step % 2 * 64 + (number / 8 ^ line % 8) * 8 + number % 8, tap = step / 2;
+                    const float value = tap < taps ? weights[(static_cast<size_t>(out) * ins + in) * taps + tap] : 0;
+                    // Integers below 2048 are exact: build the float16 from its exponent and fraction.
+                    uint32_t bits = 0;
+                    std::memcpy(&bits, &value, sizeof(bits));
+                    due[place] =
+                        value == 0 ? 0 : static_cast<uint16_t>((((bits >> 23) - 112) << 10) | (bits >> 13 & 0x3ff));
+                }
+            }
+        }
+    }
+    CHECK(packed == due);
+    CHECK(distile_pack_stage_weights(nullptr, DISTILE_FLOAT16, 32, 64, 1, 1, weights.data(), packed.data()) ==
+          DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_stage_weights_bytes(48, 64, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(32, 32, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(32, 64, 0, 1) == 0);
+    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT32, 32, 64, 1, 1, weights.data(), packed.data()) ==
+          DISTILE_ERROR_BAD_TYPE);
+    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT16, 48, 64, 1, 1, weights.data(), packed.data()) ==
+          DISTILE_ERROR_BAD_CHANNELS);
+    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT16, 32, 64, 1, 1, nullptr, packed.data()) ==
+          DISTILE_ERROR_NULL_POINTER);
+}
