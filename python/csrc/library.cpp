@@ -9,6 +9,7 @@
 #include "python/csrc/session.h"
 #include "python/csrc/twins.h"
 #include "python/csrc/weights.h"
+#include <distile/stage.h>
 
 namespace {
 
@@ -28,6 +29,10 @@ void fix_result(const Tensor &like, bool fixed) {
 
 void release_mask(const Tensor &mask) {
     Session::of(mask).release_mask(mask);
+}
+
+int64_t most_stage_words() {
+    return DISTILE_STAGE_WORDS;
 }
 
 int64_t polykernel_version() {
@@ -108,6 +113,7 @@ void implement_all(Library &m) {
     implement_pair<&mask_difference, &mask_difference_out>(m, "mask_difference");
     implement_pair<&mask_from_indices, &mask_from_indices_out>(m, "mask_from_indices");
     implement_pair<&mask_from_bits, &mask_from_bits_out>(m, "mask_from_bits");
+    m.impl("_run_stage", TORCH_BOX(&run_stage));
     m.impl("_fix_mask", TORCH_BOX(&fix_mask));
     m.impl("_release_mask", TORCH_BOX(&release_mask));
     m.impl("_fix_result", TORCH_BOX(&fix_result));
@@ -172,6 +178,10 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_define_twins() -> ()");
     m.def("_free_weights(int place) -> ()");
     m.def("_check_contents(bool read) -> ()");
+    m.def("_run_stage(Tensor(a!)[] tensors, Tensor[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
+          "int[] program, float[] numbers) -> ()");
+    m.def("_pack_stage_weights(Tensor weight, int dtype) -> Tensor");
+    m.def("_most_stage_words() -> int");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
     m.def("_fix_result(Tensor like, bool fixed) -> ()");
@@ -189,6 +199,8 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
+    m.impl("_most_stage_words", TORCH_BOX(&most_stage_words));
+    m.impl("_pack_stage_weights", TORCH_BOX(&pack_stage_weights));
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
     m.impl("_planner_free", TORCH_BOX(&free_planner));
     m.impl("_load", TORCH_BOX(&load));

@@ -55,6 +55,13 @@ Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out);
 Tensor unpack(const Tensor &packed, const Tensor &mask);
 Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out);
 
+/** Runs a stage (runtime/include/distile/stage.h), which python/distile/stages.py has recorded. */
+void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &parameters,
+               const std::vector<Tensor> &mask_tensors, const Ints &borders, const Ints &made, const Ints &program,
+               const std::vector<double> &numbers);
+/** The weights of a stage's convolution, in bytes. */
+Tensor pack_stage_weights(const Tensor &weight, int64_t dtype);
+
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
 Tensor mask_dilate_out(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor &out);
 Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w);

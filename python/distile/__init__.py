@@ -19,12 +19,13 @@ if importlib.util.find_spec("torch"):
     from .planner import Planner
     from .polykernels import cache_folder, load_own_weights, missing, still_dense
     from .pruning import prune
+    from .stages import bordered, stage
     from .weights import cast_weights, forget, set_weights_check
 
     load_own_weights()
     __all__ = [
-        "Changes", "Planner", "SharedMask", "build", "cache_folder", "cast_weights", "convert", "forget", "image", "mask",
-        "masks", "missing", "nn", "prune", "set_build", "set_math", "set_weights_check", "still_dense", "tokens", "trace",
+        "Changes", "Planner", "SharedMask", "bordered", "build", "cache_folder", "cast_weights", "convert", "forget", "image", "mask",
+        "masks", "missing", "nn", "prune", "set_build", "set_math", "set_weights_check", "stage", "still_dense", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

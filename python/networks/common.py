@@ -263,13 +263,12 @@ class Buffers:
         self.dense_by_pytorch = False
         self._kept: dict[tuple, torch.Tensor] = {}
 
-    def images(self, role: str, like: torch.Tensor, channels: int, height: int, width: int) -> torch.Tensor:
-        key = (role, like.shape[0], channels, height, width, like.dtype, like.device)
+    def images(
+        self, role: str, like: torch.Tensor, channels: int, height: int, width: int, border: int = 0
+    ) -> torch.Tensor:
+        key = (role, like.shape[0], channels, height, width, border, like.dtype, like.device)
         if key not in self._kept:
-            shape = (like.shape[0], channels, height, width)
-            self._kept[key] = torch.zeros(shape, dtype=like.dtype, device=like.device).contiguous(
-                memory_format=torch.channels_last
-            )
+            self._kept[key] = distile.bordered(like, channels, height, width, border)
         return self._kept[key]
 
     def tokens(self, role: str, like: torch.Tensor, channels: int) -> torch.Tensor:
@@ -284,7 +283,7 @@ class Buffers:
             return None
         key = ("everywhere", like.shape[0], height, width)
         if key not in self._kept:
-            self._kept[key] = torch.ones((like.shape[0], height, width), dtype=torch.bool)
+            self._kept[key] = torch.ones((like.shape[0], height, width), dtype=torch.bool, device=like.device)
         return self._kept[key]
 
     def bytes(self) -> int:

@@ -6,6 +6,7 @@ says.
 
 from __future__ import annotations
 
+import distile
 import torch
 from torch import nn
 
@@ -37,7 +38,7 @@ class Bottleneck(nn.Module):
     def _compute(self, x, mask):
         size, width = tuple(x.shape[2:]), self.reduce.out_channels
         read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
-        reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size))
+        reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size, border=1))
         middle = self.middle(reduced, mask, out=self.buffers.images("middle", x, width, *mask.shape[1:]))
         if self.shortcut is None:
             return self.expand(middle, mask, residual=x, out=x)
@@ -92,8 +93,9 @@ class ResNet(Network):
     def masked(self):
         height, width = ((size + 1) // 2 for size in self.image.shape[2:])
         x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
-        for block in self.blocks:
-            x = block(x)
+        with distile.stage():
+            for block in self.blocks:
+                x = block(x)
         return self._finish(x)
 
     def dense_inputs(self):

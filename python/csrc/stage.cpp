@@ -1,0 +1,151 @@
+#include "python/csrc/channel_vector.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/session.h"
+#include <distile/stage.h>
+
+namespace distile::python {
+
+namespace {
+
+/** Masks that a stage makes keep away from the roles of other calls. */
+constexpr int32_t first_role = 1000;
+
+/** The numbers of a step, as python/distile/stages.py writes them. -1 stands for none. */
+struct StepNumbers {
+    static constexpr size_t integers = 25, reals = 3;
+
+    StepNumbers(const Ints &program, const std::vector<double> &numbers, size_t step)
+        : at(program.begin() + static_cast<std::ptrdiff_t>(step * integers)),
+          real(numbers.begin() + static_cast<std::ptrdiff_t>(step * reals)) {
+    }
+
+    int64_t next() {
+        return *at++;
+    }
+    distile_window window() {
+        distile_window window{};
+        for (int32_t *const number : {&window.kernel_h, &window.kernel_w, &window.stride_h, &window.stride_w,
+                                      &window.dilation_h, &window.dilation_w, &window.pad_top, &window.pad_left}) {
+            *number = static_cast<int32_t>(next());
+        }
+        return window;
+    }
+
+    Ints::const_iterator at;
+    std::vector<double>::const_iterator real;
+};
+
+/** An element of a list, or null. */
+template<typename Element> const Element *find(const std::vector<Element> &list, int64_t number) {
+    if (number >= static_cast<int64_t>(list.size())) {
+        fail("a step of a stage names what is not there");
+    }
+    return number < 0 ? nullptr : &list[static_cast<size_t>(number)];
+}
+
+/** The tensors, with borders of this many pixels on each side. */
+std::vector<distile_tensor> views_of(const std::vector<Tensor> &tensors, const Ints &borders) {
+    std::vector<distile_tensor> views;
+    for (size_t i = 0; i < tensors.size(); i++) {
+        views.push_back(output_view(tensors[i], type_of(tensors[i]).value_or(DISTILE_FLOAT32)));
+        distile_tensor &view = views.back();
+        view.border_top = view.border_bottom = view.border_left = view.border_right = static_cast<int32_t>(borders[i]);
+    }
+    return views;
+}
+
+/** Takes the masks: those with a number of a maker are made, the others given. They go to their tensors, too. */
+class StageMasks {
+public:
+    StageMasks(Session &session, const std::vector<Tensor> &tensors, const Ints &made) {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            const Tensor &tensor = tensors[i];
+            const int32_t role = first_role + static_cast<int32_t>(i);
+            if (made[i] == 0) {
+                masks_.push_back(session.mask(tensor, role));
+                continue;
+            }
+            distile_mask *const mask = session.result_mask(tensor.size(0), tensor.size(1), tensor.size(2), role);
+            check(distile_mask_mirror(mask, static_cast<uint8_t *>(tensor.mutable_data_ptr()),
+                                      tensor.size(1) * tensor.size(2), tensor.size(2)),
+                  session.context());
+            masks_.push_back(mask);
+            mirrored_.push_back(mask);
+        }
+    }
+    ~StageMasks() {
+        for (distile_mask *const mask : mirrored_) {
+            distile_mask_mirror(mask, nullptr, 0, 0);
+        }
+    }
+    StageMasks(const StageMasks &) = delete;
+    StageMasks &operator=(const StageMasks &) = delete;
+
+    distile_mask *at(int64_t number) const {
+        distile_mask *const *const mask = find(masks_, number);
+        return mask ? *mask : nullptr;
+    }
+
+private:
+    std::vector<distile_mask *> masks_, mirrored_;
+};
+
+}  // namespace
+
+void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &parameters,
+               const std::vector<Tensor> &mask_tensors, const Ints &borders, const Ints &made, const Ints &program,
+               const std::vector<double> &numbers) {
+    const size_t count = program.size() / StepNumbers::integers;
+    if (tensors.empty() || borders.size() != tensors.size() || made.size() != mask_tensors.size() ||
+        program.size() != count * StepNumbers::integers || numbers.size() != count * StepNumbers::reals) {
+        fail("the lists of a stage have lengths that do not fit");
+    }
+    Session &session = Session::of(tensors.front());
+    const std::vector<distile_tensor> views = views_of(tensors, borders);
+    const StageMasks masks(session, mask_tensors, made);
+    std::vector<distile_stage_step> steps(count);
+    std::vector<distile_window> readers(count);
+    std::vector<float> slopes(count);
+    for (size_t i = 0; i < count; i++) {
+        distile_stage_step &step = steps[i];
+        StepNumbers from(program, numbers, i);
+        step.kind = static_cast<distile_step_kind>(from.next());
+        step.input = find(views, from.next());
+        step.output = find(views, from.next());
+        step.residual = find(views, from.next());
+        step.mask = masks.at(from.next());
+        step.later = masks.at(from.next());
+        step.window = from.window();
+        readers[i] = from.window();
+        step.reader = readers[i].kernel_h > 0 ? &readers[i] : nullptr;
+        const Tensor *const weights = find(parameters, from.next()), *const bias = find(parameters, from.next());
+        step.weights = weights ? weights->const_data_ptr() : nullptr;
+        step.bias = bias ? static_cast<const float *>(bias->const_data_ptr()) : nullptr;
+        step.activation = static_cast<distile_activation>(from.next() & INT32_MAX);
+        slopes[i] = static_cast<float>(from.real[0]);
+        step.slope = &slopes[i];
+        step.score_bias = static_cast<float>(from.real[1]);
+        step.threshold = static_cast<float>(from.real[2]);
+    }
+    distile_stage_args args{};
+    args.steps = steps.data();
+    args.num_steps = static_cast<int32_t>(count);
+    check(distile_run_stage(session.context(), &args), session.context());
+}
+
+Tensor pack_stage_weights(const Tensor &weight, int64_t dtype) {
+    if (weight.dim() != 4 || weight.scalar_type() != ScalarType::Float || !weight.is_contiguous() || weight.is_cuda()) {
+        fail("weights of a stage are packed from a contiguous float32 tensor [out, in, rows, columns] on the CPU");
+    }
+    const auto size = [&](int64_t dimension) { return static_cast<int32_t>(weight.size(dimension)); };
+    const Session &session = Session::of(weight);
+    const Tensor packed =
+        empty(weight, {distile_stage_weights_bytes(size(0), size(1), size(2), size(3))}, ScalarType::Byte);
+    check(distile_pack_stage_weights(session.context(), static_cast<distile_dtype>(dtype), size(0), size(1), size(2),
+                                     size(3), static_cast<const float *>(weight.const_data_ptr()),
+                                     packed.mutable_data_ptr()),
+          session.context());
+    return packed;
+}
+
+}  // namespace distile::python

@@ -1,0 +1,493 @@
+"""Stages: masked layers that run in one launch on a GPU (docs/stages.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from . import _facts
+from ._library import ops
+from .activations import split_slope
+
+aten = torch.ops.aten
+
+# The library's numbers.
+TYPES = {torch.float16: 2, torch.bfloat16: 3}
+ACTIVATIONS = {name: number for number, name in enumerate(_facts.ACTIVATIONS)}
+CONVOLUTION, SCORES = 0, 1
+
+INPUT_CHANNELS, OUTPUT_CHANNELS, SCORED_CHANNELS = 64, 32, 8
+MOST_WORDS = ops._most_stage_words()
+_NO_WINDOW = (0,) * 8
+
+
+def bordered(like: torch.Tensor, channels: int, height: int, width: int, border: int) -> torch.Tensor:
+    """Zeros [N, channels, height, width] of the type and batch of `like`, channels innermost, inside a border of zeros.
+
+    Convolutions of a stage read outside the image only in tensors with such a border. Layers write the image alone.
+    """
+    n = like.shape[0]
+    whole = torch.zeros(n, height + 2 * border, width + 2 * border, channels, dtype=like.dtype, device=like.device)
+    image = whole[:, border : border + height, border : border + width].permute(0, 3, 1, 2)
+    image._distile_border = border
+    return image
+
+
+@dataclasses.dataclass(eq=False)
+class _Step:
+    kind: int
+    input: torch.Tensor
+    again: Callable[[], object]  # Runs it alone.
+    output: torch.Tensor | None = None
+    residual: torch.Tensor | None = None
+    mask: torch.Tensor | None = None  # None: every pixel.
+    later: torch.Tensor | None = None
+    window: tuple = _NO_WINDOW
+    reader: tuple = _NO_WINDOW
+    weight: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    activation: str = "none"
+    score_bias: float = 0.0
+    threshold: float = 0.0
+
+
+class _Arguments(dict):
+    """The arguments of an operator by name, with its defaults."""
+
+    def __init__(self, func, args, kwargs):
+        schema = func._schema.arguments
+        super().__init__((argument.name, argument.default_value) for argument in schema)
+        self.update((argument.name, value) for argument, value in zip(schema, args))
+        self.update(kwargs)
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+def _pair(numbers) -> tuple[int, int]:
+    return (numbers[0], numbers[-1])
+
+
+def _entry(made: dict[int, tuple], tensor: torch.Tensor) -> tuple | None:
+    """What is kept for a tensor by its id, which another may have had before."""
+    found = made.get(id(tensor))
+    return found if found is not None and found[0]() is tensor else None
+
+
+def _is_read_in_place(x: torch.Tensor) -> bool:
+    """Whether a stage takes an image as it lies in memory."""
+    return (
+        x.dim() == 4
+        and x.dtype in TYPES
+        and x.numel() > 0
+        and x.stride(1) == 1
+        and _is_in_order(x)
+        and all(x.stride(axis) % 8 == 0 or x.shape[axis] == 1 for axis in (0, 2, 3))
+        and x.data_ptr() % 16 == 0
+    )
+
+
+def _is_in_order(x: torch.Tensor) -> bool:
+    """Whether each pixel, row and image begins behind the one before."""
+    n, c, h, w = x.shape
+    return x.stride(3) >= c and x.stride(2) >= x.stride(3) * w and (n == 1 or x.stride(0) >= x.stride(2) * h)
+
+
+def _unsliced(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """An image in which every s-th pixel of every s-th row is one of x, and s: what x[..., ::s, ::s] was taken from,
+    as far as it is between those."""
+    for s in range(1, 9):
+        if x.dim() != 4 or x.stride(2) % s or x.stride(3) % s:
+            continue
+        shape = (*x.shape[:2], (x.shape[2] - 1) * s + 1, (x.shape[3] - 1) * s + 1)
+        whole = x.as_strided(shape, (*x.stride()[:2], x.stride(2) // s, x.stride(3) // s))
+        if _is_in_order(whole):
+            return whole, s
+    return x, 1
+
+
+def _words(n: int, height: int, width: int) -> int:
+    return n * height * -(-width // 32)
+
+
+def _border(x: torch.Tensor) -> int:
+    return getattr(x, "_distile_border", 0)
+
+
+def _reaches_outside(x, extents, window) -> bool:
+    """Whether windows of outputs of these extents read pixels that are neither of the image nor of its border."""
+    kernel, stride, dilation, pad = (window[i : i + 2] for i in (0, 2, 4, 6))
+    for axis in (0, 1):
+        last = (extents[axis] - 1) * stride[axis] - pad[axis] + (kernel[axis] - 1) * dilation[axis]
+        if max(pad[axis], last - (x.shape[2 + axis] - 1)) > _border(x):
+            return True
+    return False
+
+
+class _Packed:
+    """The weights and biases of stages, packed once for each state of a parameter."""
+
+    def __init__(self):
+        self._kept = WeakTensorKeyDictionary()
+
+    def can_have(self, *parameters) -> bool:
+        # Tensors of inference mode do not count how often they are written.
+        return not any(parameter is not None and parameter.is_inference() for parameter in parameters)
+
+    def get(self, key, make, *more) -> torch.Tensor:
+        state = (key._version, key.data_ptr(), *more)
+        kept = self._kept.get(key, {})
+        if kept.get(more, (None,))[0] != state:
+            kept[more] = (state, make())
+            self._kept[key] = kept
+        return kept[more][1]
+
+    def weight(self, weight, dtype, device) -> torch.Tensor:
+        def make():
+            whole = weight.detach().to("cpu", torch.float32).contiguous()
+            return ops._pack_stage_weights(whole, TYPES[dtype]).to(device)
+
+        return self.get(weight, make, dtype, device)
+
+    def vector(self, vector, device) -> torch.Tensor:
+        if vector.dtype == torch.float32 and vector.device == device and vector.is_contiguous():
+            return vector
+        return self.get(vector, lambda: vector.detach().to(device, torch.float32).contiguous(), device)
+
+    def has(self, weight, dtype, device) -> bool:
+        return (dtype, device) in self._kept.get(weight, {})
+
+
+_packed = _Packed()
+
+
+class _Lists:
+    """Tensors by their numbers."""
+
+    def __init__(self):
+        self.tensors, self._numbers = [], {}
+
+    def number(self, tensor) -> int:
+        if tensor is None:
+            return -1
+        found = self._numbers.setdefault(id(tensor), len(self.tensors))
+        if found == len(self.tensors):
+            self.tensors.append(tensor)
+        return found
+
+
+_run = ops._run_stage
+
+
+def _launch(steps: list[_Step]) -> None:
+    tensors, parameters, masks = _Lists(), _Lists(), _Lists()
+    program, numbers, made = [], [], set()
+    for step in steps:
+        device = step.input.device
+        activation, slope = split_slope(step.activation)
+        weight = bias = None
+        if step.kind == SCORES:
+            weight = _packed.vector(step.weight, device)
+            made.add(masks.number(step.mask))
+        else:
+            weight = _packed.weight(step.weight, step.input.dtype, device)
+            bias = None if step.bias is None else _packed.vector(step.bias, device)
+        program += [
+            step.kind,
+            *(tensors.number(tensor) for tensor in (step.input, step.output, step.residual)),
+            *(masks.number(mask) for mask in (step.mask, step.later)),
+            *step.window,
+            *step.reader,
+            parameters.number(weight),
+            parameters.number(bias),
+            ACTIVATIONS[activation],
+        ]
+        numbers += [slope, step.score_bias, step.threshold]
+    _run(
+        tensors.tensors,
+        parameters.tensors,
+        masks.tensors,
+        [_border(tensor) for tensor in tensors.tensors],
+        [int(number in made) for number in range(len(masks.tensors))],
+        program,
+        numbers,
+    )
+
+
+def _runs_on(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+class stage(TorchDispatchMode):
+    """A context in which masked layers run together: in one launch, at its end or before anything else needs them.
+
+        with torch.inference_mode(), distile.stage():
+            for block in blocks:
+                x = block(x)
+
+    Results are those of the layers one by one, rounded at the same places. Convolutions, masks from scores, and
+    `distile.masks.needed_input` between them go into a launch, with tensors of float16 or bfloat16 on a GPU of compute
+    capability 9.0 and without gradients; whatever else is called runs as always, after what it may read. A convolution
+    that reads outside its image needs an input from distile.bordered(). Code that reads memory past PyTorch's
+    dispatcher must come after the context.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._steps: list[_Step] = []
+        # Masks that nobody has made yet, from those that they follow from: what a window reads, and inverses.
+        self._needed: dict[int, tuple] = {}
+        self._inverse: dict[int, tuple] = {}
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
+        self.flush()
+
+    def flush(self) -> None:
+        """Runs what is recorded."""
+        steps, self._steps = self._steps, []
+        needed, self._needed = self._needed, {}
+        inverse, self._inverse = self._inverse, {}
+        if sum(step.kind == CONVOLUTION for step in steps) > 1:
+            _launch(steps)
+        else:
+            for step in steps:
+                step.again()
+        for mask, *_, make in (*needed.values(), *inverse.values()):
+            if (alive := mask()) is not None:
+                make(alive)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in _PROMISES and _runs_on(args[0].device):
+            return None  # Nothing is made of a mask that a stage writes or reads.
+        record = None if torch.is_grad_enabled() else _RECORDED.get(func)
+        if record is not None:
+            result = record(self, func, _Arguments(func, args, kwargs))
+            if result is not NotImplemented:
+                return result[0]
+        elif _reads_nothing(func, args, kwargs):
+            return func(*args, **kwargs)
+        self.flush()
+        return func(*args, **kwargs)
+
+    # Each of these records a call and returns its result in a tuple, or NotImplemented.
+
+    def _takes(self, x: torch.Tensor) -> bool:
+        if not _runs_on(x.device) or not _is_read_in_place(x):
+            return False
+        first = self._steps[0].input if self._steps else x
+        return first.dtype == x.dtype and first.device == x.device
+
+    def _takes_mask(self, mask, image) -> bool:
+        return (
+            mask.dtype == torch.bool
+            and mask.dim() == 3
+            and mask.device == image.device
+            and _entry(self._inverse, mask) is None
+            and (_entry(self._needed, mask) is not None or tuple(mask.shape) == (image.shape[0], *image.shape[2:]))
+        )
+
+    def _convolution(self, x, weight, bias, output, window, again, *, mask=None, residual=None, activation="none"):
+        ready = (
+            self._takes(x)
+            and output.dtype == x.dtype
+            and _is_read_in_place(output)
+            and weight.dim() == 4
+            and weight.shape[1] == x.shape[1]
+            and x.shape[1] % INPUT_CHANNELS == 0
+            and weight.shape[0] % OUTPUT_CHANNELS == 0
+            and (residual is None or (_is_read_in_place(residual) and residual.shape == output.shape))
+            and (mask is None or self._takes_mask(mask, output))
+            and _words(output.shape[0], *output.shape[2:]) <= MOST_WORDS
+            and _packed.can_have(weight, bias)
+            and not _reaches_outside(x, output.shape[2:], window)
+        )
+        if not ready or (
+            x.is_cuda and torch.cuda.is_current_stream_capturing() and not _packed.has(weight, x.dtype, x.device)
+        ):
+            return False
+        reader = _NO_WINDOW
+        if mask is not None and (needed := _entry(self._needed, mask)) is not None:
+            _, mask, reader, _ = needed
+        step = _Step(CONVOLUTION, x, again, output, residual, mask, None, window, reader, weight, bias, activation)
+        self._steps.append(step)
+        return True
+
+    def _masked_conv2d(self, func, call):
+        output = call.get("out") if call.get("into") is None else call.into
+        top, bottom, left, right = call.padding if len(call.padding) == 4 else call.padding * 4
+        window = (*call.weight.shape[2:], *_pair(call.stride), *_pair(call.dilation), top, left)
+        if call.weight.dim() != 4 or call.groups != 1 or call.get("zero"):
+            return NotImplemented
+        given = output is not None
+        if not given:
+            extents = (
+                (x + before + behind - dilation * (kernel - 1) - 1) // stride + 1
+                for x, before, behind, dilation, kernel, stride in zip(
+                    call.input.shape[2:], (top, left), (bottom, right), window[4:6], window[:2], window[2:4]
+                )
+            )
+            if not self._takes(call.input):
+                return NotImplemented
+            output = bordered(call.input, call.weight.shape[0], *extents, border=0)
+        arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
+
+        def again():
+            ops.conv2d_into(**arguments, into=output)
+
+        recorded = self._convolution(
+            call.input, call.weight, call.bias, output, window, again,
+            mask=call.mask, residual=call.residual, activation=call.activation,
+        )  # fmt: skip
+        if not recorded:
+            return NotImplemented
+        return (None if call.get("into") is not None else output,)
+
+    def _dense_conv2d(self, func, call):
+        if call.get("transposed") or call.groups != 1 or isinstance(call.padding, str) or call.input.dim() != 4:
+            return NotImplemented
+        if not self._takes(call.input) or not _runs_on(call.input.device):
+            return NotImplemented
+        stride, dilation, padding = _pair(call.stride), _pair(call.dilation), _pair(call.padding)
+        window = (*call.weight.shape[2:], *stride, *dilation, *padding)
+        extents = (
+            (x + 2 * pad - d * (kernel - 1) - 1) // s + 1
+            for x, pad, d, kernel, s in zip(call.input.shape[2:], padding, dilation, window[:2], stride)
+        )
+        shape = (call.input.shape[0], call.weight.shape[0], *extents)
+        output = torch.empty(
+            shape, dtype=call.input.dtype, device=call.input.device, memory_format=torch.channels_last
+        )
+
+        def again():
+            output.copy_(func(**call))
+
+        recorded = self._convolution(call.input, call.weight, call.bias, output, window, again)
+        return (output,) if recorded else NotImplemented
+
+    def _scores(self, func, call):
+        weight = call.weight
+        image, stride = _unsliced(call.input)
+        ready = (
+            self._takes(image)
+            and image.shape[1] % SCORED_CHANNELS == 0
+            and weight is not None
+            and weight.dim() == 1
+            and _packed.can_have(weight)
+        )
+        if not ready:
+            return NotImplemented
+        n, _, height, width = call.input.shape
+        if _words(n, height, width) > MOST_WORDS:
+            return NotImplemented
+        mask = torch.empty(n, height, width, dtype=torch.bool, device=call.input.device)
+
+        def again():
+            ops.mask_scores.out(**call, out=mask)
+
+        window = (1, 1, stride, stride, 1, 1, 0, 0)
+        self._steps.append(
+            _Step(SCORES, image, again, mask=mask, window=window, weight=weight, score_bias=call.bias,
+                  threshold=call.threshold)
+        )  # fmt: skip
+        return (mask,)
+
+    def _needed_input(self, func, call):
+        if call.kind != 0 or not self._steps or call.mask.dim() != 3 or not _runs_on(call.mask.device):
+            return NotImplemented
+        if _entry(self._needed, call.mask) is not None or _entry(self._inverse, call.mask) is not None:
+            return NotImplemented
+        window = (*call.kernel, *call.stride, *call.dilation, *call.padding)
+        mask = torch.empty(call.mask.shape[0], *call.size, dtype=torch.bool, device=call.mask.device)
+
+        def make(alive):
+            ops.mask_needed_input.out(**call, out=alive)
+
+        self._needed[id(mask)] = (weakref.ref(mask), call.mask, window, make)
+        return (mask,)
+
+    def _invert(self, func, call):
+        mask = call["self"]
+        if not self._steps or mask.dtype != torch.bool or mask.dim() != 3 or _entry(self._needed, mask) is not None:
+            return NotImplemented
+        inverse = torch.empty_like(mask)
+        self._inverse[id(inverse)] = (weakref.ref(inverse), mask, lambda alive: torch.logical_not(mask, out=alive))
+        return (inverse,)
+
+    def _activate(self, func, call):
+        """Takes an activation of the pixels that a later step has not written into the step before it."""
+        output = call.get("out") if call.get("into") is None else call.into
+        inverse = _entry(self._inverse, call.mask)
+        if inverse is None or output is None or output is not call.input or call.get("zero"):
+            return NotImplemented
+        mask = inverse[1]
+        writers = [step for step in self._steps if step.output is output]
+        others = [step for step in self._steps if step.output is not output and output in _Identical(step)]
+        if (
+            not writers
+            or writers[0].mask is not None
+            or writers[0].activation != "none"
+            or writers[0].later is not None
+            or any(step.mask is not mask or step.reader != _NO_WINDOW for step in writers[1:])
+            or others
+        ):
+            return NotImplemented
+        first, alone = writers[0], self._steps[-1]
+        first.activation, first.later = call.activation, mask
+        before, arguments = alone.again, {name: call[name] for name in ("input", "activation")}
+
+        def again():
+            before()
+            ops.activate.out(**arguments, mask=~mask, out=output)
+
+        alone.again = again
+        return (None if call.get("into") is not None else output,)
+
+
+class _Identical:
+    """The tensors that a step reads."""
+
+    def __init__(self, step):
+        self._tensors = (step.input, step.residual)
+
+    def __contains__(self, tensor):
+        return any(own is tensor for own in self._tensors)
+
+
+def _reads_nothing(func, args, kwargs) -> bool:
+    """Whether a call makes a view or a new tensor, whatever tensors hold."""
+    if func in _FACTORIES:
+        return True
+    returns = func._schema.returns
+    if returns and all(one.alias_info is not None and not one.alias_info.is_write for one in returns):
+        return True
+    return not any(isinstance(one, torch.Tensor) for one in (*args, *kwargs.values()))
+
+
+_FACTORIES = {
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.new_zeros.default,
+    aten.zeros_like.default,
+    ops._release_mask.default,
+}
+_PROMISES = {ops._fix_mask.default, ops._fix_result.default}
+_RECORDED = {
+    ops.conv2d_inference.default: stage._masked_conv2d,
+    ops.conv2d.out: stage._masked_conv2d,
+    ops.conv2d_into.default: stage._masked_conv2d,
+    ops.mask_scores.default: stage._scores,
+    ops.mask_needed_input.default: stage._needed_input,
+    ops.activate.out: stage._activate,
+    ops.activate_into.default: stage._activate,
+    aten.convolution.default: stage._dense_conv2d,
+    aten.conv2d.default: stage._dense_conv2d,
+    aten.bitwise_not.default: stage._invert,
+    aten.logical_not.default: stage._invert,
+}

@@ -1,0 +1,229 @@
+"""Stages: what is recorded and when it runs, on a CPU by plain PyTorch in place of the launch; on a GPU, the launch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import distile
+from distile import _facts, dense, masks, stages
+from distile.nn import MaskedConv2d, MaskUnit
+
+ops = torch.ops.distile
+NAMES = list(_facts.ACTIVATIONS)
+
+
+def run(tensors, parameters, made_masks, borders, made, program, numbers):
+    """The steps of a stage, one after the other, by PyTorch."""
+    RUN.append(len(program) // 25)
+    assert all(stages._is_read_in_place(tensor) for tensor in tensors)
+
+    def one(list, number):
+        return None if number < 0 else list[number]
+
+    def read(number):
+        x, border = tensors[number], borders[number]
+        if not border:
+            return x.float(), 0
+        outside = x.as_strided(
+            (x.shape[0], x.shape[1], x.shape[2] + 2 * border, x.shape[3] + 2 * border),
+            x.stride(),
+            x.storage_offset() - border * (x.stride(2) + x.stride(3)),
+        )
+        return outside.float(), border
+
+    for at in range(0, len(program), 25):
+        kind, input, output, residual, mask, later, *rest = program[at : at + 25]
+        window, reader, (weight, bias, activation) = rest[:8], rest[8:16], rest[16:]
+        slope, score_bias, threshold = numbers[at // 25 * 3 : at // 25 * 3 + 3]
+        mask, later = one(made_masks, mask), one(made_masks, later)
+        if kind == 1:
+            scored = tensors[input][..., :: window[2], :: window[3]]
+            scores = torch.einsum("nchw,c->nhw", scored.float(), parameters[weight])
+            mask.copy_(scores + score_bias > threshold)
+            continue
+        x, border = read(input)
+        pad = [border - window[6], border - window[7]]
+        assert min(pad) >= 0 or not border
+        x = F.pad(x, (-pad[1],) * 2 + (-pad[0],) * 2)
+        bias = None if bias < 0 else parameters[bias].float()
+        result = F.conv2d(x, parameters[weight].float(), bias, tuple(window[2:4]), 0, tuple(window[4:6]))
+        target = tensors[output]
+        result = result[:, :, : target.shape[2], : target.shape[3]]
+        if residual >= 0:
+            result = result + tensors[residual].float()
+        name = NAMES[activation]
+        done = dense.ACTIVATIONS[f"{name}({slope})" if "slope" in _facts.ACTIVATIONS[name][0] else name](result)
+        if later is not None:
+            done = torch.where(later[:, None], result, done)
+        if mask is not None and reader[0]:
+            mask = ops.mask_needed_input(mask, list(target.shape[2:]), reader[:2], stride=reader[2:4],
+                                         dilation=reader[4:6], padding=reader[6:])  # fmt: skip
+        done = done.to(target.dtype)
+        target.copy_(done if mask is None else torch.where(mask[:, None], done, target))
+
+
+RUN = []
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch, device):
+    """On a CPU, stages record as on a GPU that has them, and PyTorch computes the steps."""
+    RUN.clear()
+    if device != "cpu":
+        if not stages._runs_on(torch.empty(0).device):
+            pytest.skip("stages need a GPU of compute capability 9.0")
+        launch = stages._run
+
+        def counted(*lists):
+            RUN.append(len(lists[5]) // 25)
+            launch(*lists)
+
+        monkeypatch.setattr(stages, "_run", counted)
+        return
+    monkeypatch.setattr(stages, "_runs_on", lambda device: True)
+    monkeypatch.setattr(stages, "_run", run)
+    monkeypatch.setattr(stages._packed, "weight", lambda weight, dtype, device: weight)
+
+
+class Block(torch.nn.Module):
+    """A bottleneck with a mask unit, as in python/networks, changing its input or with a shortcut."""
+
+    def __init__(self, channels, width, stride=1, shortcut=False):
+        super().__init__()
+        out = 4 * width if shortcut else channels
+        self.unit = MaskUnit(channels, stride=stride)
+        self.reduce = MaskedConv2d(channels, width, 1, activation="relu")
+        self.middle = MaskedConv2d(width, width, 3, stride=stride, padding=1, activation="leaky_relu(0.2)")
+        self.expand = MaskedConv2d(width, out, 1, activation="relu")
+        self.shortcut = MaskedConv2d(channels, out, 1, stride=stride) if shortcut else None
+
+    def forward(self, x):
+        with masks.fixed():
+            self.mask = mask = self.unit(x)
+            size, width = tuple(x.shape[2:]), self.reduce.out_channels
+            read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
+            reduced = self.reduce(x, read, out=distile.bordered(x, width, *size, 1))
+            middle = self.middle(reduced, mask, out=distile.bordered(x, width, *mask.shape[1:], 0))
+            if self.shortcut is None:
+                return self.expand(middle, mask, residual=x, out=x)
+            result = self.shortcut(x)
+            self.expand(middle, mask, residual=result, out=result)
+            return ops.activate.out(result, ~mask, activation="relu", out=result)
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    net = torch.nn.Sequential(Block(64, 64, shortcut=True), Block(256, 64), Block(256, 64, 2, shortcut=True)).eval()
+    for block in net:
+        block.unit.threshold = 0.2
+    return net.half()
+
+
+def image(n=2, height=11, width=37):
+    return torch.randn(n, 64, height, width).half().contiguous(memory_format=torch.channels_last)
+
+
+def close(a, b):
+    torch.testing.assert_close(a.float(), b.float(), rtol=2e-2, atol=2e-2)
+
+
+@torch.no_grad()
+def test_blocks_run_in_one_launch():
+    net, x = network(), image()
+    expected = net(x.clone())
+    due = [block.mask.clone() for block in net]
+    with distile.stage():
+        result = net(x.clone())
+        assert not RUN
+    assert RUN == [14]
+    close(result, expected)
+    for block, mask in zip(net, due):
+        assert (block.mask == mask).float().mean() > 0.99
+        assert 0 < mask.float().mean() < 1
+
+
+@torch.no_grad()
+def test_whatever_reads_runs_after():
+    net, x = network(), image()
+    expected = net(x.clone())
+    with distile.stage():
+        result = net(x.clone())
+        assert not RUN
+        mean = result.float().mean()
+        assert RUN == [14]
+        again = net[1](result.clone())
+    close(mean, expected.float().mean())
+    close(again, net[1](expected.clone()))
+    assert RUN == [14, 4]
+
+
+@torch.no_grad()
+def test_masks_that_are_left_are_made():
+    """What a window reads and an inverse are computed if anybody still holds them."""
+    block, x = network()[1], torch.randn(1, 256, 9, 33).half().contiguous(memory_format=torch.channels_last)
+    with distile.stage():
+        mask = block.unit(x)
+        needed = masks.needed_input(mask, (9, 33), kernel=3, padding=1)
+        other = ~mask
+        block(x)
+    assert torch.equal(other, ~mask)
+    assert torch.equal(needed, masks.needed_input(mask, (9, 33), kernel=3, padding=1))
+
+
+@torch.no_grad()
+def test_results_without_out_are_zero_elsewhere():
+    torch.manual_seed(1)
+    first = MaskedConv2d(64, 64, 1, activation="relu").half()
+    second = MaskedConv2d(64, 96, 1).half()
+    x, mask = image(1, 8, 40), torch.rand(1, 8, 40) < 0.4
+    expected = second(first(x, mask), mask)
+    with distile.stage():
+        result = second(first(x, mask), mask)
+    assert RUN == [2]
+    close(result, expected)
+    assert not torch.where(mask[:, None], 0, result).any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("why", ["border", "float32", "groups", "channels", "gradients", "alone", "large"])
+def test_what_cannot_run_in_a_stage_runs_alone(why):
+    torch.manual_seed(2)
+    channels = 48 if why == "channels" else 64
+    first = MaskedConv2d(channels, channels, 1)
+    second = MaskedConv2d(channels, channels, 3 if why == "border" else 1, padding=int(why == "border"),
+                          groups=2 if why == "groups" else 1)  # fmt: skip
+    dtype = torch.float32 if why == "float32" else torch.half
+    height = 400 if why == "large" else 8
+    x = torch.randn(1, channels, height, 40).to(dtype).contiguous(memory_format=torch.channels_last)
+    mask = torch.rand(1, height, 40) < 0.4
+    first, second = first.to(dtype), second.to(dtype)
+    with torch.set_grad_enabled(why == "gradients"):
+        expected = second(first(x, mask), mask) if why != "alone" else first(x, mask)
+        with distile.stage():
+            result = second(first(x, mask), mask) if why != "alone" else first(x, mask)
+    assert not RUN
+    close(result, expected)
+
+
+@torch.no_grad()
+def test_weights_are_packed_when_they_change():
+    first, second = MaskedConv2d(64, 64, 1).half(), MaskedConv2d(64, 64, 1).half()
+    x, mask = image(1, 8, 40), torch.rand(1, 8, 40) < 0.4
+    for _ in range(2):
+        with distile.stage():
+            result = second(first(x, mask), mask)
+        close(result, second(first(x, mask), mask))
+        first.weight.mul_(2)
+        second.bias.add_(1)
+    assert RUN == [2, 2]
+
+
+@torch.no_grad()
+def test_an_error_in_the_context_loses_no_layer():
+    net, x = network(), image()
+    expected, mine = net[0](x.clone()), []
+    with pytest.raises(KeyError):
+        with distile.stage():
+            mine.append(net[0](x.clone()))
+            raise KeyError
+    close(mine[0], expected)
