@@ -11,8 +11,8 @@ namespace distile {
 
 namespace {
 
-/** Its name in the templates. */
-const char *element_of(const DataType &type) {
+/** Its name in the templates, or null. */
+const char *find_element(const DataType &type) {
     switch (type.dtype) {
     case DISTILE_FLOAT32:
         return "Tf32";
@@ -25,8 +25,16 @@ const char *element_of(const DataType &type) {
     case DISTILE_INT8:
         return "int8_t";
     default:
+        return nullptr;
+    }
+}
+
+const char *element_of(const DataType &type) {
+    const char *const element = find_element(type);
+    if (!element) {
         throw FileError(std::string("the kernels for tensor cores do not multiply ") + type.name);
     }
+    return element;
 }
 
 /** A kernel runs one of its variants. As many blocks of each fit a multiprocessor. */
@@ -162,6 +170,9 @@ const char *tensor_core_element(const Operator &op) {
 }
 
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
+    if (!find_element(op.dtype())) {
+        return false;
+    }
     if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }
