@@ -1,11 +1,12 @@
-"""Float8: layers store what PyTorch and, where it does that too, ONNX make of float32; operators have twins."""
+"""Float8: what layers and operators store is what PyTorch and, where it does that too, ONNX make of float32."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-import distile  # noqa: F401: defines the operators
+import distile
+from distile import polykernels, toolchain
 
 ops = torch.ops.distile
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -71,3 +72,36 @@ def test_operators_have_twins(dtype):
     found = ops.conv2d(x, weight, None, mask, residual, padding=[1] * 4, activation="relu")
     wide = F.relu(F.conv2d(x.float(), weight, padding=1) + residual.float())
     assert same(found, torch.where(mask[:, None], wide, 0).to(dtype))
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore:distile")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_polykernels(dtype):
+    """Operators without a filter of more than one tap store every sum of two elements to the bit, others what their twins
+    store, but for sums of another order that lie next to a tie."""
+    ones, whole = torch.ones(16, 1, 1, 1), torch.ones(1, 64, 64, dtype=torch.bool)
+    x, y = (every_element(dtype).view(shape).expand(256, 256) for shape in ((256, 1), (1, 256)))
+    x, y = (each.reshape(1, 64, 64, 16).permute(0, 3, 1, 2) for each in (x, y))
+    mask, tokens = torch.rand(2, 9, 7) < 0.5, torch.rand(2, 9) < 0.5
+    image, row = torch.randn(2, 16, 9, 7).to(dtype), torch.randn(2, 9, 16).to(dtype)
+    filter, matrix, heads = torch.randn(24, 16, 3, 3), torch.randn(24, 16), row.view(2, 9, 2, 8).transpose(1, 2)
+
+    def results():
+        yield ops.conv2d(x, ones, None, whole, y, groups=16)
+        yield ops.conv2d(image, filter, None, mask, padding=[1] * 4, activation="silu")
+        yield ops.linear(row, matrix, None, tokens)
+        yield ops.attention(heads, heads, heads, tokens)
+
+    with polykernels.recording() as missing:
+        twins = list(results())
+    assert len(missing) == len(distile.build(*missing)) == len(twins)
+    with polykernels.recording() as missing:
+        found = list(results())
+    assert not missing
+    assert same(found[0], (x.float() + y.float()).to(dtype))
+    for result, twin in zip(found[1:], twins[1:]):
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.float(), twin.float(), rtol=4 * torch.finfo(dtype).eps, atol=2**-9)
+        assert (result.float() == twin.float()).float().mean() > 0.99
