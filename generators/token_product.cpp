@@ -276,7 +276,8 @@ void TokenProduct::define_values(const std::function<Expr(const Expr &, const Ex
         const std::string name = first == 0 ? "values" : "last_values";
         RDom of_keys(0, num_keys, name + "_key");
         Func sums(name + "_sums"), values(name);
-        sums(d, r) += weight(listed_row(r), of_keys) * conversion.to_float32((*value)(d + first, key_x(of_keys)), dtype);
+        sums(d, r) +=
+            weight(listed_row(r), of_keys) * conversion.to_float32((*value)(d + first, key_x(of_keys)), dtype);
         values(d, r) = sums(d, r);
         store_values(values, first, channels, Func());
     }

@@ -69,7 +69,8 @@ Expr TokenProduct::seen(const Expr &key_index, bool causal) {
 /** The tokens at the listed keys, as float32. */
 Func TokenProduct::head_rows(const std::string &name, GeneratorInput<Buffer<>> &tokens, bool zero_beyond) {
     Func staged(name);
-    const Expr loaded = conversion.to_float32(tokens(h * head_dim + v * channel_lanes + lane, key_x(j, n), 0, n), dtype);
+    const Expr loaded =
+        conversion.to_float32(tokens(h * head_dim + v * channel_lanes + lane, key_x(j, n), 0, n), dtype);
     staged(lane, v, j, h, n) = zero_beyond ? select(j < listed_keys(n), loaded, 0.0f) : loaded;
     staged.bound(lane, 0, channel_lanes).bound(v, 0, vectors());
     return staged;

@@ -194,8 +194,7 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
         // Halide evaluates both sides of a select, so a phantom read needs a legal address too.
         legal[d] = in_place ? unsafe_promise_clamped(at[d], first, last) : clamp(at[d], first, last);
     }
-    const Expr stored =
-        input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1));
+    const Expr stored = input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1));
     return conversion.to_float32(in_place ? stored : select(inside, stored, cast(stored.type(), 0)), input_dtype());
 }
 

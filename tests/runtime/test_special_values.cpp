@@ -41,7 +41,8 @@ private:
         args.mask.resize(static_cast<size_t>(extent) * extent);
         args.input = input.view();
         args.residual = &residual.view();
-        const int32_t pixels = extent / apart, pixels_of_element = (elements + conv.out_channels - 1) / conv.out_channels;
+        const int32_t pixels = extent / apart,
+                      pixels_of_element = (elements + conv.out_channels - 1) / conv.out_channels;
         for (int32_t y = 0; y < extent; y++) {
             for (int32_t x = 0; x < extent; x++) {
                 const int32_t number = y / apart * pixels + x / apart, element = number / pixels_of_element;
@@ -116,7 +117,8 @@ TEST_CASE("Types of 8 bits store every sum of two elements to the bit", "[specia
         types.insert(type_of(*polykernel));
         const EverySum every(*polykernel);
         const ReferenceOutput expected = reference_masked_conv2d(every.args);
-        CHECK(std::count(every.args.mask.begin(), every.args.mask.end(), 1) * convolution_of(*polykernel).out_channels >=
+        CHECK(std::count(every.args.mask.begin(), every.args.mask.end(), 1) *
+                  convolution_of(*polykernel).out_channels >=
               EverySum::elements * EverySum::elements);
         const Context context = context_of(nullptr);
         const Kernel kernel = make_kernel(context, *polykernel);

@@ -70,7 +70,8 @@ const Format float8_e5m2 = {"float8_e5m2", DISTILE_FLOAT8_E5M2, 8, 2, -14, 57344
 const Format formats[] = {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2};
 const Format narrow_formats[] = {float16, bfloat16, float8_e4m3fn, float8_e5m2};
 
-/** Types of 8 bits have the code of others, but for the constants of their conversions: one target shows it. */
+/** The code of types of 8 bits differs from that of others by the constants of their conversions: one target shows it.
+ */
 std::vector<const char *> targets_of(const Format &format) {
     std::vector<const char *> all = targets();
     return format.bits == 8 ? std::vector<const char *>{all[format.fraction % all.size()]} : all;
@@ -189,7 +190,8 @@ void check_run(const GeneratedCase &generated, const Format &format, const Gener
                 wrong_states += std::isnan(output[i]) ? 0 : 1;
                 continue;
             }
-            const double value = format.has_infinity ? reference.values[i] : limited(format, reference.values[i]), sums = std::ldexp(4 * reference.scales[i], -23);
+            const double value = format.has_infinity ? reference.values[i] : limited(format, reference.values[i]),
+                         sums = std::ldexp(4 * reference.scales[i], -23);
             const double epilogue = 1e-6 * std::max(1.0, std::abs(value));
             const bool right = std::isfinite(value)
                                    ? std::abs(output[i] - value) <= half_unit(format, value) + 2 * (sums + epilogue)

@@ -129,9 +129,8 @@ TEST_CASE("Operators in float8 have code from Halide alone, on every device", "[
             for (const Plan &plan : plans) {
                 CAPTURE(plan.name);
                 check_buildable(read_plan(folder.write("plan.json", to_json(plan).dump())));
-                CHECK(std::all_of(plan.variants.begin(), plan.variants.end(), [](const PlanVariant &variant) {
-                    return variant.language == Language::Halide;
-                }));
+                CHECK(std::all_of(plan.variants.begin(), plan.variants.end(),
+                                  [](const PlanVariant &variant) { return variant.language == Language::Halide; }));
             }
         }
         refuse([&] { read_plan(folder.write("plan.json", tensor_core_plan_in(type).dump())); },
@@ -139,7 +138,9 @@ TEST_CASE("Operators in float8 have code from Halide alone, on every device", "[
         json nonzeros = good_plan();
         nonzeros["operator"]["params"]["dtype"] = type;
         nonzeros["layout"] = "cpu-nonzeros";
-        nonzeros["variants"] = {{{"name", "sparse"}, {"code", {{"nonzeros", {{"tile_h", 8}, {"tile_w", 8}, {"vectors", 8}, {"channel_splits", 1}}}}}}};
+        nonzeros["variants"] = {
+            {{"name", "sparse"},
+             {"code", {{"nonzeros", {{"tile_h", 8}, {"tile_w", 8}, {"vectors", 8}, {"channel_splits", 1}}}}}}};
         refuse([&] { read_plan(folder.write("plan.json", nonzeros.dump())); },
                {"nonzero weights does not multiply", type});
     }
