@@ -17,11 +17,11 @@
 # unless NO_PORTABLE leaves it out or the last plan is portable itself. DTYPE builds the operator in another type, for
 # instance float16, with the schedules of its plans but without their times; plans for that type are taken as they are.
 # Programs that run a plan for a GPU link distile::cuda. Variants for tensor cores need nvcc. CMake reads no plan: one
-# command of distile_builder compiles all variants in parallel. All PolyKernels of a build share as many compilers as the
-# machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and one Halide runtime into
-# one object that exports only the symbol <target>, so an application may contain any other Halide runtime. Changing a
-# file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this project and, once
-# installed, by others; all that it needs are targets in distile:: and distile_find_nvcc(). The property
+# command of distile_builder compiles all variants in parallel. All PolyKernels of a build share as many compilers as
+# the machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and one Halide runtime
+# into one object that exports only the symbol <target>, so an application may contain any other Halide runtime.
+# Changing a file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this project and,
+# once installed, by others; all that it needs are targets in distile:: and distile_find_nvcc(). The property
 # distile_polykernels of a folder lists the PolyKernels built there.
 
 # GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks. It has the prefix

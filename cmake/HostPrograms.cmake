@@ -11,8 +11,8 @@ if (NOT DISTILE_HOST_BUILD)
 endif ()
 distile_check_build_tree(DISTILE_HOST_BUILD)
 
-# distile_take_program(<target> <file in the other build tree> [<what builds it there>]): adds an imported program, which a
-# target of the same name builds there unless another is named.
+# distile_take_program(<target> <file in the other build tree> [<what builds it there>]): adds an imported program,
+# which a target of the same name builds there unless another is named.
 function(distile_take_program target file)
     add_executable(${target} IMPORTED GLOBAL)
     set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${DISTILE_HOST_BUILD}/${file}")

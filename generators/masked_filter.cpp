@@ -9,8 +9,7 @@ Window WindowParams::window() const {
 }
 
 void MaskedFilter::set_filter_types() {
-    check_storage_type(weights_dtype);
-    weights.set_type(weights_dtype);
+    weights.set_type(stored_type(weights_dtype));
 }
 
 void MaskedFilter::constrain_filter(int filter_channels, int out_channels, int columns, int rows) {
@@ -36,7 +35,8 @@ int MaskedFilter::num_blocks(int out_channels) const {
 
 Expr MaskedFilter::weight(const Expr &channel, const Expr &ci, const Expr &kx, const Expr &ky,
                           const Expr &first_block) {
-    return conversion.to_float32(weights(channel % channel_block, ci, kx, ky, first_block + channel / channel_block));
+    return conversion.to_float32(weights(channel % channel_block, ci, kx, ky, first_block + channel / channel_block),
+                                 weights_dtype);
 }
 
 Expr MaskedFilter::channel_of_lane(int channels) {

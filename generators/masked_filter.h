@@ -43,7 +43,7 @@ class MaskedFilter : public VirtualPixels {
 public:
     // Weights are packed as float32: every register tile reads all weights again and would convert narrower ones each
     // time.
-    Halide::GeneratorParam<Halide::Type> weights_dtype{"weights_dtype", Halide::Float(32)};
+    Halide::GeneratorParam<distile_dtype> weights_dtype{"weights_dtype", DISTILE_FLOAT32, float_types_by_name()};
     // The canonical weight layout: blocks of output channels, the last one padded with zeros.
     Halide::GeneratorParam<int> channel_block{"channel_block", DISTILE_CPU_CHANNEL_BLOCK, 1, 1024};
 

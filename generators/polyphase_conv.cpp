@@ -106,7 +106,8 @@ private:
         Func of_phase(stage.name + "_weights");
         of_phase(co_in_block, ci, kx, ky, block, phase) = weights(
             co_in_block, ci, clamp(across.begin + kx, 0, last_column), clamp(down.begin + ky, 0, last_row), block);
-        return conversion.to_float32(of_phase(co % channel_block, taps.x, taps.y, taps.z, co / channel_block, phase));
+        return conversion.to_float32(of_phase(co % channel_block, taps.x, taps.y, taps.z, co / channel_block, phase),
+                                     weights_dtype);
     }
 
     /** A dilation above the scale passes over input pixels, whose taps have no weights. Times zero they would still

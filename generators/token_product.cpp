@@ -33,12 +33,12 @@ Expr TokenProduct::exp2_of(const Expr &value) {
 
 void TokenProduct::add_operands(Internal::GeneratorBase &generator, bool has_key, bool has_value) {
     const Target target = generator.context().target();
-    check_storage_type(dtype);
+    const Type type = stored_type(dtype);
     gpu = target.has_gpu_feature();
     const int dimensions = gpu ? 4 : 2;
     conversion = StorageConversion(target);
     lanes = target.natural_vector_size<float>();
-    input.set_type(dtype);
+    input.set_type(type);
     input.set_dimensions(dimensions);
     if (gpu) {
         row_starts = generator.add_input<Buffer<uint32_t>>("row_starts", 1);
@@ -47,12 +47,12 @@ void TokenProduct::add_operands(Internal::GeneratorBase &generator, bool has_key
         every_key = generator.add_input<int32_t>("every_key");
     }
     if (has_key) {
-        key = generator.add_input<Buffer<>>("key", dtype, dimensions);
+        key = generator.add_input<Buffer<>>("key", type, dimensions);
     }
     if (has_value) {
-        value = generator.add_input<Buffer<>>("value", dtype, dimensions);
+        value = generator.add_input<Buffer<>>("value", type, dimensions);
     }
-    output = generator.add_output<Buffer<>>("output", dtype, dimensions);
+    output = generator.add_output<Buffer<>>("output", type, dimensions);
 }
 
 Expr TokenProduct::listed_row(const Expr &row) {
@@ -77,7 +77,7 @@ Expr TokenProduct::column(const Expr &key_index) {
 }
 
 Expr TokenProduct::load_input(const Expr &channel, const Expr &token) {
-    return conversion.to_float32(input(channel, token));
+    return conversion.to_float32(input(channel, token), dtype);
 }
 
 Func TokenProduct::products(const Func &lane_rows, const Func &other_rows) {
@@ -101,7 +101,7 @@ Func TokenProduct::products(const Func &lane_rows, const Func &other_rows) {
 
 Func TokenProduct::scores_of_keys(bool for_softmax) {
     Func lane_rows("lane_rows"), other_rows("other_rows");
-    lane_rows(d, j) = conversion.to_float32((*key)(d, key_x(j))) * (for_softmax ? scale * log2_of_e : scale);
+    lane_rows(d, j) = conversion.to_float32((*key)(d, key_x(j)), dtype) * (for_softmax ? scale * log2_of_e : scale);
     other_rows(d, r) = load_input(d, row_x(r));
     return products(lane_rows, other_rows);
 }
@@ -140,7 +140,7 @@ Expr TokenProduct::near_key(const RDom &of_keys) {
 TokenProduct::PartialSoftmax TokenProduct::partial_softmax(bool causal) {
     Func lane_rows("lane_rows"), other_rows("other_rows");
     lane_rows(d, r) = load_input(d, row_x(r)) * (scale * log2_of_e);
-    other_rows(with_block({d, j})) = conversion.to_float32((*key)(d, key_x(key_of_block(j))));
+    other_rows(with_block({d, j})) = conversion.to_float32((*key)(d, key_x(key_of_block(j))), dtype);
     const Func scores = products(lane_rows, other_rows);
     const auto seen = [&](const Expr &key_index) {
         return causal ? key_x(key_of_block(key_index)) <= row_x(r) + last_of_first : Expr(cast<bool>(true));
@@ -165,7 +165,7 @@ Func TokenProduct::sums_of_values(const std::string &name, const PartialSoftmax 
     const Expr row = softmax_keys > 0 ? unsafe_promise_clamped(r, 0, num_rows - 1) : listed_row(r);
     Func sums(name + "_sums");
     sums(with_block({d, r})) += softmax.weights(of_block({row, near_key(of_keys)})) *
-                                conversion.to_float32((*value)(d + first, key_x(key_of_block(of_keys))));
+                                conversion.to_float32((*value)(d + first, key_x(key_of_block(of_keys))), dtype);
     return sums;
 }
 
@@ -214,7 +214,7 @@ Func TokenProduct::inverse_of(const Func &sum) {
 
 void TokenProduct::define_attention(bool causal) {
     const PartialSoftmax softmax = partial_softmax(causal);
-    (*output)(d, x) = undef(dtype);
+    (*output)(d, x) = undef(stored_type(dtype));
     if (softmax_keys > 0) {
         define_attention_of_blocks(softmax);
         return;
@@ -270,20 +270,21 @@ void TokenProduct::store_values(const Func &values, int first, int channels, con
 }
 
 void TokenProduct::define_values(const std::function<Expr(const Expr &, const Expr &)> &weight) {
-    (*output)(d, x) = undef(dtype);
+    (*output)(d, x) = undef(stored_type(dtype));
     // Channels that fill no vector are a stage of their own, of narrower vectors.
     for (const auto &[first, channels] : parts_of_head()) {
         const std::string name = first == 0 ? "values" : "last_values";
         RDom of_keys(0, num_keys, name + "_key");
         Func sums(name + "_sums"), values(name);
-        sums(d, r) += weight(listed_row(r), of_keys) * conversion.to_float32((*value)(d + first, key_x(of_keys)));
+        sums(d, r) +=
+            weight(listed_row(r), of_keys) * conversion.to_float32((*value)(d + first, key_x(of_keys)), dtype);
         values(d, r) = sums(d, r);
         store_values(values, first, channels, Func());
     }
 }
 
 void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Expr &)> &score) {
-    (*output)(j, x) = undef(dtype);
+    (*output)(j, x) = undef(stored_type(dtype));
     if (packed_columns) {
         RDom of_block(0, num_keys, 0, num_rows, "score");
         (*output)(of_block.x, row_x(of_block.y)) = conversion.from_float32(score(of_block.x, of_block.y), dtype);

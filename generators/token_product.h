@@ -21,7 +21,7 @@ namespace distile {
  * their names follow. */
 class TokenProduct {
 public:
-    Halide::GeneratorParam<Halide::Type> dtype{"dtype", Halide::Float(32)};
+    Halide::GeneratorParam<distile_dtype> dtype{"dtype", DISTILE_FLOAT32, float_types_by_name()};
     Halide::GeneratorParam<int> heads{"heads", 1, 1, 1 << 12};
     Halide::GeneratorParam<int> head_dim{"head_dim", 64, 1, 1 << 12};
 

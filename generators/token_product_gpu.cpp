@@ -69,7 +69,8 @@ Expr TokenProduct::seen(const Expr &key_index, bool causal) {
 /** The tokens at the listed keys, as float32. */
 Func TokenProduct::head_rows(const std::string &name, GeneratorInput<Buffer<>> &tokens, bool zero_beyond) {
     Func staged(name);
-    const Expr loaded = conversion.to_float32(tokens(h * head_dim + v * channel_lanes + lane, key_x(j, n), 0, n));
+    const Expr loaded =
+        conversion.to_float32(tokens(h * head_dim + v * channel_lanes + lane, key_x(j, n), 0, n), dtype);
     staged(lane, v, j, h, n) = zero_beyond ? select(j < listed_keys(n), loaded, 0.0f) : loaded;
     staged.bound(lane, 0, channel_lanes).bound(v, 0, vectors());
     return staged;
@@ -80,7 +81,7 @@ Func TokenProduct::dots_with(const Func &staged, const std::string &prefix) {
     RDom of_head(0, channel_lanes, 0, vectors(), prefix + "channel");
     Func dots(prefix + "dots"), queries(prefix + "queries");
     queries(lane, v, r, h, n) =
-        conversion.to_float32(input(h * head_dim + v * channel_lanes + lane, row_x(r, n), 0, n));
+        conversion.to_float32(input(h * head_dim + v * channel_lanes + lane, row_x(r, n), 0, n), dtype);
     dots(i, t, r, h, n) +=
         queries(of_head.x, of_head.y, r, h, n) * staged(of_head.x, of_head.y, i * key_threads + t, h, n);
     return dots;
@@ -124,7 +125,7 @@ void TokenProduct::sum_values(const Func &weights) {
     sums(lane, v, r, h, n) +=
         weights(of_keys.x, item, r, h, n) * value_rows(lane, min(v, last_vector), item * key_threads + of_keys.x, h, n);
     const Expr row = of_rows.y * block_rows + of_rows.x;
-    (*output)(c, x, y, n) = undef(dtype);
+    (*output)(c, x, y, n) = undef(stored_type(dtype));
     (*output)(c, row_x(row, of_rows.z), 0, of_rows.z) = conversion.from_float32(
         sums(c % channel_lanes, c % head_dim / channel_lanes, row, c / head_dim, of_rows.z), dtype);
     constrain_gpu_buffers();
@@ -140,7 +141,7 @@ void TokenProduct::define_attention_on_gpu(bool causal) {
 void TokenProduct::define_values_on_gpu() {
     Func weights("weights");
     const Expr key_index = i * key_threads + t;
-    const Expr loaded = conversion.to_float32(input(column(key_index, n), row_x(r, n), h, n));
+    const Expr loaded = conversion.to_float32(input(column(key_index, n), row_x(r, n), h, n), dtype);
     weights(t, i, r, h, n) = select(seen(key_index, false), loaded, 0.0f);
     sum_values(weights);
 }
@@ -154,14 +155,14 @@ void TokenProduct::define_scores_on_gpu(bool with_softmax) {
     const Expr key_in_block = of_block[0], image = of_block[4];
     const Expr key_index = of_block[2] * block_keys + key_in_block, row = of_block[3] * block_rows + of_block[1];
     const Expr item = of_block[2] * (block_keys / key_threads) + key_in_block / key_threads;
-    (*output)(c, x, y, n) = undef(dtype);
+    (*output)(c, x, y, n) = undef(stored_type(dtype));
     (*output)(column(key_index, image), row_x(row, image), y, image) =
         conversion.from_float32(weights(key_in_block % key_threads, item, row, y, image), dtype);
     constrain_gpu_buffers();
 }
 
 void TokenProduct::constrain_gpu_buffers() {
-    const int channels = heads.value() * head_dim.value(), aligned = 16 / dtype.value().bytes();
+    const int channels = heads.value() * head_dim.value(), aligned = 16 / stored_type(dtype).bytes();
     const auto of_tokens = [&](auto &buffer) {
         buffer.dim(0).set_bounds(0, channels).set_stride(1);
         buffer.dim(1).set_min(0);

@@ -7,17 +7,17 @@ using namespace Halide;
 
 void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
     const Target target = generator.context().target();
-    check_storage_type(dtype);
     gpu = target.has_gpu_feature();
     conversion = StorageConversion(target);
-    input.set_type(input_type());
+    input.set_type(stored_type(input_dtype()));
+    const Type type = stored_type(dtype);
     if (gpu) {
         tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
     }
     if (residual) {
-        residual_input = generator.add_input<Buffer<>>("residual_input", dtype, groups_apart > 0 ? 5 : 4);
+        residual_input = generator.add_input<Buffer<>>("residual_input", type, groups_apart > 0 ? 5 : 4);
     }
-    output = generator.add_output<Buffer<>>("output", dtype, groups_apart > 0 ? 5 : 4);
+    output = generator.add_output<Buffer<>>("output", type, groups_apart > 0 ? 5 : 4);
 }
 
 void VirtualPixels::define_output(const Sums &sums, const SumAt &sum_at) {
@@ -26,7 +26,7 @@ void VirtualPixels::define_output(const Sums &sums, const SumAt &sum_at) {
                            " output pixels: each extent must be a multiple of the operator's stride or scale, " +
                            std::to_string(scale_h) + " x " + std::to_string(scale_w) + ".\n");
     }
-    (*output)(at_channel<Var>(x, y, n)) = undef(dtype);
+    (*output)(at_channel<Var>(x, y, n)) = undef(stored_type(dtype));
     if (on_gpu()) {
         add_stage({"listed", 0, num_tiles, false}, sums, sum_at);
     } else {
@@ -194,9 +194,8 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
         // Halide evaluates both sides of a select, so a phantom read needs a legal address too.
         legal[d] = in_place ? unsafe_promise_clamped(at[d], first, last) : clamp(at[d], first, last);
     }
-    const Expr bits =
-        stored_bits(input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1)));
-    return conversion.to_float32(in_place ? bits : select(inside, bits, cast(bits.type(), 0)), input_type());
+    const Expr stored = input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1));
+    return conversion.to_float32(in_place ? stored : select(inside, stored, cast(stored.type(), 0)), input_dtype());
 }
 
 void VirtualPixels::add_stage(const Stage &stage, const Sums &sums, const SumAt &sum_at) {
@@ -216,7 +215,7 @@ void VirtualPixels::add_stage(const Stage &stage, const Sums &sums, const SumAt 
     const std::vector<Expr> at = at_channel<Expr>(pixel.x, pixel.y, pixel.n);
     Expr result = sum_at(accumulator, place);
     if (residual) {
-        result += conversion.to_float32((*residual_input)(at));
+        result += conversion.to_float32((*residual_input)(at), dtype);
     }
     (*output)(at) = conversion.from_float32(apply_epilogue(epilogue, result, slope), dtype);
 }

@@ -32,7 +32,7 @@ namespace distile {
 class VirtualPixels {
 public:
     // The storage type of activations. Sums are float32, rounded once.
-    Halide::GeneratorParam<Halide::Type> dtype{"dtype", Halide::Float(32)};
+    Halide::GeneratorParam<distile_dtype> dtype{"dtype", DISTILE_FLOAT32, float_types_by_name()};
     Halide::GeneratorParam<distile_activation> epilogue{"epilogue", DISTILE_ACTIVATION_NONE, activations_by_name()};
     Halide::GeneratorParam<bool> residual{"residual", false};
     // The granularity of the listed tiles, in output pixels.
@@ -103,8 +103,8 @@ protected:
     }
     /** The input's type. A CPU's runtime converts the input to float32 once if every channel of it is read for many
      * output channels. */
-    Halide::Type input_type() const {
-        return on_gpu() || reads_channels_once ? dtype.value() : Halide::Float(32);
+    distile_dtype input_dtype() const {
+        return on_gpu() || reads_channels_once ? dtype.value() : DISTILE_FLOAT32;
     }
     bool has_phases() const {
         return scale_h * scale_w > 1;
@@ -166,7 +166,7 @@ private:
 
     /** Promises that every pixel starts at a multiple of 16 bytes, if its channels fill one. */
     template<typename ImageBuffer> void align_pixels(ImageBuffer &image, int channels) {
-        const int lanes = 16 / dtype.value().bytes();
+        const int lanes = 16 / stored_type(dtype).bytes();
         if (channels % lanes == 0) {
             image.set_host_alignment(16);
             for (int i = 1; i < 4; i++) {

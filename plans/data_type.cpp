@@ -30,9 +30,7 @@ const DataType *find_type(const std::string &name) {
 std::string known_types() {
     std::string names;
     for (const DataType &type : types) {
-        if (!type.is_only_stored()) {
-            names.append(names.empty() ? "\"" : ", \"").append(type.name).append("\"");
-        }
+        names.append(names.empty() ? "\"" : ", \"").append(type.name).append("\"");
     }
     return names;
 }

@@ -20,15 +20,11 @@ struct DataType {
     bool is_quantized() const {
         return distile::is_quantized(dtype);
     }
-    /** Whether tensors and layers have it, but no operator. */
-    bool is_only_stored() const {
-        return bytes == 1 && !is_quantized();
-    }
 };
 
 /** Null if there is none of this name. */
 const DataType *find_type(const std::string &name);
-/** The names of those that operators have, quoted, for messages. */
+/** Their names, quoted, for messages. */
 std::string known_types();
 
 }  // namespace distile

@@ -49,9 +49,14 @@ const auto &row_of(const Plan &plan) {
 
 }  // namespace
 
+bool has_nonzeros(const DataType &type) {
+    return type.dtype == DISTILE_FLOAT32 || type.dtype == DISTILE_FLOAT16 || type.dtype == DISTILE_BFLOAT16;
+}
+
 std::string why_no_nonzeros(const Operator &op) {
     const WeightPacking *const weights = find_operator_kind(op.schema().kind)->weights;
-    const bool has_code = weights && weights->packs(op.schema().op(op).get(), WeightOrder::Nonzeros) &&
+    const bool has_code = weights && has_nonzeros(op.dtype()) &&
+                          weights->packs(op.schema().op(op).get(), WeightOrder::Nonzeros) &&
                           op.weights_dtype().dtype == DISTILE_FLOAT32 && !facts_of(op).depthwise;
     return has_code ? ""
                     : "there is no code for nonzero weights for this operator: it computes linear layers and "

@@ -10,6 +10,9 @@
 
 namespace distile {
 
+/** Whether there is such code for a type. */
+bool has_nonzeros(const DataType &type);
+
 /** "", or why there is no such code for an operator. */
 std::string why_no_nonzeros(const Operator &op);
 

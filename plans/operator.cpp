@@ -132,9 +132,6 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         if (!type) {
             refuse(where, what + "; this version has " + known_types());
         }
-        if (type->is_only_stored()) {
-            refuse(where, what + ", in which tensors are only stored: operators have " + known_types());
-        }
     } else if (key == "output_dtype") {
         const DataType *type = value.is_string() ? find_type(text) : nullptr;
         if (!type || !(type->is_quantized() || type->dtype == DISTILE_FLOAT32)) {
@@ -142,7 +139,7 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         }
     } else if (key == "weights_dtype" && !op.reads_keys()) {
         const DataType *type = value.is_string() ? find_type(text) : nullptr;
-        if (!type || type->is_quantized() || type->is_only_stored()) {
+        if (!type || type->bytes == 1) {
             refuse(where, what + ", not \"float32\", \"float16\" or \"bfloat16\"");
         }
     } else if (key == "epilogue" && !op.reads_keys()) {

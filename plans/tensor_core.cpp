@@ -11,22 +11,12 @@ namespace distile {
 
 namespace {
 
-/** Its name in the templates. */
 const char *element_of(const DataType &type) {
-    switch (type.dtype) {
-    case DISTILE_FLOAT32:
-        return "Tf32";
-    case DISTILE_FLOAT16:
-        return "Float16";
-    case DISTILE_BFLOAT16:
-        return "Bfloat16";
-    case DISTILE_UINT8:
-        return "uint8_t";
-    case DISTILE_INT8:
-        return "int8_t";
-    default:
+    const char *const element = find_tensor_core_element(type);
+    if (!element) {
         throw FileError(std::string("the kernels for tensor cores do not multiply ") + type.name);
     }
+    return element;
 }
 
 /** A kernel runs one of its variants. As many blocks of each fit a multiprocessor. */
@@ -157,11 +147,31 @@ void emit_codes(std::ostream &c, const Plan &plan, const std::vector<Kernel> &ke
 
 }  // namespace
 
+const char *find_tensor_core_element(const DataType &type) {
+    switch (type.dtype) {
+    case DISTILE_FLOAT32:
+        return "Tf32";
+    case DISTILE_FLOAT16:
+        return "Float16";
+    case DISTILE_BFLOAT16:
+        return "Bfloat16";
+    case DISTILE_UINT8:
+        return "uint8_t";
+    case DISTILE_INT8:
+        return "int8_t";
+    default:
+        return nullptr;
+    }
+}
+
 const char *tensor_core_element(const Operator &op) {
     return element_of(op.dtype());
 }
 
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
+    if (!find_tensor_core_element(op.dtype())) {
+        return false;
+    }
     if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }

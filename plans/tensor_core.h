@@ -15,7 +15,9 @@ namespace distile {
 /** Whether there are kernels for an operator on such tensor cores. */
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores);
 
-/** The type of the templates in which an operator's values are multiplied. */
+/** The type of the templates in which values are multiplied; null if tensor cores do not multiply it. */
+const char *find_tensor_core_element(const DataType &type);
+/** An operator's. Throws FileError if there is none. */
 const char *tensor_core_element(const Operator &op);
 
 /** The tensor cores that code for a GPU with these features uses, and those that a plan's code uses. */

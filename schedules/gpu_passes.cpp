@@ -532,17 +532,6 @@ Stmt LoopAroundBarriers::visit(const IfThenElse *op) {
 
 namespace {
 
-/** The bits of a value of a 16-bit type. */
-Expr bits_as(const Type &type, const Expr &value) {
-    const Reinterpret *bits = value.as<Reinterpret>();
-    const Expr inner = bits ? bits->value : value;
-    return inner.type() == type ? inner : Reinterpret::make(type, inner);
-}
-
-bool is_narrow_float(const Type &type) {
-    return (type.is_float() || type.is_bfloat()) && type.bits() == 16;
-}
-
 /** What is known of an access by its index, if its array begins at a whole vector of the buffer. Our own memory does.
  */
 ModulusRemainder aligned_in_buffer(const Type &type, const Parameter &array, const ModulusRemainder &index) {
@@ -572,29 +561,20 @@ private:
         return IRMutator::visit(op);
     }
 
-    Expr visit(const Reinterpret *op) override {
-        return bits_as(op->type, mutate(op->value));
-    }
-
     Expr visit(const Load *op) override {
         if (own.count(op->name) != 0) {
             return IRMutator::visit(op);
         }
-        const Type type = is_narrow_float(op->type) ? UInt(16, op->type.lanes()) : op->type;
-        const Expr load = Load::make(type, op->name, moved(op->name, mutate(op->index)), op->image, op->param,
-                                     mutate(op->predicate), aligned_in_buffer(type, op->param, op->alignment));
-        return bits_as(op->type, load);
+        return Load::make(op->type, op->name, moved(op->name, mutate(op->index)), op->image, op->param,
+                          mutate(op->predicate), aligned_in_buffer(op->type, op->param, op->alignment));
     }
 
     Stmt visit(const Store *op) override {
         if (own.count(op->name) != 0) {
             return IRMutator::visit(op);
         }
-        const Type type = op->value.type();
-        const Expr value = mutate(op->value);
-        return Store::make(op->name, is_narrow_float(type) ? bits_as(UInt(16, type.lanes()), value) : value,
-                           moved(op->name, mutate(op->index)), op->param, mutate(op->predicate),
-                           aligned_in_buffer(type, op->param, op->alignment));
+        return Store::make(op->name, mutate(op->value), moved(op->name, mutate(op->index)), op->param,
+                           mutate(op->predicate), aligned_in_buffer(op->value.type(), op->param, op->alignment));
     }
 };
 

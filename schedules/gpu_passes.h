@@ -115,8 +115,7 @@ private:
  *
  * An argument names a whole buffer, and a tensor may start anywhere in it: every access adds the tensor's first
  * element, for which the generated code asks distile_buffer_offset() before it launches the kernel. An access stays
- * aligned if the array is: else OpenCL loads vectors element by element. 16-bit floats are loaded and stored as
- * integers, because not every device knows the type half, and none bfloat16. */
+ * aligned if the array is: else OpenCL loads vectors element by element. */
 class AccessOpenClBuffers : public Halide::Internal::IRMutator {
 protected:
     using Halide::Internal::IRMutator::visit;

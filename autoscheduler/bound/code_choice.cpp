@@ -27,7 +27,7 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
                : "there is no kernel for tensor cores for this operator: they run convolutions, "
                  "except depthwise ones, and linear layers without scales, with channels of each group that are "
                  "multiples of 8, or channels that are multiples of 16 if they are quantized, and a kernel of at most "
-                 "16 x 16, and attention and its products with heads of at most 128 channels; "
+                 "16 x 16, and attention and its products with heads of at most 128 channels, but none in float8; "
                  "those of float32, and the products alone, have code for compute capability 8.0 only";
 }
 

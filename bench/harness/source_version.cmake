@@ -1,6 +1,6 @@
-# Writes the source file that says which state of the repository is built: what `git describe --always --dirty` says, but
-# that results, which a run writes into the repository, do not count. It is left alone where that is the same as before,
-# so that nothing is compiled again.
+# Writes the source file that says which state of the repository is built: what `git describe --always --dirty` says,
+# but that results, which a run writes into the repository, do not count. It is left alone where that is the same as
+# before, so that nothing is compiled again.
 # Usage: cmake -DGIT=<git> -DSOURCE=<folder> -DOUTPUT=<file> -P source_version.cmake
 set(git "${GIT}" --no-optional-locks -C "${SOURCE}")
 execute_process(COMMAND ${git} describe --always OUTPUT_VARIABLE version OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

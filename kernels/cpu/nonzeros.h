@@ -468,8 +468,11 @@ template<class Isa> int call_nonzeros(const distile_dot_product_code &code, cons
         return NonzeroProduct<Isa, Bfloat16Format<Isa>>(code, call).run();
     case DISTILE_FLOAT16:
         return NonzeroProduct<Isa, Float16Format<Isa>>(code, call).run();
-    default:
+    case DISTILE_FLOAT32:
         return NonzeroProduct<Isa, Float32Format<Isa>>(code, call).run();
+    default:
+        call.hooks->report(call.hooks, "the code for nonzero weights does not multiply this type");
+        return 1;
     }
 }
 

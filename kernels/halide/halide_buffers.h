@@ -4,29 +4,17 @@
 #ifndef DISTILE_HALIDE_BUFFERS_H
 #define DISTILE_HALIDE_BUFFERS_H
 
+#include "facts/type_functions.h"
 #include "kernels/call.h"
 #include <HalideRuntime.h>
 #include <distile/polykernel.h>
 
 namespace distile {
 
-/** The type of Halide whose bits an element has. */
+/** What generated code holds an element as (generators/storage_type.h). */
 inline halide_type_t type_of(distile_dtype dtype) {
-    switch (dtype) {
-    case DISTILE_FLOAT32:
-        return halide_type_t(halide_type_float, 32);
-    case DISTILE_FLOAT16:
-        return halide_type_t(halide_type_float, 16);
-    case DISTILE_BFLOAT16:
-        return halide_type_t(halide_type_bfloat, 16);
-    case DISTILE_UINT8:
-        return halide_type_t(halide_type_uint, 8);
-    case DISTILE_INT8:
-        return halide_type_t(halide_type_int, 8);
-    default:
-        // No generated code takes it: it returns an error.
-        return halide_type_t(halide_type_handle, 64);
-    }
+    return dtype == DISTILE_FLOAT32 ? halide_type_t(halide_type_float, 32)
+                                    : halide_type_t(halide_type_uint, static_cast<uint8_t>(8 * element_bytes(dtype)));
 }
 
 /** A buffer; on a GPU its memory is on the device. */

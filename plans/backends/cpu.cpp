@@ -2,6 +2,7 @@
 #include "plans/backend.h"
 #include "plans/dot_product.h"
 #include "plans/json_file.h"
+#include "plans/nonzeros.h"
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -85,7 +86,7 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                    : "the code for dot products needs a target with avx512_bf16 or amx_bf16 for bfloat16, and with "
                      "amx_fp16 or amx_bf16 for float16";
     case Language::Nonzeros:
-        return type.is_quantized() ? "the code for nonzero weights does not multiply quantized numbers" : "";
+        return has_nonzeros(type) ? "" : std::string("the code for nonzero weights does not multiply ") + type.name;
     case Language::TensorCore:
         break;
     }

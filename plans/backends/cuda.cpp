@@ -1,6 +1,7 @@
 #include "facts/weight_layouts.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"
+#include "plans/tensor_core.h"
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
@@ -87,6 +88,9 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                    ? ""
                    : "the code for dot products on GPUs is for quantized operators and a target of compute capability "
                      "75";
+    }
+    if (!find_tensor_core_element(type)) {
+        return std::string("the kernels for tensor cores do not multiply ") + type.name;
     }
     return of.tensor_cores ? "" : "the kernels for tensor cores need a target of compute capability 80, 86 or 90a";
 }

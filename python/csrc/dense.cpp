@@ -10,6 +10,16 @@ Tensor unsqueezed(Tensor tensor, int64_t dimension) {
     return torch::stable::unsqueeze(tensor, dimension);
 }
 
+/** The type in which PyTorch's operators compute a tensor: those of 8 bits they only convert. */
+ScalarType computed_type(const Tensor &tensor) {
+    const std::optional<distile_dtype> type = type_of(tensor);
+    return type && distile_dtype_size(*type) == 1 ? ScalarType::Float : tensor.scalar_type();
+}
+
+Tensor computed(const Tensor &tensor) {
+    return torch::stable::to(tensor, computed_type(tensor));
+}
+
 /** A tensor where `active` is, and elsewhere 0. */
 Tensor where(const Tensor &active, const Tensor &tensor) {
     return call("aten::where", "self", active, tensor, torch::stable::new_zeros(tensor, Ints{}));
@@ -42,26 +52,27 @@ Tensor activated(const Tensor &tensor, const std::string &activation) {
     }
 }
 
-/** Adds the residual, applies the activation, and writes the active pixels. */
+/** Adds the residual, applies the activation, and writes the active pixels in the type of the input. */
 Tensor finish(const WeightedCall &call, const Tensor &result, const std::string &activation) {
     const bool images = result.dim() == 4;
-    const Tensor sum = call.residual ? torch::stable::subtract(result, *call.residual, -1) : result;
+    const Tensor sum = call.residual ? torch::stable::subtract(result, computed(*call.residual), -1) : result;
+    const Tensor stored = torch::stable::to(activated(sum, activation), call.input.scalar_type());
     const Tensor active = unsqueezed(torch::stable::to(call.mask, ScalarType::Bool), images ? 1 : 2);
-    const Tensor found = written(active, activated(sum, activation), call.out, call.zero);
+    const Tensor found = written(active, stored, call.out, call.zero);
     using torch::headeronly::MemoryFormat;
     return call.out ? found
                     : torch::stable::contiguous(found, images ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
 }
 
-/** Weights in the type of the input, as PolyKernels pack them. */
+/** Weights in the type in which the input is computed, as PolyKernels pack them. */
 Tensor weight_of(const WeightedCall &call) {
-    return torch::stable::to(call.weight, call.input.scalar_type());
+    return torch::stable::to(call.weight, computed_type(call.input));
 }
 
 OptionalTensor bias_of(const WeightedCall &call) {
     OptionalTensor bias;
     if (call.bias) {
-        bias = torch::stable::to(*call.bias, call.input.scalar_type());
+        bias = torch::stable::to(*call.bias, computed_type(call.input));
     }
     return bias;
 }
@@ -95,12 +106,12 @@ OptionalTensor visible(const AttentionCall &call) {
 }  // namespace
 
 Tensor dense_conv2d(const WeightedCall &call, const Window &window, const std::string &activation) {
-    return finish(call, convolved(call, call.input, window.stride, window), activation);
+    return finish(call, convolved(call, computed(call.input), window.stride, window), activation);
 }
 
 Tensor dense_upsample_conv2d(const WeightedCall &call, const Ints &scale, const Window &window,
                              const std::string &activation) {
-    Tensor larger = call.input;
+    Tensor larger = computed(call.input);
     for (const int64_t axis : {0, 1}) {
         larger = python::call("aten::repeat_interleave", "self_int", larger, scale[static_cast<size_t>(axis)],
                               std::optional<int64_t>(axis + 2), std::optional<int64_t>());
@@ -111,31 +122,32 @@ Tensor dense_upsample_conv2d(const WeightedCall &call, const Ints &scale, const 
 Tensor dense_conv_transpose2d(const WeightedCall &call, const Ints &output_padding, const Window &window,
                               const std::string &activation) {
     const auto &[stride, padding, dilation, groups] = window;
-    const Tensor full = python::call("aten::convolution", "", call.input, weight_of(call), bias_of(call), stride,
-                                     Ints{0, 0}, dilation, true, output_padding, groups);
+    const Tensor full = python::call("aten::convolution", "", computed(call.input), weight_of(call), bias_of(call),
+                                     stride, Ints{0, 0}, dilation, true, output_padding, groups);
     const Tensor cut = torch::stable::pad(full, Ints{-padding[2], -padding[3], -padding[0], -padding[1]});
     return finish(call, cut, activation);
 }
 
 Tensor dense_linear(const WeightedCall &call, const std::string &activation) {
-    return finish(call, python::call("aten::linear", "", call.input, weight_of(call), bias_of(call)), activation);
+    return finish(call, python::call("aten::linear", "", computed(call.input), weight_of(call), bias_of(call)),
+                  activation);
 }
 
 Tensor dense_attention(const AttentionCall &call) {
     const OptionalTensor seen = visible(call);
-    Tensor value = call.value;
+    Tensor value = computed(call.value);
     if (call.key_mask) {  // Keys that are not active may hold anything.
         value = where(unsqueezed(unsqueezed(torch::stable::to(*call.key_mask, ScalarType::Bool), 1), 3), value);
     }
     const std::optional<double> scale(call.scale != 0 ? call.scale
                                                       : 1 / std::sqrt(static_cast<double>(call.query.size(3))));
-    Tensor result = python::call("aten::scaled_dot_product_attention", "", call.query, call.key, value, seen, 0.0,
-                                 false, scale, false);
+    Tensor result = python::call("aten::scaled_dot_product_attention", "", computed(call.query), computed(call.key),
+                                 value, seen, 0.0, false, scale, false);
     if (seen) {  // Rows without a key are 0.
         result = where(python::call("aten::any", "dim", *seen, int64_t{-1}, true), result);
     }
     const Tensor rows = unsqueezed(unsqueezed(torch::stable::to(call.mask, ScalarType::Bool), 1), 3);
-    const Tensor found = written(rows, result, call.out, call.zero);
+    const Tensor found = written(rows, torch::stable::to(result, call.query.scalar_type()), call.out, call.zero);
     return call.out ? found
                     : torch::stable::transpose(torch::stable::contiguous(torch::stable::transpose(found, 1, 2)), 1, 2);
 }

@@ -11,8 +11,8 @@ from ._facts import FLOAT_TYPES
 from .description import Operator
 from .weight_zeros import zeros_of
 
-# Types of PolyKernels; those of 8 bits are for storage.
-TYPES = {dtype: name for name in FLOAT_TYPES if (dtype := getattr(torch, name)).itemsize > 1}
+# Types of PolyKernels.
+TYPES = {getattr(torch, name): name for name in FLOAT_TYPES}
 NARROW_TYPES = [dtype for dtype in TYPES if dtype.itemsize == 2]
 
 

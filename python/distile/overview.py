@@ -31,10 +31,7 @@ def overview() -> dict:
         "onnxruntime": _version("onnxruntime"),
         "cpu": _cpu(),
         "gpus": _gpus(),
-        "types": {
-            "computed": [name for name in FLOAT_TYPES if "8" not in name] + list(QUANTIZED_TYPES),
-            "stored": [name for name in FLOAT_TYPES if "8" in name],
-        },
+        "types": [*FLOAT_TYPES, *QUANTIZED_TYPES],
         "polykernels": _polykernels(),
         "compiler": compiler and str(compiler),
         "build": on_demand.when(),
@@ -100,7 +97,7 @@ def text(found: dict) -> str:
         "distile": f"{found['distile']} (Python {found['python']}, {versions})",
         "CPU": f"{cpu['name']}, {cpu['cores']} cores: {' '.join(cpu['features']) or cpu['architecture']}",
         "GPUs": ", ".join(gpus) or "none that PyTorch finds",
-        "types": f"{', '.join(found['types']['computed'])}; stored: {', '.join(found['types']['stored'])}",
+        "types": ", ".join(found["types"]),
         "PolyKernels": f"shipped: {', '.join(shipped) or 'none'}; cached: {kernels['cached']} "
         f"({kernels['cached_bytes'] / 1e6:.0f} MB in {kernels['cache_folder']})",
         "compiler": found["compiler"] or "not found: other shapes than those that ship run dense",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from ._library import ops
-from .operators import TYPES
+from .operators import NARROW_TYPES
 
+TYPES = [torch.float32, *NARROW_TYPES]
 CONVERTED = "_float32"  # Where vectors.py keeps its copies in a module.
 CHECKS = ("contents", "version")
 

@@ -187,6 +187,19 @@ def test_no_layer_with_parameters_lacks_a_row(layer):
     assert isinstance(row, Left) and row.reason
 
 
+@torch.no_grad()
+def test_prelu_of_each_channel():
+    """It stays, with slopes that may change, and computes on what the masked convolution makes."""
+    layer, x = nn.PReLU(4), torch.randn(2, 4, 6, 5)
+    model = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), layer)
+    found, _ = converted(model)
+    for factor in (1, -2):
+        layer.weight.copy_(factor * torch.tensor([0.1, -0.5, 0.0, 1.5]))
+        found.load_state_dict(model.state_dict())
+        with distile.mask(MASK):
+            close(found(x), torch.where(MASK[:, None], model(x), 0))
+
+
 def test_timm_and_torchvision():
     timm, torchvision = pytest.importorskip("timm"), pytest.importorskip("torchvision")
     names = ("LayerNorm", "LayerNorm2d", "GroupNorm1", "BatchNormAct2d", "RmsNorm", "RmsNorm2d", "FrozenBatchNormAct2d",

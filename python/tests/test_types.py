@@ -1,11 +1,12 @@
-"""Float8: layers store what PyTorch and, where it does that too, ONNX make of float32; operators have twins."""
+"""Float8: what layers and operators store is what PyTorch and, where it does that too, ONNX make of float32."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-import distile  # noqa: F401: defines the operators
+import distile
+from distile import polykernels, toolchain
 
 ops = torch.ops.distile
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -71,3 +72,34 @@ def test_operators_have_twins(dtype):
     found = ops.conv2d(x, weight, None, mask, residual, padding=[1] * 4, activation="relu")
     wide = F.relu(F.conv2d(x.float(), weight, padding=1) + residual.float())
     assert same(found, torch.where(mask[:, None], wide, 0).to(dtype))
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore:distile")
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_polykernels(dtype):
+    """Every sum of two elements is stored to the bit. Longer sums are in another order than the twins', so that one next to
+    a tie may become the next element."""
+    ones, whole = torch.ones(16, 1, 1, 1), torch.ones(1, 64, 64, dtype=torch.bool)
+    x, y = (every_element(dtype).view(shape).expand(256, 256) for shape in ((256, 1), (1, 256)))
+    x, y = (each.reshape(1, 64, 64, 16).permute(0, 3, 1, 2) for each in (x, y))
+    image, filter, mask = torch.randn(2, 16, 9, 7).to(dtype), torch.randn(24, 16, 3, 3), torch.rand(2, 9, 7) < 0.5
+    heads, tokens = torch.randn(2, 9, 2, 8).to(dtype).transpose(1, 2), torch.rand(2, 9) < 0.5
+
+    def results():
+        yield ops.conv2d(x, ones, None, whole, y, groups=16)
+        yield ops.conv2d(image, filter, None, mask, padding=[1] * 4, activation="silu")
+        yield ops.attention(heads, heads, heads, tokens)
+
+    with polykernels.recording() as missing:
+        twins = list(results())
+    assert len(missing) == len(distile.build(*missing)) == len(twins)
+    with polykernels.recording() as missing:
+        found = list(results())
+    assert not missing
+    assert same(found[0], (x.float() + y.float() + 0.0).to(dtype))  # Without a bias, the sum of a pixel begins with 0.
+    for result, twin in zip(found[1:], twins[1:]):
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.float(), twin.float(), rtol=4 * torch.finfo(dtype).eps, atol=2**-9)
+        assert (result.float() == twin.float()).float().mean() > 0.99

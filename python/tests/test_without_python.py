@@ -59,6 +59,22 @@ def attention(queries, keys, key_mask=False, **keywords):
     return "attention", given, keywords, dense.attention(*given, **keywords)
 
 
+def calls_in_float8():
+    """PyTorch converts these types, but computes in none of them."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        for name, given, keywords, _ in (
+            weighted("conv2d", image(2, 6, 9, 8), torch.randn(4, 6, 3, 3), (2, 4, 9, 8), True, True, padding=[1] * 4),
+            weighted("upsample_conv2d", image(1, 6, 4, 3), torch.randn(4, 6, 1, 1), (1, 4, 8, 6), scale=[2, 2]),
+            weighted("conv_transpose2d", image(1, 6, 3, 3), torch.randn(6, 4, 1, 1), (1, 4, 3, 3)),
+            weighted("linear", torch.randn(2, 7, 6), torch.randn(4, 6), (2, 7, 4), residual=True, activation="relu"),
+            attention(5, 7, causal=True),
+        ):
+            stored = range(3) if name == "attention" else (0, 4)
+            given = [one.to(dtype) if one is not None and i in stored else one for i, one in enumerate(given)]
+            wide = [one.float() if one is not None and i in stored else one for i, one in enumerate(given)]
+            yield name, given, keywords, getattr(dense, name)(*wide, **keywords).to(dtype)
+
+
 def calls():
     torch.manual_seed(0)
     window = dict(stride=[2, 1], padding=[1, 2, 0, 1], dilation=[1, 2])
@@ -76,6 +92,7 @@ def calls():
         x, filter = image(1, 6, 5, 5, dtype=dtype), torch.randn(4, 6, 1, 1).to(dtype)
         yield weighted("conv2d", x, filter, (1, 4, 5, 5), residual=True)
     yield weighted("linear", torch.randn(1, 5, 6, dtype=torch.bfloat16), torch.randn(4, 6), (1, 5, 4))
+    yield from calls_in_float8()
     yield attention(5, 5)
     yield attention(4, 6, causal=True, scale=0.3)
     yield attention(5, 7, key_mask=True)
@@ -85,8 +102,8 @@ def calls():
 def written_in_place(name, like):
     """A tensor for `out`, with the strides that results have."""
     if name == "attention":
-        return torch.randn(like.transpose(1, 2).shape).transpose(1, 2)
-    out = torch.randn(like.shape, dtype=like.dtype)
+        return torch.randn(like.transpose(1, 2).shape).to(like.dtype).transpose(1, 2)
+    out = torch.randn(like.shape).to(like.dtype)
     return out.to(memory_format=torch.channels_last) if out.dim() == 4 else out
 
 
@@ -113,10 +130,11 @@ torch.save(results, {str(tmp_path / "results.pt")!r})
     for (name, given, keywords, expected), out, found in zip(cases, outs, results):
         active = given[3].unsqueeze(1 if expected.dim() == 4 and name != "attention" else -1)
         active = active.unsqueeze(1) if name == "attention" else active
-        bound = 2e-2 if expected.dtype == torch.bfloat16 else 1e-5
+        bound = {torch.bfloat16: 2e-2, torch.float8_e4m3fn: 0.125, torch.float8_e5m2: 0.25}.get(expected.dtype, 1e-5)
         said = lambda text, name=name, keywords=keywords: f"{name} {keywords}: {text}"
         for result, wanted in zip(found, (expected, torch.where(active, expected, out), expected)):
-            torch.testing.assert_close(result, wanted, rtol=bound, atol=bound, msg=said)
+            assert result.dtype == wanted.dtype
+            torch.testing.assert_close(result.double(), wanted.double(), rtol=bound, atol=bound, msg=said)
         assert found[0].stride() == out.stride()
 
 

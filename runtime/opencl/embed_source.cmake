@@ -1,5 +1,5 @@
-# Writes the source of kernels into a header as the string distile::opencl_kernels. What it includes, by paths from ROOT,
-# stands in place of the line: a device's compiler has no files.
+# Writes the source of kernels into a header as the string distile::opencl_kernels. What it includes, by paths from
+# ROOT, stands in place of the line: a device's compiler has no files.
 file(READ "${SOURCE}" text)
 string(REGEX MATCHALL "#include \"[^\"]*\"" lines "${text}")
 foreach (line IN LISTS lines)

@@ -8,8 +8,8 @@ list(TRANSFORM DISTILE_GPU_TESTS PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
 
 # The operators that read a key or a value, of which the tests have plans for code from Halide.
 set(DISTILE_GPU_TOKEN_OPERATORS
-    test_attention_3_32 test_attention_3_40_causal test_attention_2_96_f16 test_scores_2_64 test_scores_3_40_softmax
-    test_scores_3_40_softmax_packed test_values_3_40_bf16 test_values_3_40_packed_bf16)
+    test_attention_3_32 test_attention_3_40_causal test_attention_2_96_f16 test_attention_3_32_e4m3 test_scores_2_64
+    test_scores_3_40_softmax test_scores_3_40_softmax_packed test_values_3_40_bf16 test_values_3_40_packed_bf16)
 include("${PROJECT_SOURCE_DIR}/cmake/LinkedPolykernels.cmake")
 
 # distile_list_polykernels("<polykernel>;..." "<polykernel of a CPU>;..."): writes the header gpu_polykernels.h, which

@@ -175,8 +175,9 @@ std::vector<uint8_t> draw_active(Active active, int32_t batch, int32_t tokens, s
     return mask;
 }
 
-/** Calls in which all pairs of values occur. Blocks are of 64 to 256 rows and keys. */
-std::vector<TokenCall> all_pairs(std::mt19937 &random) {
+/** Calls in which all pairs of values occur. Blocks are of 64 to 256 rows and keys. Gaps are whole 16 bytes. */
+std::vector<TokenCall> all_pairs(const distile_polykernel &polykernel, std::mt19937 &random) {
+    const int32_t gap = distile_dtype_size(polykernel.operands[0].dtype) == 1 ? 16 : 8;
     const std::vector<int32_t> batches = {1, 3, 35}, tokens = {1, 7, 64, 197, 300}, keys = {1, 5, 128, 193, 421};
     const std::vector<float> scales = {0, 0.05f, -1};
     const Active rows[] = {Active::None, Active::One, Active::Few, Active::Half, Active::Every, Active::NoneInFirst};
@@ -194,8 +195,8 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
         call.inactive = values[6] == 0 ? DISTILE_KEEP : DISTILE_ZERO;
         call.as_tf32 = values[8] == 0;
         for (TensorLayout *layout : {&call.input, &call.key, &call.value, &call.output}) {
-            layout->pixel_gap = values[7] == 1 ? 8 : values[7] == 2 ? static_cast<int32_t>(random() % 5) * 8 : 0;
-            layout->image_gap = values[7] == 2 ? static_cast<int32_t>(random() % 3) * 8 : 0;
+            layout->pixel_gap = values[7] == 1 ? gap : values[7] == 2 ? static_cast<int32_t>(random() % 5) * gap : 0;
+            layout->image_gap = values[7] == 2 ? static_cast<int32_t>(random() % 3) * gap : 0;
         }
         calls.push_back(call);
     }
@@ -253,7 +254,7 @@ TEST_CASE("Code that reads keys computes on a GPU what the loops do", "[gpu_atte
     }
     std::mt19937 random(1);
     for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
-        for (const TokenCall &of : all_pairs(random)) {
+        for (const TokenCall &of : all_pairs(polykernel, random)) {
             for (int32_t variant = 0; variant <= polykernel.num_variants; variant++) {
                 CAPTURE(polykernel.name, variant, of.batch, of.tokens, of.keys, of.key_mask.size(), of.scale,
                         of.inactive, of.as_tf32);

@@ -1,6 +1,8 @@
 #include "tests/tools/generated_operator.h"
 #include "generators/epilogue.h"
+#include "generators/storage_type.h"
 #include "reference/activation_reference.h"
+#include "runtime/base/types.h"
 #include "runtime/kinds/group_blocks.h"
 #include "runtime/kinds/polyphase.h"
 #include "schedules/apply.h"
@@ -91,29 +93,27 @@ int input_position(const Geometry &g, int output, int kernel, int extent, bool r
     return at < extent ? at : -1;
 }
 
-float as_stored(float value, Halide::Type type) {
-    return type == Halide::Float(16)    ? static_cast<float>(Halide::float16_t(value))
-           : type == Halide::BFloat(16) ? static_cast<float>(Halide::bfloat16_t(value))
-                                        : value;
+float as_stored(float value, distile_dtype dtype) {
+    float stored = 0;
+    find_type(dtype)->from_float(&value, &stored, 1);
+    find_type(dtype)->to_float(&stored, &value, 1);
+    return value;
 }
 
 /** An array of a type, whose elements are given as floats by their coordinates, innermost first. */
-Buffer<> make_buffer(Halide::Type type, const std::vector<int> &extents,
+Buffer<> make_buffer(distile_dtype dtype, const std::vector<int> &extents,
                      const std::function<float(const int *)> &value) {
-    Buffer<> buffer(type, extents);
-    const auto fill = [&](auto zero) {
-        using T = decltype(zero);
-        Buffer<T> typed = buffer;
-        auto &array = *typed.get();
-        array.for_each_element([&](const int *at) { array(at) = T(value(at)); });
-    };
-    if (type == Halide::Float(16)) {
-        fill(Halide::float16_t(0.0f));
-    } else if (type == Halide::BFloat(16)) {
-        fill(Halide::bfloat16_t(0.0f));
-    } else {
-        fill(0.0f);
-    }
+    const Type &type = *find_type(dtype);
+    Buffer<> buffer(stored_type(dtype), extents);
+    auto *const elements = static_cast<char *>(buffer.data());
+    buffer.get()->for_each_element([&](const int *at) {
+        size_t index = 0;
+        for (size_t d = extents.size(); d-- > 0;) {
+            index = index * extents[d] + at[d];
+        }
+        const float number = value(at);
+        type.from_float(&number, elements + index * type.bytes, 1);
+    });
     return buffer;
 }
 
@@ -141,7 +141,7 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
         }
     }
     const auto found = generated.params.find("weights_dtype");
-    const Halide::Type type = found == generated.params.end() ? Halide::Float(32) : generated.dtype();
+    const distile_dtype type = found == generated.params.end() ? DISTILE_FLOAT32 : generated.dtype();
     return make_buffer(type,
                        {blocks.block, g.group_channels(), static_cast<int>(columns.size()),
                         static_cast<int>(rows.size()), blocks.count()},
@@ -188,10 +188,9 @@ bool GeneratedCase::has_residual() const {
     return found != params.end() && found->second == "true";
 }
 
-Halide::Type GeneratedCase::dtype() const {
+distile_dtype GeneratedCase::dtype() const {
     const auto found = params.find("dtype");
-    const std::string name = found == params.end() ? "float32" : found->second;
-    return name == "float16" ? Halide::Float(16) : name == "bfloat16" ? Halide::BFloat(16) : Halide::Float(32);
+    return found == params.end() ? DISTILE_FLOAT32 : float_types_by_name().at(found->second);
 }
 
 GeneratedPipeline scheduled_pipeline(const GeneratedCase &generated) {
@@ -212,7 +211,7 @@ GeneratedPipeline scheduled_pipeline(const GeneratedCase &generated) {
 
 GeneratedArrays random_arrays(const GeneratedCase &generated, int batch, int height, int width, double density) {
     const Geometry g = geometry_of(generated);
-    const Halide::Type type = generated.dtype();
+    const distile_dtype type = generated.dtype();
     GeneratedArrays arrays{};
     arrays.batch = batch;
     arrays.in_height = height;
@@ -260,11 +259,11 @@ GeneratedCode::GeneratedCode(const GeneratedCase &generated) : generated_(genera
 
 GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) const {
     const Geometry g = geometry_of(generated_);
-    const Halide::Type type = generated_.dtype();
+    const distile_dtype type = generated_.dtype();
     // The runtime converts a CPU's input, except for depthwise convolutions.
     const bool stored =
         Halide::Target(generated_.target).has_gpu_feature() || generated_.generator == "masked_depthwise_conv2d";
-    const Halide::Type input_type = stored ? type : Halide::Float(32);
+    const distile_dtype input_type = stored ? type : DISTILE_FLOAT32;
     const int height = arrays.in_height, width = arrays.in_width;
     // More than any operator of the tests reads beyond its input.
     const int border = reads == Reads::InPlace ? 16 : 0;
@@ -317,10 +316,11 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
     for (int co = 0; co < g.out_channels; co++) {
         placed_bias[blocks.channel(co)] = arrays.bias[co];
     }
-    const Buffer<> bias = make_buffer(Halide::Float(32), {static_cast<int>(placed_bias.size())},
+    const Buffer<> bias = make_buffer(DISTILE_FLOAT32, {static_cast<int>(placed_bias.size())},
                                       [&](const int *at) { return placed_bias[at[0]]; });
     const std::vector<int> extents = {g.out_channels, out_width, out_height, arrays.batch};
     GeneratedRun run;
+    run.dtype = type;
     run.output = make_buffer(type, extents, [](const int *) { return std::numeric_limits<float>::quiet_NaN(); });
     const int num_interior = reads == Reads::InPlace ? num_tiles : 0, threads = 1;
     Buffer<> residual;
@@ -352,18 +352,8 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
 }
 
 std::vector<float> GeneratedRun::values() const {
-    std::vector<float> values;
-    const auto read = [&](auto zero) {
-        using T = decltype(zero);
-        Buffer<T>(output).for_each_value([&](T value) { values.push_back(static_cast<float>(value)); });
-    };
-    if (output.type() == Halide::Float(16)) {
-        read(Halide::float16_t(0.0f));
-    } else if (output.type() == Halide::BFloat(16)) {
-        read(Halide::bfloat16_t(0.0f));
-    } else {
-        read(0.0f);
-    }
+    std::vector<float> values(output.number_of_elements());
+    find_type(dtype)->to_float(output.data(), values.data(), values.size());
     return values;
 }
 

@@ -7,6 +7,7 @@
 
 #include "Halide.h"
 #include "schedules/space.h"
+#include <distile/distile.h>
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +27,7 @@ struct GeneratedCase {
 
     int param(const std::string &name, int fallback) const;
     bool has_residual() const;
-    Halide::Type dtype() const;
+    distile_dtype dtype() const;
 };
 
 /** A pipeline and its scheduled operator, from the generator with all that the theta says. */
@@ -60,6 +61,7 @@ enum class Reads {
 struct GeneratedRun {
     std::function<int()> run; /**< Returns 0 for success. */
     Halide::Buffer<> output;
+    distile_dtype dtype;
 
     /** What the code stored, [n][y][x][co]; NaN where it stored nothing. */
     std::vector<float> values() const;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <regex>
 #include <sstream>
@@ -48,18 +49,33 @@ std::vector<const char *> targets_with_gpus() {
     return result;
 }
 
-/** A binary format: bits of the fraction, and the exponent of its least normal number. */
+/** A binary format: its bits, those of the fraction, and the exponent of its least normal number. */
 struct Format {
     const char *name;
-    Halide::Type type;
-    int fraction, least;
+    distile_dtype dtype;
+    int bits, fraction, least;
     double largest;
+    bool has_infinity = true; /**< Otherwise only magnitudes of all ones are no numbers: NaN. */
+
+    uint32_t sign() const {
+        return uint32_t{1} << (bits - 1);
+    }
 };
 
-const Format float32 = {"float32", Halide::Float(32), 23, -126, std::numeric_limits<float>::max()};
-const Format float16 = {"float16", Halide::Float(16), 10, -14, 65504};
-const Format bfloat16 = {"bfloat16", Halide::BFloat(16), 7, -126, 3.38953138925153547590470800371487866880e38};
-const Format formats[] = {float32, float16, bfloat16};
+const Format float32 = {"float32", DISTILE_FLOAT32, 32, 23, -126, std::numeric_limits<float>::max()};
+const Format float16 = {"float16", DISTILE_FLOAT16, 16, 10, -14, 65504};
+const Format bfloat16 = {"bfloat16", DISTILE_BFLOAT16, 16, 7, -126, 3.38953138925153547590470800371487866880e38};
+const Format float8_e4m3fn = {"float8_e4m3fn", DISTILE_FLOAT8_E4M3FN, 8, 3, -6, 448, false};
+const Format float8_e5m2 = {"float8_e5m2", DISTILE_FLOAT8_E5M2, 8, 2, -14, 57344};
+const Format formats[] = {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2};
+const Format narrow_formats[] = {float16, bfloat16, float8_e4m3fn, float8_e5m2};
+
+/** The code of types of 8 bits differs from that of others by the constants of their conversions: one target shows it.
+ */
+std::vector<const char *> targets_of(const Format &format) {
+    std::vector<const char *> all = targets();
+    return format.bits == 8 ? std::vector<const char *>{all[format.fraction % all.size()]} : all;
+}
 
 /** Half of the distance of the format's numbers around a value. */
 double half_unit(const Format &format, double value) {
@@ -67,13 +83,19 @@ double half_unit(const Format &format, double value) {
     return std::ldexp(1.0, exponent - format.fraction - 1);
 }
 
+/** What a format has for a value that exceeds its numbers; other values as they are. */
+double limited(const Format &format, double value) {
+    return std::abs(value) > format.largest ? std::copysign(format.has_infinity ? HUGE_VAL : format.largest, value)
+                                            : value;
+}
+
 /** The nearest number of a format, ties to even. */
 double rounded(const Format &format, double value) {
     if (!std::isfinite(value) || value == 0) {
-        return value;
+        return limited(format, value);
     }
-    const double unit = 2 * half_unit(format, value), nearest = std::nearbyint(value / unit) * unit;
-    return std::abs(nearest) > format.largest ? std::copysign(HUGE_VAL, value) : nearest;
+    const double unit = 2 * half_unit(format, value);
+    return limited(format, std::nearbyint(value / unit) * unit);
 }
 
 float float_of_bits(uint32_t bits) {
@@ -86,18 +108,19 @@ bool same(double a, double b) {
     return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
 }
 
-/** What the bits of a 16-bit format stand for. */
-double value_of(const Format &format, uint16_t bits) {
-    const int exponent_bits = 15 - format.fraction, fraction = bits & ((1 << format.fraction) - 1);
-    const int exponent = (bits >> format.fraction) & ((1 << exponent_bits) - 1);
-    double value = 0;
-    if (exponent == (1 << exponent_bits) - 1) {
+/** What the bits of a format stand for. */
+double value_of(const Format &format, uint32_t bits) {
+    const uint32_t magnitude = bits & (format.sign() - 1), ones = format.sign() - 1;
+    const uint32_t fraction = magnitude & ((uint32_t{1} << format.fraction) - 1);
+    const auto exponent = static_cast<int>(magnitude >> format.fraction);
+    double value = std::ldexp(fraction + (exponent ? 1 << format.fraction : 0),
+                              std::max(exponent, 1) - 1 + format.least - format.fraction);
+    if (format.has_infinity && magnitude >> format.fraction == ones >> format.fraction) {
         value = fraction ? NAN : HUGE_VAL;
-    } else {
-        value = std::ldexp(fraction + (exponent ? 1 << format.fraction : 0),
-                           std::max(exponent, 1) - 1 + format.least - format.fraction);
+    } else if (!format.has_infinity && magnitude == ones) {
+        value = NAN;
     }
-    return bits & 0x8000 ? -value : value;
+    return bits & format.sign() ? -value : value;
 }
 
 /** Applies a function of Exprs to every element of a vector, as vector code or a kernel of a target. */
@@ -167,7 +190,8 @@ void check_run(const GeneratedCase &generated, const Format &format, const Gener
                 wrong_states += std::isnan(output[i]) ? 0 : 1;
                 continue;
             }
-            const double value = reference.values[i], sums = std::ldexp(4 * reference.scales[i], -23);
+            const double value = format.has_infinity ? reference.values[i] : limited(format, reference.values[i]),
+                         sums = std::ldexp(4 * reference.scales[i], -23);
             const double epilogue = 1e-6 * std::max(1.0, std::abs(value));
             const bool right = std::isfinite(value)
                                    ? std::abs(output[i] - value) <= half_unit(format, value) + 2 * (sums + epilogue)
@@ -197,7 +221,7 @@ void check_values(const GeneratedCase &generated, const Format &format, int heig
         CAPTURE(special);
         GeneratedArrays spoilt = arrays;
         for (size_t i = 5; i < spoilt.input.size(); i += 331) {
-            spoilt.input[i] = special;
+            spoilt.input[i] = static_cast<float>(limited(format, special));
         }
         check_run(generated, format, code, spoilt);
     }
@@ -217,15 +241,14 @@ TEST_CASE("Every activation in generated code is that of the reference", "[gener
 }
 
 TEST_CASE("Every number of a storage type becomes its float32", "[generated]") {
-    std::vector<uint16_t> bits;
-    for (int i = 0; i < 1 << 16; i++) {
-        bits.push_back(static_cast<uint16_t>(i));
-    }
-    for (const Format &format : {float16, bfloat16}) {
-        for (const char *target : targets()) {
+    for (const Format &format : narrow_formats) {
+        for (const char *target : targets_with_gpus()) {
             const StorageConversion conversion{Halide::Target(target)};
-            const std::vector<float> found = apply<float>(
-                bits, target, [&](const Halide::Expr &value) { return conversion.to_float32(value, format.type); });
+            std::vector<uint32_t> bits(size_t{1} << format.bits);
+            std::iota(bits.begin(), bits.end(), 0);
+            const std::vector<float> found = apply<float>(bits, target, [&](const Halide::Expr &value) {
+                return conversion.to_float32(Halide::cast(stored_type(format.dtype), value), format.dtype);
+            });
             int wrong = 0;
             for (size_t i = 0; i < bits.size(); i++) {
                 wrong += same(found[i], value_of(format, bits[i])) ? 0 : 1;
@@ -237,12 +260,11 @@ TEST_CASE("Every number of a storage type becomes its float32", "[generated]") {
 }
 
 TEST_CASE("Float32 is rounded to the nearest number of a storage type, and NaN stays NaN", "[generated]") {
-    for (const Format &format : {float16, bfloat16}) {
+    for (const Format &format : narrow_formats) {
         // All numbers of the type, the ties between them and what is next to both; NaNs of few bits; and any others.
         std::vector<float> values;
-        for (int i = 0; i < 1 << 16; i++) {
-            const double value = value_of(format, static_cast<uint16_t>(i));
-            const double next = value_of(format, static_cast<uint16_t>(i + 1));
+        for (uint32_t i = 0; i < uint32_t{1} << format.bits; i++) {
+            const double value = value_of(format, i), next = value_of(format, i + 1);
             for (double exact : {value, (value + next) / 2}) {
                 const auto single = static_cast<float>(exact);
                 values.insert(values.end(),
@@ -252,17 +274,18 @@ TEST_CASE("Float32 is rounded to the nearest number of a storage type, and NaN s
         for (uint32_t nan : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f808000u}) {
             values.push_back(float_of_bits(nan));
         }
-        for (float value : {65519.9f, 65520.0f, 65535.0f, 65536.0f, 1e30f, -1e30f, 3.4e38f, 1e-45f}) {
+        for (float value : {463.9f, 464.0f, 480.0f, 61439.9f, 61440.0f, 65519.9f, 65520.0f, 65535.0f, 65536.0f, 1e30f,
+                            -1e30f, 3.4e38f, 1e-45f, HUGE_VALF, -HUGE_VALF}) {
             values.push_back(value);
         }
         std::mt19937 random(3);
         for (int i = 0; i < 1 << 20; i++) {
             values.push_back(float_of_bits(random()));
         }
-        for (const char *target : targets()) {
+        for (const char *target : targets_with_gpus()) {
             const StorageConversion conversion{Halide::Target(target)};
-            const std::vector<uint16_t> found = apply<uint16_t>(values, target, [&](const Halide::Expr &value) {
-                return stored_bits(conversion.from_float32(value, format.type));
+            const std::vector<uint32_t> found = apply<uint32_t>(values, target, [&](const Halide::Expr &value) {
+                return Halide::cast<uint32_t>(conversion.from_float32(value, format.dtype));
             });
             int wrong = 0;
             for (size_t i = 0; i < values.size(); i++) {
@@ -276,12 +299,25 @@ TEST_CASE("Float32 is rounded to the nearest number of a storage type, and NaN s
 
 TEST_CASE("Every kind computes its definition in every type", "[generated]") {
     for (const Format &format : formats) {
-        for (const char *target : targets()) {
+        for (const char *target : targets_of(format)) {
             const auto check = [&](const char *generator, std::map<std::string, std::string> params, const Theta &theta,
                                    int height = 9, int width = 11, const std::vector<float> &specials = all_specials) {
                 params["dtype"] = format.name;
                 check_values({generator, params, target, theta}, format, height, width, specials);
             };
+            check("masked_conv2d",
+                  {{"in_channels", "12"},
+                   {"out_channels", "20"},
+                   {"groups", "4"},
+                   {"stride_h", "2"},
+                   {"epilogue", "silu"},
+                   {"residual", "true"}},
+                  conv_theta(target, 1));
+            check("masked_depthwise_conv2d", {{"channels", "40"}, {"epilogue", "relu6"}, {"residual", "true"}},
+                  depthwise_theta(target, 2));
+            if (format.bits == 8) {
+                continue;  // The other kinds load and store by the same code.
+            }
             check("masked_linear",
                   {{"in_channels", "24"}, {"out_channels", "40"}, {"epilogue", "gelu"}, {"residual", "true"}},
                   {{"tile_h", 1},
@@ -297,18 +333,8 @@ TEST_CASE("Every kind computes its definition in every type", "[generated]") {
                   conv_theta(target, 1), 1, 33);
             check("masked_conv2d", {{"in_channels", "16"}, {"out_channels", "48"}, {"epilogue", "gelu"}},
                   conv_theta(target, 2));
-            check("masked_conv2d",
-                  {{"in_channels", "12"},
-                   {"out_channels", "20"},
-                   {"groups", "4"},
-                   {"stride_h", "2"},
-                   {"epilogue", "silu"},
-                   {"residual", "true"}},
-                  conv_theta(target, 1));
             check("masked_conv2d", {{"in_channels", "32"}, {"out_channels", "32"}, {"groups", "2"}},
                   conv_theta(target, 1));
-            check("masked_depthwise_conv2d", {{"channels", "40"}, {"epilogue", "relu6"}, {"residual", "true"}},
-                  depthwise_theta(target, 2));
             check("masked_conv_transpose2d",
                   {{"in_channels", "16"},
                    {"out_channels", "17"},
@@ -391,8 +417,8 @@ TEST_CASE("Groups of any width compute their definition", "[generated]") {
 }
 
 TEST_CASE("Weights may be stored in the type of the activations", "[generated]") {
-    for (const Format &format : {float16, bfloat16}) {
-        for (const char *target : targets()) {
+    for (const Format &format : narrow_formats) {
+        for (const char *target : targets_of(format)) {
             check_values({"masked_conv2d",
                           {{"in_channels", "16"},
                            {"out_channels", "32"},
@@ -407,7 +433,9 @@ TEST_CASE("Weights may be stored in the type of the activations", "[generated]")
 
 TEST_CASE("Generated code calls nothing but Halide's runtime", "[generated]") {
     for (const Format &format : formats) {
-        for (const char *name : {portable, avx2, avx512, "arm-64-linux", "arm-64-linux-arm_dot_prod-arm_fp16"}) {
+        const std::vector<const char *> all = {portable, avx2, avx512, "arm-64-linux",
+                                               "arm-64-linux-arm_dot_prod-arm_fp16"};
+        for (const char *name : format.bits == 8 ? std::vector<const char *>{avx2, "arm-64-linux"} : all) {
             GeneratedCase generated{"masked_conv2d",
                                     {{"in_channels", "16"},
                                      {"out_channels", "16"},

@@ -220,8 +220,6 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
         set("/params/dtype", "float64", {"dtype", "float64", "float32", "bfloat16"}),
-        set("/params/dtype", "float8_e4m3fn", {"dtype", "float8_e4m3fn", "only stored", "bfloat16"}),
-        set("/params/dtype", "float8_e5m2", {"dtype", "float8_e5m2", "only stored"}),
         set("/params/dtype", "int4", {"dtype", "int4"}),
         set("/params/dtype", 32, {"dtype", "32"}),
         set("/params/weights_dtype", "int8", {"weights_dtype", "int8", "bfloat16"}),

@@ -114,6 +114,38 @@ TEST_CASE("The source for tensor cores names no type that they lack", "[plan]") 
     CHECK(contains(message, "float8_e5m2"));
 }
 
+TEST_CASE("Operators in float8 have code from Halide alone, on every device", "[plan]") {
+    const TemporaryFolder folder;
+    for (const char *type : {"float8_e4m3fn", "float8_e5m2"}) {
+        json file = good_operator();
+        file["params"]["dtype"] = type;
+        file["typical"]["weight_zeros"] = .9;
+        const Operator op = parse_operator(file, "test");
+        CHECK(op.dtype().bytes == 1);
+        CHECK_FALSE(op.is_quantized());
+        for (const Backend *backend : {&cpu_backend(), &cuda_backend(), &opencl_backend()}) {
+            const std::vector<Plan> plans = bound_plans(op, *backend, true, get_platform("x86-64-linux"));
+            CHECK_FALSE(plans.empty());
+            for (const Plan &plan : plans) {
+                CAPTURE(plan.name);
+                check_buildable(read_plan(folder.write("plan.json", to_json(plan).dump())));
+                CHECK(std::all_of(plan.variants.begin(), plan.variants.end(),
+                                  [](const PlanVariant &variant) { return variant.language == Language::Halide; }));
+            }
+        }
+        refuse([&] { read_plan(folder.write("plan.json", tensor_core_plan_in(type).dump())); },
+               {"tensor cores do not multiply", type});
+        json nonzeros = good_plan();
+        nonzeros["operator"]["params"]["dtype"] = type;
+        nonzeros["layout"] = "cpu-nonzeros";
+        nonzeros["variants"] = {
+            {{"name", "sparse"},
+             {"code", {{"nonzeros", {{"tile_h", 8}, {"tile_w", 8}, {"vectors", 8}, {"channel_splits", 1}}}}}}};
+        refuse([&] { read_plan(folder.write("plan.json", nonzeros.dump())); },
+               {"nonzero weights does not multiply", type});
+    }
+}
+
 TEST_CASE("A plan for dot products names a target that has them, and no other code", "[plan]") {
     const TemporaryFolder folder;
     const auto file_of = [&](const char *name) {

@@ -155,7 +155,10 @@ def test_single_nodes(op, attributes, name):
     assert name == "none" or f's: "{name}"' in str(converted.graph.node[1])
 
 
-@pytest.mark.parametrize("slope, name", [([0.25], "leaky_relu"), ([[[0.25]]], "leaky_relu"), ([0.25] * 6, "none")])
+SLOPES = [0.25, -0.5, 0.0, 1.5, 0.1, 2.0]
+
+
+@pytest.mark.parametrize("slope, name", [([0.25], "leaky_relu"), ([[[0.25]]], "leaky_relu"), (SLOPES, "none")])
 def test_prelu(slope, name):
     b = Builder()
     b.constant("slope", np.float32(slope).reshape(-1, 1, 1))

@@ -2,13 +2,16 @@
 
 import time
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
 from networks import Builder, feeds_of
+from onnx import TensorProto
 from test_conversion import residual_network
 
 from distile import on_demand
+from distile._facts import FLOAT_TYPES
 from distile.toolchain import compiler_folder
 from distile.description import Operator
 from distile.onnx import Rule, convert, session_options, set_build, still_dense
@@ -76,6 +79,27 @@ def test_now(capsys):
     (result,) = session_of(model).run(None, feeds := feeds_of(model, 0.4))
     assert capsys.readouterr().err.count("building the PolyKernel") == 1 and not still_dense()
     np.testing.assert_array_equal(session_of(model).run(None, feeds)[0], result)
+
+
+@with_compiler
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8(name):
+    """ONNX Runtime has no dense operator of these types, and no PolyKernel of them ships."""
+    set_build("now")
+    narrow, of_onnx = getattr(ml_dtypes, name), getattr(TensorProto, FLOAT_TYPES[name][1])
+    random = np.random.default_rng(1)
+    x, weights = (random.standard_normal(shape).astype(np.float32) for shape in ((1, 9, 16), (16, 24)))
+    mask = random.random((1, 9)) < 0.5
+    b = Builder()
+    b.add("Cast", ["x"], "x.narrow", to=of_onnx)
+    b.constant("w", weights.astype(narrow))
+    b.add("MaskedLinear", ["x.narrow", "w", "mask"], "y.narrow", domain="distile")
+    b.add("Cast", ["y.narrow"], "y", to=TensorProto.FLOAT)
+    model = b.model({"x": x.shape, "mask": mask.shape}, {"y": [1, 9, 24]}, opset=19)
+    (result,) = session_of(model).run(None, {"x": x, "mask": mask})
+    x, weights = (values.astype(narrow).astype(np.float32) for values in (x, weights))
+    expected = np.where(mask[..., None], (x @ weights).astype(narrow).astype(np.float32), 0)
+    np.testing.assert_array_equal(result, expected)
 
 
 @with_compiler
