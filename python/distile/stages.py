@@ -23,6 +23,7 @@ CONVOLUTION, SCORES = 0, 1
 
 INPUT_CHANNELS, OUTPUT_CHANNELS, SCORED_CHANNELS = 64, 32, 8
 MOST_WORDS = ops._most_stage_words()
+OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of 3 x 3 behind them.
 _NO_WINDOW = (0,) * 8
 
 
@@ -335,7 +336,7 @@ class stage(TorchDispatchMode):
             )
             if not self._takes(call.input):
                 return NotImplemented
-            output = bordered(call.input, call.weight.shape[0], *extents, border=0)
+            output = bordered(call.input, call.weight.shape[0], *extents, border=OWN_BORDER)
         arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
 
         def again():

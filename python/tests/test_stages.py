@@ -174,7 +174,7 @@ def test_masks_that_are_left_are_made():
 def test_results_without_out_are_zero_elsewhere():
     torch.manual_seed(1)
     first = MaskedConv2d(64, 64, 1, activation="relu").half()
-    second = MaskedConv2d(64, 96, 1).half()
+    second = MaskedConv2d(64, 96, 3, padding=1).half()
     x, mask = image(1, 8, 40), torch.rand(1, 8, 40) < 0.4
     expected = second(first(x, mask), mask)
     with distile.stage():
@@ -189,9 +189,8 @@ def test_results_without_out_are_zero_elsewhere():
 def test_what_cannot_run_in_a_stage_runs_alone(why):
     torch.manual_seed(2)
     channels = 48 if why == "channels" else 64
-    first = MaskedConv2d(channels, channels, 1)
-    second = MaskedConv2d(channels, channels, 3 if why == "border" else 1, padding=int(why == "border"),
-                          groups=2 if why == "groups" else 1)  # fmt: skip
+    first = MaskedConv2d(channels, channels, 3 if why == "border" else 1, padding=int(why == "border"))
+    second = MaskedConv2d(channels, channels, 1, groups=2 if why == "groups" else 1)
     dtype = torch.float32 if why == "float32" else torch.half
     height = 400 if why == "large" else 8
     x = torch.randn(1, channels, height, 40).to(dtype).contiguous(memory_format=torch.channels_last)
