@@ -29,9 +29,9 @@ struct LaunchGrid {
     uint32_t x, y = 1;
     uint32_t threads = block_threads, shared_bytes = 0;
     uint32_t z = 1, threads_y = 1, threads_z = 1;
-    uint32_t cluster = 1;  ///< Blocks of a cluster along x, which divide x.
+    uint32_t cluster = 1;   ///< Blocks of a cluster along x, which divide x.
     bool together = false;  ///< All blocks run at once.
-    bool early = false;    ///< The kernel may start while earlier work of the stream still runs, and waits itself.
+    bool early = false;     ///< The kernel may start while earlier work of the stream still runs, and waits itself.
 };
 
 /** The grid for a number of threads. */
