@@ -224,6 +224,13 @@ def _runs_on(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
+def _has_device() -> bool:
+    """Whether there is a device on which stages run: elsewhere, a context costs nothing."""
+    return torch.cuda.is_available() and any(
+        _runs_on(torch.device("cuda", number)) for number in range(torch.cuda.device_count())
+    )
+
+
 class stage(TorchDispatchMode):
     """A context in which masked layers run together: in one launch, at its end or before anything else needs them.
 
@@ -240,14 +247,20 @@ class stage(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
+        self._records = False
         self._steps: list[_Step] = []
         # Masks that nobody has made yet, from those that they follow from: what a window reads, and inverses.
         self._needed: dict[int, tuple] = {}
         self._inverse: dict[int, tuple] = {}
 
+    def __enter__(self):
+        self._records = _has_device()
+        return super().__enter__() if self._records else self
+
     def __exit__(self, *exception):
-        super().__exit__(*exception)
-        self.flush()
+        if self._records:
+            super().__exit__(*exception)
+            self.flush()
 
     def flush(self) -> None:
         """Runs what is recorded."""

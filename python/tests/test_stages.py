@@ -81,6 +81,7 @@ def emulated(monkeypatch, device):
         monkeypatch.setattr(stages, "_run", counted)
         return
     monkeypatch.setattr(stages, "_runs_on", lambda device: True)
+    monkeypatch.setattr(stages, "_has_device", lambda: True)
     monkeypatch.setattr(stages, "_run", run)
     monkeypatch.setattr(stages._packed, "weight", lambda weight, dtype, device: weight)
 
