@@ -99,6 +99,10 @@ def masks(shape):
     return [torch.rand(shape) < density for density in (0.2, 0.7, -1, 2)]
 
 
+# PyTorch 2.11 compiles no `out=` that is not contiguous: docs/python.md says what to call then.
+TAKES_ANY_OUT = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 11)
+
+
 class InPlace(nn.Module):
     """A residual block that changes its input and writes into buffers, slices of channels and tokens of other strides,
     by modules, by operators with `out`, and by those that return nothing."""
@@ -121,7 +125,10 @@ class InPlace(nn.Module):
             x = self.second(middle, mask, residual=x, out=x)
             half = self.wide[:, 64:]
             ops.activate_into(x, ~mask, activation="relu", into=half)
-            x = ops.add.out(x, half, mask, activation="silu", out=x)
+            if TAKES_ANY_OUT:
+                x = ops.add.out(x, half, mask, activation="silu", out=x)
+            else:
+                ops.add_into(x, half, mask, activation="silu", into=x)
             active = tokens[..., 0] > 0
             slot = self.slot.transpose(1, 2).flatten(1, 2)[:, :48]
             normalized = self.norm(tokens, active, out=slot)
