@@ -248,6 +248,7 @@ class stage(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self._records = False
+        self._promised: torch.Tensor | None = None
         self._steps: list[_Step] = []
         # Masks that nobody has made yet, from those that they follow from: what a window reads, and inverses.
         self._needed: dict[int, tuple] = {}
@@ -278,8 +279,12 @@ class stage(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func in _PROMISES and _runs_on(args[0].device):
-            return None  # Nothing is made of a mask that a stage writes or reads.
+        if func is ops._fix_result.default:
+            # Passed on with the mask's operator, if that runs alone: nothing is made of a mask that a stage makes.
+            self._promised = args[0] if args[1] else None
+            return None if args[1] else func(*args)
+        if func is ops._fix_mask.default:
+            return None if any(step.mask is args[0] for step in self._steps) else func(*args)
         record = None if torch.is_grad_enabled() else _RECORDED.get(func)
         if record is not None:
             result = record(self, func, _Arguments(func, args, kwargs))
@@ -288,6 +293,9 @@ class stage(TorchDispatchMode):
         elif _reads_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         self.flush()
+        if self._promised is not None:
+            ops._fix_result(self._promised, True)
+            self._promised = None
         return func(*args, **kwargs)
 
     # Each of these records a call and returns its result in a tuple, or NotImplemented.
@@ -491,7 +499,6 @@ _FACTORIES = {
     aten.zeros_like.default,
     ops._release_mask.default,
 }
-_PROMISES = {ops._fix_mask.default, ops._fix_result.default}
 _RECORDED = {
     ops.conv2d_inference.default: stage._masked_conv2d,
     ops.conv2d.out: stage._masked_conv2d,
