@@ -12,7 +12,7 @@
 namespace distile {
 
 /** The most 32-pixel words of an output's rows. */
-constexpr int64_t most_stage_words = 64 * 512;
+constexpr int64_t most_stage_words = int64_t{64} * 512;
 
 /** The channels of which inputs and outputs of convolutions have multiples. */
 constexpr int32_t stage_input_channels = 64, stage_output_channels = 32;
