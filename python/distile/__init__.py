@@ -24,8 +24,9 @@ if importlib.util.find_spec("torch"):
 
     load_own_weights()
     __all__ = [
-        "Changes", "Planner", "SharedMask", "bordered", "build", "cache_folder", "cast_weights", "convert", "forget", "image", "mask",
-        "masks", "missing", "nn", "prune", "set_build", "set_math", "set_weights_check", "stage", "still_dense", "tokens", "trace",
+        "Changes", "Planner", "SharedMask", "bordered", "build", "cache_folder", "cast_weights", "convert",
+        "forget", "image", "mask", "masks", "missing", "nn", "prune", "set_build", "set_math",
+        "set_weights_check", "stage", "still_dense", "tokens", "trace",
     ]  # fmt: skip
 
 __version__ = "0.2.0"
