@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
 
@@ -266,10 +267,17 @@ class Buffers:
     def images(
         self, role: str, like: torch.Tensor, channels: int, height: int, width: int, border: int = 0
     ) -> torch.Tensor:
+        border = 0 if self.dense_by_pytorch else border  # Peers want their tensors contiguous.
         key = (role, like.shape[0], channels, height, width, border, like.dtype, like.device)
         if key not in self._kept:
             self._kept[key] = distile.bordered(like, channels, height, width, border)
         return self._kept[key]
+
+    def stage(self):
+        """A context in which our layers run in one launch where a device can; not those of peers, and none that
+        torch.compile traces."""
+        alone = self.dense_by_pytorch or torch.compiler.is_compiling()
+        return contextlib.nullcontext() if alone else distile.stage()
 
     def tokens(self, role: str, like: torch.Tensor, channels: int) -> torch.Tensor:
         key = (role, *like.shape[:2], channels, like.dtype, like.device)

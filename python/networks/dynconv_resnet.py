@@ -6,7 +6,6 @@ says.
 
 from __future__ import annotations
 
-import distile
 import torch
 from torch import nn
 
@@ -93,7 +92,7 @@ class ResNet(Network):
     def masked(self):
         height, width = ((size + 1) // 2 for size in self.image.shape[2:])
         x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
-        with distile.stage():
+        with self.buffers.stage():
             for block in self.blocks:
                 x = block(x)
         return self._finish(x)

@@ -11,8 +11,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:distile")
 # Operators that no graph holds: state of the library, and the dense twins that it calls itself.
 UNSEEN = {
     "_check_contents", "_define_twins", "_dense_attention", "_dense_conv2d", "_dense_conv_transpose2d", "_dense_linear",
-    "_dense_upsample_conv2d", "_fix_mask", "_fix_result", "_free_weights", "_load", "_planner_bytes", "_planner_free",
-    "_planner_make", "_planner_next", "_polykernel_version", "_release_mask", "_set_math", "_times_packed",
+    "_dense_upsample_conv2d", "_fix_mask", "_fix_result", "_free_weights", "_load", "_most_stage_words",
+    "_pack_stage_weights", "_planner_bytes", "_planner_free", "_planner_make", "_planner_next", "_polykernel_version",
+    "_release_mask", "_run_stage", "_set_math", "_times_packed",
 }  # fmt: skip
 
 
