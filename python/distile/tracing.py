@@ -38,7 +38,7 @@ STAY = {
     "_weight_norm_interface",
 }  # fmt: skip
 # Operators that treat all elements alike, but lack PyTorch's tag for it.
-# Those of the last line have it in later versions than 2.11.
+# PyTorch 2.11 lacks it for the last line, later versions have it there.
 POINTWISE = {
     "_prelu_kernel", "bernoulli", "hardswish", "log_sigmoid_forward", "masked_fill", "prelu",
     "_conj_physical", "celu", "elu", "hardsigmoid", "hardtanh", "leaky_relu", "selu",
