@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from . import _facts
 from ._library import ops
 from .activations import split_slope
+from .shapes import convolved
 
 aten = torch.ops.aten
 
@@ -118,6 +119,22 @@ def _words(n: int, height: int, width: int) -> int:
 
 def _border(x: torch.Tensor) -> int:
     return getattr(x, "_distile_border", 0)
+
+
+def _written(call: _Arguments) -> torch.Tensor | None:
+    """The tensor that a call is given to write into."""
+    return call.get("out") if call.get("into") is None else call.into
+
+
+def _share_memory(a: torch.Tensor, b: torch.Tensor | None) -> bool:
+    """Whether two tensors may, because one allocation holds both."""
+    return b is not None and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _extents(x: torch.Tensor, window, behind) -> tuple[int, int]:
+    """Height and width of a convolution's output, with this padding at the bottom and right."""
+    kernel, stride, dilation, before = (window[i : i + 2] for i in (0, 2, 4, 6))
+    return tuple(map(convolved, x.shape[2:], before, behind, dilation, kernel, stride))
 
 
 def _reaches_outside(x, extents, window) -> bool:
@@ -306,92 +323,82 @@ class stage(TorchDispatchMode):
         first = self._steps[0].input if self._steps else x
         return first.dtype == x.dtype and first.device == x.device
 
-    def _takes_mask(self, mask, image) -> bool:
+    def _takes_mask(self, mask, device, shape) -> bool:
+        """Whether a mask is one of an output of this shape, or of a window that reads it."""
         return (
-            mask.dtype == torch.bool
+            mask.device == device
+            and mask.dtype == torch.bool
             and mask.dim() == 3
-            and mask.device == image.device
             and _entry(self._inverse, mask) is None
-            and (_entry(self._needed, mask) is not None or tuple(mask.shape) == (image.shape[0], *image.shape[2:]))
+            and (_entry(self._needed, mask) is not None or tuple(mask.shape) == (shape[0], *shape[2:]))
         )
 
-    def _convolution(self, x, weight, bias, output, window, again, *, mask=None, residual=None, activation="none"):
-        ready = (
+    def _convolves(self, x, weight, bias, extents, window) -> bool:
+        """Whether a stage has a convolution with an output of these extents."""
+        return (
             self._takes(x)
-            and output.dtype == x.dtype
-            and _is_read_in_place(output)
             and weight.dim() == 4
             and weight.shape[1] == x.shape[1]
             and x.shape[1] % INPUT_CHANNELS == 0
             and weight.shape[0] % OUTPUT_CHANNELS == 0
-            and (residual is None or (_is_read_in_place(residual) and residual.shape == output.shape))
-            and (mask is None or self._takes_mask(mask, output))
-            and _words(output.shape[0], *output.shape[2:]) <= MOST_WORDS
+            and _words(x.shape[0], *extents) <= MOST_WORDS
             and _packed.can_have(weight, bias)
-            and not _reaches_outside(x, output.shape[2:], window)
+            and not _reaches_outside(x, extents, window)
+            and (
+                not x.is_cuda
+                or not torch.cuda.is_current_stream_capturing()
+                or _packed.has(weight, x.dtype, x.device)
+            )
         )
-        if not ready or (
-            x.is_cuda and torch.cuda.is_current_stream_capturing() and not _packed.has(weight, x.dtype, x.device)
-        ):
-            return False
-        reader = _NO_WINDOW
-        if mask is not None and (needed := _entry(self._needed, mask)) is not None:
-            _, mask, reader, _ = needed
-        step = _Step(CONVOLUTION, x, again, output, residual, mask, None, window, reader, weight, bias, activation)
-        self._steps.append(step)
-        return True
 
     def _masked_conv2d(self, func, call):
-        output = call.get("out") if call.get("into") is None else call.into
+        if call.weight.dim() != 4 or call.groups != 1 or call.get("zero") or call.input.dim() != 4:
+            return NotImplemented
+        output, x, residual = _written(call), call.input, call.residual
         top, bottom, left, right = call.padding if len(call.padding) == 4 else call.padding * 4
         window = (*call.weight.shape[2:], *_pair(call.stride), *_pair(call.dilation), top, left)
-        if call.weight.dim() != 4 or call.groups != 1 or call.get("zero"):
+        extents = _extents(x, window, (bottom, right)) if output is None else tuple(output.shape[2:])
+        shape = (x.shape[0], call.weight.shape[0], *extents)
+        if (
+            not self._convolves(x, call.weight, call.bias, extents, window)
+            or not self._takes_mask(call.mask, x.device, shape)
+            or not (output is None or (output.dtype == x.dtype and _is_read_in_place(output)))
+            or not (residual is None or (_is_read_in_place(residual) and residual.shape == shape))
+        ):
             return NotImplemented
-        given = output is not None
-        if not given:
-            extents = (
-                (x + before + behind - dilation * (kernel - 1) - 1) // stride + 1
-                for x, before, behind, dilation, kernel, stride in zip(
-                    call.input.shape[2:], (top, left), (bottom, right), window[4:6], window[:2], window[2:4]
-                )
-            )
-            if not self._takes(call.input):
-                return NotImplemented
-            output = bordered(call.input, call.weight.shape[0], *extents, border=OWN_BORDER)
+        if output is None:
+            output = bordered(x, *shape[1:], border=OWN_BORDER)
         arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
 
         def again():
             ops.conv2d_into(**arguments, into=output)
 
-        recorded = self._convolution(
-            call.input, call.weight, call.bias, output, window, again,
-            mask=call.mask, residual=call.residual, activation=call.activation,
+        mask, reader = call.mask, _NO_WINDOW
+        if (needed := _entry(self._needed, mask)) is not None:
+            _, mask, reader, _ = needed
+        self._steps.append(
+            _Step(CONVOLUTION, x, again, output, residual, mask, None, window, reader, call.weight, call.bias,
+                  call.activation)
         )  # fmt: skip
-        if not recorded:
-            return NotImplemented
         return (None if call.get("into") is not None else output,)
 
     def _dense_conv2d(self, func, call):
-        if call.get("transposed") or call.groups != 1 or isinstance(call.padding, str) or call.input.dim() != 4:
+        x = call.input
+        if call.get("transposed") or call.groups != 1 or isinstance(call.padding, str) or x.dim() != 4:
             return NotImplemented
-        if not self._takes(call.input) or not _runs_on(call.input.device):
+        padding = _pair(call.padding)
+        window = (*call.weight.shape[2:], *_pair(call.stride), *_pair(call.dilation), *padding)
+        extents = _extents(x, window, padding)
+        if not self._convolves(x, call.weight, call.bias, extents, window):
             return NotImplemented
-        stride, dilation, padding = _pair(call.stride), _pair(call.dilation), _pair(call.padding)
-        window = (*call.weight.shape[2:], *stride, *dilation, *padding)
-        extents = (
-            (x + 2 * pad - d * (kernel - 1) - 1) // s + 1
-            for x, pad, d, kernel, s in zip(call.input.shape[2:], padding, dilation, window[:2], stride)
-        )
-        shape = (call.input.shape[0], call.weight.shape[0], *extents)
-        output = torch.empty(
-            shape, dtype=call.input.dtype, device=call.input.device, memory_format=torch.channels_last
-        )
+        shape = (x.shape[0], call.weight.shape[0], *extents)
+        output = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
         def again():
             output.copy_(func(**call))
 
-        recorded = self._convolution(call.input, call.weight, call.bias, output, window, again)
-        return (output,) if recorded else NotImplemented
+        self._steps.append(_Step(CONVOLUTION, x, again, output, window=window, weight=call.weight, bias=call.bias))
+        return (output,)
 
     def _scores(self, func, call):
         weight = call.weight
@@ -444,20 +451,24 @@ class stage(TorchDispatchMode):
 
     def _activate(self, func, call):
         """Takes an activation of the pixels that a later step has not written into the step before it."""
-        output = call.get("out") if call.get("into") is None else call.into
+        output = _written(call)
         inverse = _entry(self._inverse, call.mask)
         if inverse is None or output is None or output is not call.input or call.get("zero"):
             return NotImplemented
         mask = inverse[1]
         writers = [step for step in self._steps if step.output is output]
-        others = [step for step in self._steps if step.output is not output and output in _Identical(step)]
+        others = [
+            tensor
+            for step in self._steps
+            for tensor in (step.input, *(() if step.output is output else (step.residual, step.output)))
+        ]
         if (
             not writers
             or writers[0].mask is not None
             or writers[0].activation != "none"
             or writers[0].later is not None
             or any(step.mask is not mask or step.reader != _NO_WINDOW for step in writers[1:])
-            or others
+            or any(_share_memory(output, tensor) for tensor in others)
         ):
             return NotImplemented
         first, alone = writers[0], self._steps[-1]
@@ -470,16 +481,6 @@ class stage(TorchDispatchMode):
 
         alone.again = again
         return (None if call.get("into") is not None else output,)
-
-
-class _Identical:
-    """The tensors that a step reads."""
-
-    def __init__(self, step):
-        self._tensors = (step.input, step.residual)
-
-    def __contains__(self, tensor):
-        return any(own is tensor for own in self._tensors)
 
 
 def _reads_nothing(func, args, kwargs) -> bool:

@@ -227,3 +227,24 @@ def test_an_error_in_the_context_loses_no_layer():
             mine.append(net[0](x.clone()))
             raise KeyError
     close(mine[0], expected)
+
+
+@torch.no_grad()
+def test_a_mask_from_what_an_activation_changes_later():
+    """A step may read pixels between the convolution that writes them and their activation."""
+    block, between = network()[0], MaskUnit(256).half()
+
+    def run(x):
+        mask = block.unit(x)
+        result = block.shortcut(x)
+        reduced = block.reduce(x, mask, out=distile.bordered(x, 64, *x.shape[2:], 0))
+        block.expand(reduced, mask, residual=result, out=result)
+        found = between(result)
+        return found, ops.activate.out(result, ~mask, activation="relu", out=result)
+
+    x = image()
+    due, expected = run(x)
+    with distile.stage():
+        found, result = run(x)
+    assert (found == due).float().mean() > 0.99
+    close(result, expected)
