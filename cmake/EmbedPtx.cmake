@@ -10,35 +10,28 @@ function(distile_embed_ptx name source)
         set(capability 70)
     endif ()
     math(EXPR cuda "1000 * ${CUDAToolkit_VERSION_MAJOR} + 10 * ${CUDAToolkit_VERSION_MINOR}")
-    cmake_path(ABSOLUTE_PATH source)
-    set(built "${CMAKE_CURRENT_BINARY_DIR}/${name}")
-    cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH root)
-    add_custom_command(
-        OUTPUT "${built}_ptx.h"
-        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -ptx -std=c++17 -O3 -arch=compute_${capability} -I "${root}"
-                -I "${root}/runtime/include" -MMD -MF "${built}_ptx.d" -MT "${built}_ptx.h" -o "${built}_kernels.ptx"
-                "${source}"
-        COMMAND "${CMAKE_COMMAND}" -D "PTX=${built}_kernels.ptx" -D "HEADER=${built}_ptx.h" -D NAME=${name}
-                -D CAPABILITY=${capability} -D CUDA=${cuda} -P "${root}/cmake/embed_ptx.cmake"
-        DEPENDS "${source}" "${root}/cmake/embed_ptx.cmake"
-        DEPFILE "${built}_ptx.d"
-        COMMENT "Compiling the kernels of ${name} to PTX" VERBATIM)
+    distile_embed_kernels(${name} "${source}" ptx "compute_${capability}" "-DCAPABILITY=${capability}" "-DCUDA=${cuda}")
 endfunction()
 
 # Writes machine code for a compute capability, as 90a, to NAME_cubin.h in the current build folder: the array
 # distile_NAME_cubin. For kernels of one architecture, which the driver would take seconds to compile.
 function(distile_embed_cubin name source architecture)
+    distile_embed_kernels(${name} "${source}" cubin "sm_${architecture}")
+endfunction()
+
+# Compiles a file to NAME.FORM, which embed_FORM.cmake writes to the header NAME_FORM.h with the definitions behind.
+function(distile_embed_kernels name source form architecture)
     cmake_path(ABSOLUTE_PATH source)
-    set(built "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+    set(header "${CMAKE_CURRENT_BINARY_DIR}/${name}_${form}.h")
+    set(code "${CMAKE_CURRENT_BINARY_DIR}/${name}_kernels.${form}")
     cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH root)
     add_custom_command(
-        OUTPUT "${built}_cubin.h"
-        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -cubin -std=c++17 -O3 -arch=sm_${architecture} -I "${root}"
-                -I "${root}/runtime/include" -MMD -MF "${built}_cubin.d" -MT "${built}_cubin.h" -o "${built}.cubin"
-                "${source}"
-        COMMAND "${CMAKE_COMMAND}" -D "CUBIN=${built}.cubin" -D "HEADER=${built}_cubin.h" -D NAME=${name}
-                -P "${root}/cmake/embed_cubin.cmake"
-        DEPENDS "${source}" "${root}/cmake/embed_cubin.cmake"
-        DEPFILE "${built}_cubin.d"
-        COMMENT "Compiling the kernels of ${name} for compute capability ${architecture}" VERBATIM)
+        OUTPUT "${header}"
+        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -${form} -std=c++17 -O3 -arch=${architecture} -I "${root}"
+                -I "${root}/runtime/include" -MMD -MF "${header}.d" -MT "${header}" -o "${code}" "${source}"
+        COMMAND "${CMAKE_COMMAND}" -D "CODE=${code}" -D "HEADER=${header}" -D NAME=${name} ${ARGN}
+                -P "${root}/cmake/embed_${form}.cmake"
+        DEPENDS "${source}" "${root}/cmake/embed_${form}.cmake"
+        DEPFILE "${header}.d"
+        COMMENT "Compiling the kernels of ${name} for ${architecture}" VERBATIM)
 endfunction()

@@ -121,7 +121,7 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
         const Tensor *const weights = find(parameters, from.next()), *const bias = find(parameters, from.next());
         step.weights = weights ? weights->const_data_ptr() : nullptr;
         step.bias = bias ? static_cast<const float *>(bias->const_data_ptr()) : nullptr;
-        step.activation = static_cast<distile_activation>(from.next() & INT32_MAX);
+        step.activation = static_cast<distile_activation>(from.next());
         slopes[i] = static_cast<float>(from.real[0]);
         step.slope = &slopes[i];
         step.score_bias = static_cast<float>(from.real[1]);

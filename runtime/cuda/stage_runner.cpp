@@ -40,10 +40,6 @@ bool are_same_windows(const distile_window &a, const distile_window &b) {
     return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-int64_t words_of(const MaskShape &shape) {
-    return int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32);
-}
-
 /** What a launch's kernel gets, step by step. */
 class ProgramWriter {
 public:
@@ -113,7 +109,7 @@ private:
         step.bias = given.bias;
         step.down = down_of(given.window);
         step.across = across_of(given.window);
-        const auto channel_steps = static_cast<uint32_t>(given.input->channels / stage_input_channels);
+        const auto channel_steps = static_cast<uint32_t>(given.input->channels) / stage_channels;
         step.channel_steps = make_divisor(channel_steps);
         step.kernel_w = make_divisor(static_cast<uint32_t>(given.window.kernel_w));
         step.reduction = static_cast<uint32_t>(given.window.kernel_h * given.window.kernel_w) * channel_steps;
@@ -147,7 +143,7 @@ private:
         }
         const DeviceBits bits = bits_of(*kept_mask_);
         const MaskShape mask{checked.output.batch, bits.height, bits.width};
-        fits_ = std::max(words_of(mask), kept_reader_ ? words_of(kept_size_) : 0) <= most_kept_words;
+        fits_ = std::max(stage_words(mask), kept_reader_ ? stage_words(kept_size_) : 0) <= most_kept_words;
         StageStep &step = add(kept_reader_ ? kept_size_ : mask, checked.starts_level);
         step.work = StageWork::Prepare;
         step.rows = rows_of(*kept_mask_, kept_reader_);

@@ -3,6 +3,7 @@
 #include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
+#include "runtime/stage/limits.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <cmath>
@@ -13,11 +14,8 @@ namespace distile {
 namespace {
 
 constexpr int64_t vector_bytes = 16;
-
-/** A window that only has a stride, as of scores. */
-bool is_conv(const distile_window &window) {
-    return window.kind == DISTILE_WINDOW_CONV;
-}
+constexpr int32_t input_channels = stage_channels, output_channels = stage_columns;
+constexpr int64_t most_words = int64_t{stage_words_at_once} * most_stage_chunks;
 
 /** Checks one step, with what the steps before have made. */
 class StepCheck {
@@ -88,7 +86,7 @@ private:
         require(check_window(context_, call_, &window));
         const int32_t most = std::max({window.kernel_h, window.kernel_w, window.stride_h, window.stride_w,
                                        window.dilation_h, window.dilation_w, window.pad_top, window.pad_left});
-        if (!is_conv(window) || most > INT16_MAX) {
+        if (window.kind != DISTILE_WINDOW_CONV || most > INT16_MAX) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_VALUE,
                                "%s: the %s has a number above %d, or its kind is not DISTILE_WINDOW_CONV", call_, what,
                                INT16_MAX)};
@@ -96,12 +94,11 @@ private:
     }
 
     void check_words(const MaskShape &shape) const {
-        if (int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32) > most_stage_words) {
+        if (stage_words(shape) > most_words) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
                                "%s: %d images of %d x %d pixels have more than %lld words of 32 pixels: run fewer "
                                "images at a time",
-                               call_, shape.batch, shape.height, shape.width,
-                               static_cast<long long>(most_stage_words))};
+                               call_, shape.batch, shape.height, shape.width, static_cast<long long>(most_words))};
         }
     }
 
@@ -144,11 +141,11 @@ private:
         check_tensor_of_16_bits(step_.output, "output", step_.output ? step_.output->channels : 0, false);
         const distile_tensor &output = *step_.output;
         checked.output = {output.batch, output.height, output.width};
-        if (input.channels % stage_input_channels != 0 || output.channels % stage_output_channels != 0) {
+        if (input.channels % input_channels != 0 || output.channels % output_channels != 0) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
                                "%s: a convolution from %d to %d channels; stages take multiples of %d to multiples of "
                                "%d",
-                               call_, input.channels, output.channels, stage_input_channels, stage_output_channels)};
+                               call_, input.channels, output.channels, input_channels, output_channels)};
         }
         if (input.batch != output.batch) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d",

@@ -11,11 +11,10 @@
 
 namespace distile {
 
-/** The most 32-pixel words of an output's rows. */
-constexpr int64_t most_stage_words = int64_t{64} * 512;
-
-/** The channels of which inputs and outputs of convolutions have multiples. */
-constexpr int32_t stage_input_channels = 64, stage_output_channels = 32;
+/** The rows of a mask in words of 32 pixels. */
+inline int64_t stage_words(const MaskShape &shape) {
+    return int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32);
+}
 
 /** A checked step. */
 struct CheckedStep {

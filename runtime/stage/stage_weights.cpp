@@ -1,7 +1,7 @@
 #include "runtime/stage/stage_weights.h"
 #include "runtime/base/context.h"
 #include "runtime/base/types.h"
-#include "runtime/stage/stage.h"
+#include "runtime/stage/limits.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <array>
@@ -10,8 +10,7 @@ namespace distile {
 
 namespace {
 
-constexpr int64_t step_channels = stage_input_channels, group_channels = stage_output_channels;
-constexpr int64_t steps_together = 4;
+constexpr int64_t step_channels = stage_channels, group_channels = stage_columns, steps_together = stage_reduction;
 
 /** The output channel of a group that a line holds. Products give a thread columns 2 q and 2 q + 1 of every 8, for q
  * from 0 to 3: this order makes them 8 neighbours. */

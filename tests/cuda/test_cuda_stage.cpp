@@ -57,14 +57,10 @@ struct Image {
         return found;
     }
     distile_tensor view() const {
-        distile_tensor tensor{};
-        tensor.data = device.data() + (static_cast<size_t>(border) * whole_width() + border) * channels;
+        distile_tensor tensor =
+            distile_tensor_make(device.data() + (static_cast<size_t>(border) * whole_width() + border) * channels,
+                                batch, height, width, channels);
         tensor.dtype = dtype;
-        tensor.batch = batch;
-        tensor.height = height;
-        tensor.width = width;
-        tensor.channels = channels;
-        tensor.stride_w = channels;
         tensor.stride_h = int64_t{whole_width()} * channels;
         tensor.stride_n = whole_height() * tensor.stride_h;
         tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = border;

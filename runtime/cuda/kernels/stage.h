@@ -6,20 +6,15 @@
 
 #include "runtime/base/activation.h"
 #include "runtime/cuda/kernels/common.h"
+#include "runtime/stage/limits.h"
 #include <distile/stage.h>
 
 namespace distile {
 
 constexpr uint32_t most_stage_steps = 104;
 constexpr uint32_t stage_threads = 512;
-constexpr uint32_t stage_shared_bytes = 232448;  ///< Shared memory of a block.
-constexpr uint32_t stage_words_at_once = 64;     ///< The words whose pixels the kernel counts at once: a chunk.
-constexpr uint32_t most_stage_chunks = 512;      ///< The most chunks of a mask.
+constexpr uint32_t stage_shared_bytes = 232448;            ///< Shared memory of a block.
 constexpr uint32_t most_kept_words = DISTILE_STAGE_WORDS;  ///< The most words of a mask that a block keeps.
-constexpr uint32_t stage_channels = 64;  ///< The input channels that one step of a reduction multiplies.
-constexpr uint32_t stage_columns = 32;   ///< Output channels are packed in groups of these.
-/** Reductions are packed in multiples of these steps; the last ones may be 0. */
-constexpr uint32_t stage_reduction = 4;
 
 /** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
  * rows, two warp groups share the reduction; tiles of 128 have 64 for each. */
@@ -36,7 +31,7 @@ struct StageWindow {
     int16_t kernel, stride, dilation, pad;
 };
 
-/** The pixels that a step computes: every one, those of a mask, or those that a window of these reads. */
+/** The pixels that a step computes: all, those of a mask, or those that the reader's windows read. */
 struct StageRows {
     const uint32_t *words;                  ///< Null: every pixel.
     uint32_t height, width, words_per_row;  ///< The extents of the mask.
