@@ -59,8 +59,8 @@ Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Ten
 void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &parameters,
                const std::vector<Tensor> &mask_tensors, const Ints &borders, const Ints &made, const Ints &program,
                const std::vector<double> &numbers);
-/** The weights of a stage's convolution, in bytes. */
-Tensor pack_stage_weights(const Tensor &weight, int64_t dtype);
+/** The weights of a convolution for stages on the device of `like`, in bytes on the CPU. */
+Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like);
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
 Tensor mask_dilate_out(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor &out);

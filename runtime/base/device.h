@@ -24,6 +24,7 @@ namespace distile {
 struct ChoiceTable;
 struct PlannerSettings;
 struct Stage;
+struct StageTarget;
 
 /** Layer norm or RMS norm of the active pixels. The output may be the input. */
 struct Normalization {
@@ -204,7 +205,11 @@ public:
     virtual void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) = 0;
 
     // Running.
-    /** Runs a stage's steps. Throws UNSUPPORTED_DEVICE where a device cannot. */
+    /** What stages must be here; null where there are none. */
+    virtual const StageTarget *stage_target() const {
+        return nullptr;
+    }
+    /** Runs a stage's steps, which have been checked for the target. */
     virtual void run_stage(const Stage &stage);
     /** The features that a PolyKernel's code needs and this device lacks; "" if none. */
     virtual std::string missing_features(const distile_polykernel &polykernel) const = 0;

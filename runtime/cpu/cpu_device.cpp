@@ -3,10 +3,19 @@
 #include "runtime/cpu/cpu_features.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/cpu_planner.h"
+#include "runtime/cpu/general/general_polykernel.h"
+#include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/cpu/stage/cpu_stage.h"
+#include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/tensor/tensor.h"
 #include <cstring>
 
 namespace distile {
+
+CpuDevice::CpuDevice(distile_context &given) : Device(given) {
+}
+
+CpuDevice::~CpuDevice() = default;
 
 const void *CpuDevice::memory_space() const {
     static const char host = 0;
@@ -42,6 +51,24 @@ ScratchMemory CpuDevice::take_scratch(size_t bytes) {
     return memory;
 }
 
+const PixelProducts &CpuDevice::products() {
+    if (!products_) {
+        products_ = &choose_products(context);
+    }
+    return *products_;
+}
+
+const StageTarget *CpuDevice::stage_target() const {
+    return &cpu_stage_target;
+}
+
+void CpuDevice::run_stage(const Stage &stage) {
+    if (!stages_) {
+        stages_ = std::make_unique<CpuStageRunner>(*this);
+    }
+    stages_->run(stage);
+}
+
 std::string CpuDevice::missing_features(const distile_polykernel &polykernel) const {
     return missing_cpu_feature(polykernel.features, context.options.cpu_features);
 }
@@ -57,6 +84,10 @@ RunResult CpuDevice::run(LoadedCode *, const VariantCalls &calls, const Zeros *z
     RunResult result{};
     for (int32_t i = 0; i < calls.num_calls && result.code == 0; i++) {
         calls.calls[i].hooks = &context;
+        if (is_general(calls.polykernel)) {
+            run_general(*this, calls.polykernel, calls.calls[i]);
+            continue;
+        }
         const int code = calls.polykernel.variants[calls.variants[i]].run(&calls.calls[i]);
         result = {code, code == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL, i};
     }

@@ -8,9 +8,15 @@
 
 namespace distile {
 
+class CpuStageRunner;
+struct PixelProducts;
+
 class CpuDevice : public Device {
 public:
-    using Device::Device;
+    explicit CpuDevice(distile_context &given);
+    ~CpuDevice() override;
+    CpuDevice(const CpuDevice &) = delete;
+    CpuDevice &operator=(const CpuDevice &) = delete;
 
     distile_device kind() const override {
         return DISTILE_CPU;
@@ -43,12 +49,22 @@ public:
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
+    const StageTarget *stage_target() const override;
+    void run_stage(const Stage &stage) override;
     std::string missing_features(const distile_polykernel &polykernel) const override;
     int64_t most_virtual_pixels() const override;
     std::unique_ptr<LoadedCode> load(const distile_kernel &) override {
         return nullptr;
     }
     RunResult run(LoadedCode *, const VariantCalls &calls, const Zeros *zeros) override;
+
+    /** The code for products of listed pixels. */
+    const PixelProducts &products();
+
+private:
+    const PixelProducts *products_ = nullptr;  ///< Null until somebody asks.
+    /** Null until a stage runs. */
+    std::unique_ptr<CpuStageRunner> stages_;
 };
 
 }  // namespace distile

@@ -7,6 +7,7 @@
 #include "runtime/cuda/cuda_planner.h"
 #include "runtime/cuda/pixel_update.h"
 #include "runtime/cuda/stage_runner.h"
+#include "runtime/stage/stage_target.h"
 #include "runtime/gpu/rehearsal.h"
 #include <algorithm>
 #include <array>
@@ -318,6 +319,10 @@ ScratchMemory CudaDevice::take_scratch(size_t bytes) {
     dense_output_->reserve(bytes);
     // The memory stays here for the next call: all work is on one stream.
     return {dense_output_->as<void>(), [](void *) {}};
+}
+
+const StageTarget *CudaDevice::stage_target() const {
+    return &gpu_stage_target;
 }
 
 void CudaDevice::run_stage(const Stage &stage) {

@@ -86,6 +86,7 @@ public:
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
+    const StageTarget *stage_target() const override;
     void run_stage(const Stage &stage) override;
     std::string missing_features(const distile_polykernel &polykernel) const override;
     int64_t most_virtual_pixels() const override {

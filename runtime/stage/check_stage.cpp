@@ -3,7 +3,6 @@
 #include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
-#include "runtime/stage/limits.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <cmath>
@@ -13,17 +12,13 @@ namespace distile {
 
 namespace {
 
-constexpr int64_t vector_bytes = 16;
-constexpr int32_t input_channels = stage_channels, output_channels = stage_columns;
-constexpr int64_t most_words = int64_t{stage_words_at_once} * most_stage_chunks;
-
 /** Checks one step, with what the steps before have made. */
 class StepCheck {
 public:
-    StepCheck(distile_context *context, const distile_stage_step &step, int32_t number,
+    StepCheck(distile_context *context, const StageTarget &target, const distile_stage_step &step, int32_t number,
               const std::vector<CheckedStep> &before)
-        : context_(context), step_(step), before_(before), name_("distile_run_stage, step " + std::to_string(number)),
-          call_(name_.c_str()) {
+        : context_(context), target_(target), step_(step), before_(before),
+          name_("distile_run_stage, step " + std::to_string(number)), call_(name_.c_str()) {
     }
 
     CheckedStep run() {
@@ -31,14 +26,14 @@ public:
         if (!is_reserved_zero(step_.reserved)) {
             throw bad_value("a reserved field is not 0");
         }
-        check_tensor_of_16_bits(step_.input, "input", step_.input ? step_.input->channels : 0, true);
+        check_step_tensor(step_.input, "input", step_.input ? step_.input->channels : 0, true);
         check_numbers(step_.window, "window");
         if (!before_.empty() && before_.front().given.input->dtype != step_.input->dtype) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the input is %s, but that of the first step %s",
                                call_, TypeText(step_.input->dtype).text,
                                TypeText(before_.front().given.input->dtype).text)};
         }
-        CheckedStep checked{step_, {}, false, false};
+        CheckedStep checked{step_, {}, step_.input->dtype, false, false};
         if (step_.kind == DISTILE_STEP_SCORES) {
             check_scores(checked);
         } else {
@@ -53,25 +48,29 @@ private:
         return {fail(context_, DISTILE_ERROR_BAD_VALUE, "%s: %s", call_, what)};
     }
 
-    void check_tensor_of_16_bits(const distile_tensor *tensor, const char *what, int32_t channels, bool border) const {
+    void check_step_tensor(const distile_tensor *tensor, const char *what, int32_t channels, bool border) const {
         if (!tensor) {
             throw Failure{fail_null(context_, call_, what)};
         }
         require(
             check_tensor(context_, border ? tensor->dtype : step_.input->dtype, call_, tensor, what, channels, border));
-        if (tensor->dtype != DISTILE_FLOAT16 && tensor->dtype != DISTILE_BFLOAT16) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the %s is %s; stages take float16 and bfloat16",
-                               call_, what, TypeText(tensor->dtype).text)};
+        if (!target_.takes(tensor->dtype)) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the %s is %s; stages take %s here", call_, what,
+                               TypeText(tensor->dtype).text, target_.types)};
         }
-        const auto is_whole = [](int64_t elements) { return elements * 2 % vector_bytes == 0; };
+        const size_t vector_bytes = target_.vector_bytes, element_bytes = distile_dtype_size(tensor->dtype);
+        const auto is_whole = [&](int64_t elements) {
+            return static_cast<size_t>(elements) * element_bytes % vector_bytes == 0;
+        };
         if (reinterpret_cast<uintptr_t>(tensor->data) % vector_bytes != 0) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s is not aligned to %d bytes", call_,
-                               what, static_cast<int>(vector_bytes))};
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s is not aligned to %zu bytes", call_,
+                               what, vector_bytes)};
         }
         if (!is_whole(tensor->stride_w) || !is_whole(tensor->stride_h) ||
             (tensor->batch > 1 && !is_whole(tensor->stride_n))) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_STRIDE, "%s: the %s has strides that are no multiples of %d",
-                               call_, what, static_cast<int>(vector_bytes / 2))};
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_STRIDE,
+                               "%s: the %s has strides that are no multiples of %zu", call_, what,
+                               vector_bytes / element_bytes)};
         }
         const int64_t span = (tensor->batch - 1) * tensor->stride_n +
                              (int64_t{tensor->height} + tensor->border_bottom) * tensor->stride_h +
@@ -94,11 +93,12 @@ private:
     }
 
     void check_words(const MaskShape &shape) const {
-        if (stage_words(shape) > most_words) {
+        if (stage_words(shape) > target_.most_words) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
                                "%s: %d images of %d x %d pixels have more than %lld words of 32 pixels: run fewer "
                                "images at a time",
-                               call_, shape.batch, shape.height, shape.width, static_cast<long long>(most_words))};
+                               call_, shape.batch, shape.height, shape.width,
+                               static_cast<long long>(target_.most_words))};
         }
     }
 
@@ -107,20 +107,24 @@ private:
         if (step_.output || step_.residual || step_.reader || step_.later || step_.bias) {
             throw bad_value("scores have no output, residual, reader, later pixels or bias");
         }
+        if (raw(step_.weights_dtype) != 0) {
+            throw bad_value("the weights of scores are float32: their type must be 0");
+        }
         if (!step_.mask) {
             throw Failure{fail_null(context_, call_, "mask")};
         }
         if (&step_.mask->context != context_) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context", call_)};
         }
-        if (input.channels % (vector_bytes / 2) != 0) {
+        if (input.channels % target_.scored_channels != 0) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
-                               call_, input.channels, static_cast<int>(vector_bytes / 2))};
+                               call_, input.channels, target_.scored_channels)};
         }
         if (std::isnan(step_.score_bias) || std::isnan(step_.threshold)) {
             throw bad_value("the bias or the threshold is NaN");
         }
-        require(check_alignment(context_, call_, {{step_.weights, vector_bytes, "weights"}}));
+        const size_t alignment = std::max(target_.vector_bytes, sizeof(float));
+        require(check_alignment(context_, call_, {{step_.weights, alignment, "weights"}}));
         if (!step_.weights) {
             throw Failure{fail_null(context_, call_, "weights")};
         }
@@ -138,33 +142,50 @@ private:
 
     void check_convolution(CheckedStep &checked) const {
         const distile_tensor &input = *step_.input;
-        check_tensor_of_16_bits(step_.output, "output", step_.output ? step_.output->channels : 0, false);
+        check_step_tensor(step_.output, "output", step_.output ? step_.output->channels : 0, false);
         const distile_tensor &output = *step_.output;
         checked.output = {output.batch, output.height, output.width};
-        if (input.channels % input_channels != 0 || output.channels % output_channels != 0) {
+        if (input.channels % target_.input_channels != 0 || output.channels % target_.output_channels != 0) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
                                "%s: a convolution from %d to %d channels; stages take multiples of %d to multiples of "
                                "%d",
-                               call_, input.channels, output.channels, input_channels, output_channels)};
+                               call_, input.channels, output.channels, target_.input_channels,
+                               target_.output_channels)};
         }
+        check_weights_type(checked);
         if (input.batch != output.batch) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d",
                                call_, output.batch, input.batch)};
         }
-        check_reach();
+        if (!target_.reads_outside) {
+            check_reach();
+        }
         check_words(checked.output);
         if (!step_.weights) {
             throw Failure{fail_null(context_, call_, "weights")};
         }
-        constexpr size_t bulk_bytes = 128;
-        require(check_alignment(context_, call_,
-                                {{step_.weights, bulk_bytes, "weights"}, {step_.bias, sizeof(float), "bias"}}));
+        require(check_alignment(
+            context_, call_,
+            {{step_.weights, target_.weight_alignment, "weights"}, {step_.bias, sizeof(float), "bias"}}));
         require(check_enumerator(context_, call_, "activation", step_.activation));
         if (overlap(without_border(input), without_border(output))) {
             throw Failure{fail(context_, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call_)};
         }
         check_residual();
         check_masks(checked);
+    }
+
+    void check_weights_type(CheckedStep &checked) const {
+        const int32_t given = raw(step_.weights_dtype);
+        checked.weights_dtype = given == 0 ? step_.input->dtype : step_.weights_dtype;
+        const bool is_known = given == 0 || (find_type(given) && target_.packs(step_.weights_dtype));
+        if (!is_known || (!target_.mixes_types && checked.weights_dtype != step_.input->dtype)) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE,
+                               "%s: the weights are %s; with tensors of %s, stages "
+                               "take %s here",
+                               call_, TypeText(given).text, TypeText(step_.input->dtype).text,
+                               target_.mixes_types ? target_.weight_types : "the same")};
+        }
     }
 
     /** Checks that all windows stay within the input and its border. */
@@ -191,7 +212,7 @@ private:
             return;
         }
         const distile_tensor &output = *step_.output;
-        check_tensor_of_16_bits(step_.residual, "residual", output.channels, false);
+        check_step_tensor(step_.residual, "residual", output.channels, false);
         const distile_tensor &residual = *step_.residual;
         if (residual.batch != output.batch) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
@@ -281,6 +302,7 @@ private:
     }
 
     distile_context *context_;
+    const StageTarget &target_;
     const distile_stage_step &step_;
     const std::vector<CheckedStep> &before_;
     const std::string name_;
@@ -289,7 +311,7 @@ private:
 
 }  // namespace
 
-Stage checked_stage(distile_context *context, const distile_stage_args &args) {
+Stage checked_stage(distile_context *context, const distile_stage_args &args, const StageTarget &target) {
     constexpr const char *call = "distile_run_stage";
     if (!args.steps) {
         throw Failure{fail_null(context, call, "array of steps")};
@@ -304,7 +326,7 @@ Stage checked_stage(distile_context *context, const distile_stage_args &args) {
     Stage stage{{}, args.tiles};
     stage.steps.reserve(static_cast<size_t>(args.num_steps));
     for (int32_t number = 0; number < args.num_steps; number++) {
-        stage.steps.push_back(StepCheck(context, args.steps[number], number, stage.steps).run());
+        stage.steps.push_back(StepCheck(context, target, args.steps[number], number, stage.steps).run());
     }
     return stage;
 }

@@ -2,14 +2,28 @@
 #include "runtime/base/context.h"
 #include "runtime/base/device.h"
 #include "runtime/stage/check_stage.h"
+#include "runtime/stage/stage_target.h"
 
 namespace distile {
 
 void Device::run_stage(const Stage &) {
-    throw Failure{fail(&context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                       "distile_run_stage: stages run on NVIDIA GPUs of compute capability 9.0; call the layers one by "
-                       "one here")};
+    throw Failure{fail(&context, DISTILE_ERROR_INTERNAL, "distile_run_stage: the device has a target, but no stages")};
 }
+
+namespace {
+
+const StageTarget &target_of(distile_context *context, const char *call) {
+    const StageTarget *const target = context->device->stage_target();
+    if (!target) {
+        throw Failure{fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                           "%s: stages run on CPUs and on NVIDIA GPUs of compute capability 9.0; call the layers one "
+                           "by one here",
+                           call)};
+    }
+    return *target;
+}
+
+}  // namespace
 
 }  // namespace distile
 
@@ -18,9 +32,45 @@ using namespace distile;
 extern "C" {
 
 distile_status distile_run_stage(distile_context *context, const distile_stage_args *args) {
+    constexpr const char *call = "distile_run_stage";
     constexpr auto check = [](distile_context *, const char *, const distile_stage_args &) { return DISTILE_OK; };
-    return call_with(context, "distile_run_stage", args, +check,
-                     [&] { context->device->run_stage(checked_stage(context, *args)); });
+    return call_with(context, call, args, +check,
+                     [&] { context->device->run_stage(checked_stage(context, *args, target_of(context, call))); });
+}
+
+int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtype dtype, int32_t out_channels,
+                                    int32_t in_channels, int32_t kernel_h, int32_t kernel_w) {
+    const StageTarget *const target = context ? context->device->stage_target() : nullptr;
+    const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w};
+    const bool is_possible = target && find_type(raw(dtype)) && target->packs(dtype) && target->is_possible(filter);
+    return is_possible ? target->weight_bytes(filter, dtype) : 0;
+}
+
+distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype, int32_t out_channels,
+                                          int32_t in_channels, int32_t kernel_h, int32_t kernel_w, const float *weights,
+                                          void *packed) {
+    constexpr const char *call = "distile_pack_stage_weights";
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    return guarded(context, call, [&] {
+        const StageTarget &target = target_of(context, call);
+        require(check_pointers(context, call, {{weights, "weights"}, {packed, "memory for packed weights"}}));
+        if (!find_type(raw(dtype)) || !target.packs(dtype)) {
+            return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the type is %s; weights of stages are %s here", call,
+                        TypeText(raw(dtype)).text, target.weight_types);
+        }
+        const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w};
+        if (!target.is_possible(filter)) {
+            return fail(context, DISTILE_ERROR_BAD_CHANNELS,
+                        "%s: a convolution of %d x %d from %d to %d channels; stages take multiples of %d to multiples "
+                        "of %d",
+                        call, kernel_h, kernel_w, in_channels, out_channels, target.input_channels,
+                        target.output_channels);
+        }
+        target.pack(filter, dtype, weights, packed);
+        return DISTILE_OK;
+    });
 }
 
 }  // extern "C"

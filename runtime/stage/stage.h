@@ -19,7 +19,8 @@ inline int64_t stage_words(const MaskShape &shape) {
 /** A checked step. */
 struct CheckedStep {
     const distile_stage_step &given;
-    MaskShape output;   ///< The output's, or of scores the mask's.
+    MaskShape output;  ///< The output's, or of scores the mask's.
+    distile_dtype weights_dtype;
     bool starts_level;  ///< Reads or overwrites what an earlier step of its level writes or reads.
     /** A device must have run all steps before it starts to plan this one: it makes a mask that one of them used. */
     bool starts_launch;

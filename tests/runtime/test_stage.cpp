@@ -1,4 +1,6 @@
-// What a stage checks, on a device without stages, and how weights are packed.
+// What a stage checks, and how weights are packed, both for GPUs, without one.
+#include "runtime/base/context.h"
+#include "runtime/stage/check_stage.h"
 #include "tests/support/catch.h"
 #include <cstdint>
 #include <cstring>
@@ -34,9 +36,9 @@ struct Image {
     distile_tensor view{};
 };
 
-/** A mask unit, and three convolutions of its pixels. */
-struct Stage {
-    Stage() {
+/** Arguments of a stage: a mask unit, and three convolutions of its pixels. */
+struct Arguments {
+    Arguments() {
         distile_stage_step &unit = steps[0], &reduce = steps[1], &middle = steps[2], &expand = steps[3];
         unit.kind = DISTILE_STEP_SCORES;
         unit.input = &x.view;
@@ -64,8 +66,12 @@ struct Stage {
         args.num_steps = 4;
     }
 
-    distile_status run() const {
-        return distile_run_stage(context.get(), &args);
+    /** The checks of a GPU. */
+    distile_status check() const {
+        return guarded(context.get(), "a test", [&] {
+            checked_stage(context.get(), args, gpu_stage_target);
+            return DISTILE_OK;
+        });
     }
 
     Context context = make_context();
@@ -78,72 +84,80 @@ struct Stage {
 struct Fault {
     const char *what;
     distile_status status;
-    std::function<void(Stage &)> make;
+    std::function<void(Arguments &)> make;
 };
 
 }  // namespace
 
-TEST_CASE("A stage that is right finds no device on a CPU", "[runtime]") {
-    const Stage stage;
-    CHECK(stage.run() == DISTILE_ERROR_UNSUPPORTED_DEVICE);
-    CHECK(std::string(distile_context_message(stage.context.get())).find("compute capability 9.0") !=
+TEST_CASE("A stage that is right passes the checks of a GPU, and not all of a CPU's", "[stage]") {
+    const Arguments stage;
+    CHECK(stage.check() == DISTILE_OK);
+    CHECK(distile_run_stage(stage.context.get(), &stage.args) == DISTILE_ERROR_BAD_TYPE);
+    CHECK(std::string(distile_context_message(stage.context.get())).find("stages take float32 here") !=
           std::string::npos);
 }
 
-TEST_CASE("What is wrong with a stage is said before it runs", "[runtime]") {
+TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
     const Context foreign = make_context();
     const Mask of_foreign = make_mask(foreign);
     const Fault faults[] = {
-        {"no steps", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.args.steps = nullptr; }},
-        {"0 steps", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.args.num_steps = 0; }},
-        {"reserved", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.args.reserved[1] = 1; }},
-        {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[2].reserved[3] = 1; }},
+        {"no steps", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.args.steps = nullptr; }},
+        {"0 steps", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.num_steps = 0; }},
+        {"reserved", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.reserved[1] = 1; }},
+        {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved[3] = 1; }},
         {"kind", DISTILE_ERROR_BAD_VALUE,
-         [](Stage &s) {
+         [](Arguments &s) {
              const int number = 7;
              std::memcpy(&s.steps[1].kind, &number, sizeof(number));
          }},
         {"activation", DISTILE_ERROR_BAD_VALUE,
-         [](Stage &s) {
+         [](Arguments &s) {
              const int number = 99;
              std::memcpy(&s.steps[1].activation, &number, sizeof(number));
          }},
-        {"no input", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].input = nullptr; }},
-        {"no output", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].output = nullptr; }},
-        {"no weights", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[1].weights = nullptr; }},
-        {"no factors", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[0].weights = nullptr; }},
-        {"no mask of scores", DISTILE_ERROR_NULL_POINTER, [](Stage &s) { s.steps[0].mask = nullptr; }},
-        {"output of scores", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[0].output = &s.reduced.view; }},
+        {"no input", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.steps[1].input = nullptr; }},
+        {"no output", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.steps[1].output = nullptr; }},
+        {"no weights", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.steps[1].weights = nullptr; }},
+        {"no factors", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.steps[0].weights = nullptr; }},
+        {"no mask of scores", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.steps[0].mask = nullptr; }},
+        {"output of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].output = &s.reduced.view; }},
         {"NaN", DISTILE_ERROR_BAD_VALUE,
-         [](Stage &s) { s.steps[0].threshold = std::numeric_limits<float>::quiet_NaN(); }},
-        {"float32", DISTILE_ERROR_BAD_TYPE, [](Stage &s) { s.x.view.dtype = DISTILE_FLOAT32; }},
-        {"two types", DISTILE_ERROR_BAD_TYPE, [](Stage &s) { s.middled.view.dtype = DISTILE_BFLOAT16; }},
-        {"input channels", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.middled.view.channels = 32; }},
-        {"output channels", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.reduced.view.channels = 24; }},
+         [](Arguments &s) { s.steps[0].threshold = std::numeric_limits<float>::quiet_NaN(); }},
+        {"float32", DISTILE_ERROR_BAD_TYPE, [](Arguments &s) { s.x.view.dtype = DISTILE_FLOAT32; }},
+        {"type of weights", DISTILE_ERROR_BAD_TYPE, [](Arguments &s) { s.steps[2].weights_dtype = DISTILE_INT8; }},
+        {"unknown type of weights", DISTILE_ERROR_BAD_TYPE,
+         [](Arguments &s) {
+             const int number = 77;
+             std::memcpy(&s.steps[2].weights_dtype, &number, sizeof(number));
+         }},
+        {"type of factors", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].weights_dtype = DISTILE_FLOAT32; }},
+        {"two types", DISTILE_ERROR_BAD_TYPE, [](Arguments &s) { s.middled.view.dtype = DISTILE_BFLOAT16; }},
+        {"input channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.middled.view.channels = 32; }},
+        {"output channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.reduced.view.channels = 24; }},
         {"address", DISTILE_ERROR_BAD_ALIGNMENT,
-         [](Stage &s) { s.middled.view.data = static_cast<uint16_t *>(s.middled.view.data) + 1; }},
+         [](Arguments &s) { s.middled.view.data = static_cast<uint16_t *>(s.middled.view.data) + 1; }},
         {"address of weights", DISTILE_ERROR_BAD_ALIGNMENT,
-         [](Stage &s) { s.steps[2].weights = static_cast<const char *>(s.steps[2].weights) + 16; }},
-        {"stride", DISTILE_ERROR_BAD_STRIDE, [](Stage &s) { s.middled.view.stride_h += 4; }},
+         [](Arguments &s) { s.steps[2].weights = static_cast<const char *>(s.steps[2].weights) + 16; }},
+        {"stride", DISTILE_ERROR_BAD_STRIDE, [](Arguments &s) { s.middled.view.stride_h += 4; }},
         {"border", DISTILE_ERROR_BAD_SHAPE,
-         [](Stage &s) { s.reduced.view.border_left = s.reduced.view.border_right = 0; }},
-        {"window", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[2].window.stride_w = 0; }},
+         [](Arguments &s) { s.reduced.view.border_left = s.reduced.view.border_right = 0; }},
+        {"window", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].window.stride_w = 0; }},
         {"transposed window", DISTILE_ERROR_BAD_VALUE,
-         [](Stage &s) { s.steps[2].window.kind = DISTILE_WINDOW_TRANSPOSED; }},
-        {"batch", DISTILE_ERROR_BAD_SHAPE, [](Stage &s) { s.middled.view.batch = 2; }},
-        {"in place", DISTILE_ERROR_ALIASING, [](Stage &s) { s.steps[3].input = &s.x.view; }},
-        {"shape of the mask", DISTILE_ERROR_BAD_MASK, [](Stage &s) { s.steps[0].window.stride_h = 2; }},
-        {"mask without data", DISTILE_ERROR_BAD_MASK, [](Stage &s) { s.steps[2].mask = s.other.get(); }},
-        {"mask of another context", DISTILE_ERROR_BAD_MASK, [&](Stage &s) { s.steps[0].mask = of_foreign.get(); }},
-        {"reader without a mask", DISTILE_ERROR_BAD_VALUE, [](Stage &s) { s.steps[1].mask = nullptr; }},
-        {"residual", DISTILE_ERROR_BAD_CHANNELS, [](Stage &s) { s.steps[2].residual = &s.numbers.view; }},
+         [](Arguments &s) { s.steps[2].window.kind = DISTILE_WINDOW_TRANSPOSED; }},
+        {"batch", DISTILE_ERROR_BAD_SHAPE, [](Arguments &s) { s.middled.view.batch = 2; }},
+        {"in place", DISTILE_ERROR_ALIASING, [](Arguments &s) { s.steps[3].input = &s.x.view; }},
+        {"shape of the mask", DISTILE_ERROR_BAD_MASK, [](Arguments &s) { s.steps[0].window.stride_h = 2; }},
+        {"mask without data", DISTILE_ERROR_BAD_MASK, [](Arguments &s) { s.steps[2].mask = s.other.get(); }},
+        {"mask of another context", DISTILE_ERROR_BAD_MASK, [&](Arguments &s) { s.steps[0].mask = of_foreign.get(); }},
+        {"reader without a mask", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].mask = nullptr; }},
+        {"residual", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].residual = &s.numbers.view; }},
     };
     for (const Fault &fault : faults) {
         INFO(fault.what);
-        Stage stage;
+        Arguments stage;
         fault.make(stage);
         INFO(distile_context_message(stage.context.get()));
-        const distile_status status = stage.run();
+        const distile_status status = stage.check();
         INFO(distile_context_message(stage.context.get()));
         CHECK(distile_status_name(status) == std::string(distile_status_name(fault.status)));
     }
@@ -151,20 +165,18 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[runtime]") {
     CHECK(distile_run_stage(foreign.get(), nullptr) == DISTILE_ERROR_NULL_POINTER);
 }
 
-TEST_CASE("Weights of a stage hold each number once, in the order of the header", "[runtime]") {
-    const Context made = make_context();
-    distile_context *const context = made.get();
+TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gpu_target.cpp", "[stage]") {
     constexpr int32_t outs = 64, ins = 128, rows = 1, columns = 3, taps = rows * columns;
     constexpr int64_t steps = 8;  // 6, and zeros.
-    const int64_t bytes = distile_stage_weights_bytes(outs, ins, rows, columns);
+    const StageFilter filter{outs, ins, rows, columns};
+    const int64_t bytes = gpu_stage_target.weight_bytes(filter, DISTILE_FLOAT16);
     REQUIRE(bytes == steps * 64 * outs * 2);
     std::vector<float> weights(size_t{outs} * ins * taps);
     for (size_t i = 0; i < weights.size(); i++) {
         weights[i] = static_cast<float>(i % 2039);  // A prime: neighbours in any direction differ.
     }
     std::vector<uint16_t> packed(static_cast<size_t>(bytes) / 2), due(packed.size());
-    REQUIRE(distile_pack_stage_weights(context, DISTILE_FLOAT16, outs, ins, rows, columns, weights.data(),
-                                       packed.data()) == DISTILE_OK);
+    gpu_stage_target.pack(filter, DISTILE_FLOAT16, weights.data(), packed.data());
     size_t place = 0;
     for (int32_t group = 0; group < outs; group += 32) {
         for (int32_t step = 0; step < steps; step++) {
@@ -184,15 +196,29 @@ TEST_CASE("Weights of a stage hold each number once, in the order of the header"
         }
     }
     CHECK(packed == due);
-    CHECK(distile_pack_stage_weights(nullptr, DISTILE_FLOAT16, 32, 64, 1, 1, weights.data(), packed.data()) ==
-          DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_stage_weights_bytes(48, 64, 1, 1) == 0);
-    CHECK(distile_stage_weights_bytes(32, 32, 1, 1) == 0);
-    CHECK(distile_stage_weights_bytes(32, 64, 0, 1) == 0);
-    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT32, 32, 64, 1, 1, weights.data(), packed.data()) ==
-          DISTILE_ERROR_BAD_TYPE);
-    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT16, 48, 64, 1, 1, weights.data(), packed.data()) ==
-          DISTILE_ERROR_BAD_CHANNELS);
-    CHECK(distile_pack_stage_weights(context, DISTILE_FLOAT16, 32, 64, 1, 1, nullptr, packed.data()) ==
-          DISTILE_ERROR_NULL_POINTER);
+    CHECK(!gpu_stage_target.is_possible({48, 64, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({32, 32, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1}));
+}
+
+TEST_CASE("Packing weights of a stage checks its arguments", "[stage]") {
+    const Context made = make_context();
+    distile_context *const context = made.get();
+    const std::vector<float> weights(size_t{17} * 3);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 17, 3, 1, 1) == 32 * 3 * 4);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_BFLOAT16, 17, 3, 1, 1) == 32 * 3 * 2);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_INT8, 17, 3, 1, 1) == 32 * 3 + 32 * 4);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT16, 17, 3, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 0, 3, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(nullptr, DISTILE_FLOAT32, 17, 3, 1, 1) == 0);
+    std::vector<float> packed(size_t{32} * 3);
+    const auto pack = [&](distile_context *in, distile_dtype dtype, int32_t rows, const float *from, void *to) {
+        return distile_pack_stage_weights(in, dtype, 17, 3, rows, 1, from, to);
+    };
+    CHECK(pack(context, DISTILE_FLOAT32, 1, weights.data(), packed.data()) == DISTILE_OK);
+    CHECK(pack(nullptr, DISTILE_FLOAT32, 1, weights.data(), packed.data()) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(pack(context, DISTILE_FLOAT16, 1, weights.data(), packed.data()) == DISTILE_ERROR_BAD_TYPE);
+    CHECK(pack(context, DISTILE_FLOAT32, 0, weights.data(), packed.data()) == DISTILE_ERROR_BAD_CHANNELS);
+    CHECK(pack(context, DISTILE_FLOAT32, 1, nullptr, packed.data()) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(pack(context, DISTILE_FLOAT32, 1, weights.data(), nullptr) == DISTILE_ERROR_NULL_POINTER);
 }

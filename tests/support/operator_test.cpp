@@ -62,8 +62,9 @@ struct Session {
 
 class OperatorTest {
 public:
-    explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0)
-        : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
+    explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr)
+        : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)),
+          cpu_features_(cpu_features) {
         for (Values values : {Values::Floats, Values::Integers}) {
             std::vector<float> &filter = filters_[static_cast<int>(values)];
             filter = distile::draw(values, filter_size(conv_), random_);
@@ -162,6 +163,7 @@ private:
         if (!session) {
             session = std::make_unique<Session>();
             distile_context_options options{};
+            options.cpu_features = cpu_features_;
             const int32_t numbers[] = {1, 2, 5};
             if (threads < 3) {
                 options.threads = numbers[threads];
@@ -306,6 +308,7 @@ private:
     const distile_polykernel &polykernel_;
     const distile_conv2d conv_;
     const distile_dtype dtype_;
+    const char *const cpu_features_;
     std::mt19937 random_{1};
     std::vector<float> filters_[2], biases_[2];
     std::vector<std::pair<int32_t, int32_t>> sizes_;
@@ -355,8 +358,8 @@ bool can_run_or_warn(const distile_polykernel &polykernel) {
     return info.name == polykernel.name;
 }
 
-void test_operator(const distile_polykernel &polykernel, double zeros) {
-    OperatorTest(polykernel, zeros).run();
+void test_operator(const distile_polykernel &polykernel, double zeros, const char *cpu_features) {
+    OperatorTest(polykernel, zeros, cpu_features).run();
 }
 
 void test_large_edges(const distile_polykernel &polykernel) {

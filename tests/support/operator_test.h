@@ -14,8 +14,9 @@ namespace distile {
 /** False, and says so, where this CPU lacks what a PolyKernel needs. */
 bool can_run_or_warn(const distile_polykernel &polykernel);
 
-/** Runs all of its variants, and the dispatcher's own choice. A share of the weights is 0. */
-void test_operator(const distile_polykernel &polykernel, double zeros = 0);
+/** Runs all of its variants, and the dispatcher's own choice. A share of the weights is 0. The contexts allow all
+ * features of the CPU, or these. */
+void test_operator(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr);
 
 /** The sizes above are small enough for the runtime to put a border around inputs that lack one. On a large image the
  * code itself handles the edges. */

@@ -14,4 +14,8 @@ SimdLevels known_simd_levels() {
     return {levels, static_cast<int32_t>(std::size(levels))};
 }
 
+std::vector<const PixelProducts *> known_pixel_products() {
+    return {&portable_products};
+}
+
 }  // namespace distile

@@ -6,6 +6,7 @@
 #define DISTILE_CPU_ARCHITECTURE_H
 
 #include "runtime/cpu/simd/simd_level.h"
+#include "runtime/cpu/products/products.h"
 #include <vector>
 
 namespace distile {
@@ -21,6 +22,9 @@ std::vector<CpuFeature> known_cpu_features();
 
 /** The SIMD levels, slowest first. Each runs wherever the next one does. */
 SimdLevels known_simd_levels();
+
+/** Code for products of listed pixels, fastest first. */
+std::vector<const PixelProducts *> known_pixel_products();
 
 }  // namespace distile
 

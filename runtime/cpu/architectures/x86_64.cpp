@@ -71,4 +71,8 @@ SimdLevels known_simd_levels() {
     return {levels, static_cast<int32_t>(std::size(levels))};
 }
 
+std::vector<const PixelProducts *> known_pixel_products() {
+    return {&avx512_products, &avx2_products, &portable_products};
+}
+
 }  // namespace distile

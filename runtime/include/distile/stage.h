@@ -1,9 +1,10 @@
 /** \file
- * Stages: many masked steps in one launch. On a GPU a small layer costs a launch, lists and tails that take longer than
+ * Stages: many masked steps in one call. On a GPU a small layer costs a launch, lists and tails that take longer than
  * its products; a stage pays them once. Masks from scores and the pixels that later steps need are found inside.
  *
- * Stages run on NVIDIA GPUs of compute capability 9.0, with tensors of float16 or bfloat16 whose channels are multiples
- * of 64 (inputs of convolutions) and 32 (outputs). A convolution's products are summed in float32 and rounded once.
+ * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 64
+ * (inputs of convolutions) and 32 (outputs). On CPUs they are of float32, with any channels. A convolution's products
+ * are summed in float32 and rounded once.
  */
 #ifndef DISTILE_STAGE_H
 #define DISTILE_STAGE_H
@@ -14,8 +15,8 @@
 extern "C" {
 #endif
 
-/** Rows of masks in words of 32 pixels, batch * height * ceil(width / 32), up to which a stage keeps a mask in each
- * block. Larger masks work, but take so much longer that layers one by one are faster. */
+/** Rows of masks in words of 32 pixels, batch * height * ceil(width / 32), up to which a stage on a GPU keeps a mask in
+ * each block. Larger masks work, but take so much longer that layers one by one are faster. */
 #define DISTILE_STAGE_WORDS 768
 
 typedef enum distile_step_kind {
@@ -26,8 +27,8 @@ typedef enum distile_step_kind {
 /** A step of a stage. Zero-initialise, then set. Steps act as if each ran after the one before. */
 typedef struct distile_stage_step {
     distile_step_kind kind;
-    /** Aligned to 16 bytes, as its strides are. A convolution reads outside the image where its window reaches there,
-     * so the tensor's border must be as wide as that. */
+    /** On a GPU aligned to 16 bytes, as its strides are, and with a border as wide as windows reach outside the image.
+     * On a CPU, 0 is read where they reach outside the tensor and its border. */
     const distile_tensor *input;
     const distile_tensor *output; /**< Has the input's type. Other pixels keep their values. Null for scores. */
     /** Has the output's shape and type, and may be the same view as the output. Null: none. */
@@ -43,9 +44,12 @@ typedef struct distile_stage_step {
      */
     distile_mask *later;
     distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
-    /** What distile_pack_stage_weights wrote, on the device and aligned to 128 bytes; for scores, a float32 number for
-     * each channel, on the device and aligned to 16 bytes. */
+    /** What distile_pack_stage_weights wrote for this device, in its memory; for scores, a float32 number for each
+     * channel. On a GPU aligned to 128 bytes, or 16 for scores. */
     const void *weights;
+    /** The type of packed weights; 0: the input's. On a CPU it may also be bfloat16 or int8: weights are then read in a
+     * half or a quarter of the bytes, and multiplied as float32. */
+    distile_dtype weights_dtype;
     const float *bias; /**< A number for each output channel, on the device; null: 0. Null for scores. */
     distile_activation activation;
     const float *slope;          /**< The activation's number, in host memory; null: .01. */
@@ -57,26 +61,30 @@ typedef struct distile_stage_step {
 typedef struct distile_stage_args {
     const distile_stage_step *steps;
     int32_t num_steps;
-    /** Which tiles of rows x columns blocks may use, a bit each: 16 x 32, 32 x 32, 32 x 64, 64 x 64, 128 x 64, 128 x
-     * 128. Channels that are no multiple of a tile's columns take others. 0: all. */
+    /** Which tiles of rows x columns blocks of a GPU may use, a bit each: 16 x 32, 32 x 32, 32 x 64, 64 x 64, 128 x 64,
+     * 128 x 128. Channels that are no multiple of a tile's columns take others. 0: all. */
     uint32_t tiles;
     int64_t reserved[4]; /**< 0 */
 } distile_stage_args;
 
-/** Runs the steps. More than about 100 steps take another launch. Nothing waits, and a graph can capture the call once
- * it has run outside a capture with the same shapes. All multiprocessors of the context take part, so work of other
- * streams runs before or after it. All arguments are checked before anything is written; only what a tensor holds at
- * pixels that no step has written is the caller's affair. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE,
+/** Runs the steps. On a GPU, more than about 100 steps take another launch; nothing waits, and a graph can capture the
+ * call once it has run outside a capture with the same shapes. All multiprocessors of the context take part, so work of
+ * other streams runs before or after it. All arguments are checked before anything is written; only what a tensor holds
+ * at pixels that no step has written is the caller's affair. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE,
  * BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of another context), ALIASING, UNSUPPORTED_DEVICE,
  * OUT_OF_MEMORY. See distile.h for further errors on a GPU. */
 DISTILE_API distile_status distile_run_stage(distile_context *context, const distile_stage_args *args);
 
-/** The bytes of packed weights; 0 if a number is not positive or the channels are not multiples of 64 and 32. */
-DISTILE_API int64_t distile_stage_weights_bytes(int32_t out_channels, int32_t in_channels, int32_t kernel_h,
+/** The bytes of weights that distile_pack_stage_weights writes; 0 if the context's device has no stages with this type
+ * or these channels, if a number is not positive, or for a null context. */
+DISTILE_API int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtype dtype,
+                                                int32_t out_channels, int32_t in_channels, int32_t kernel_h,
                                                 int32_t kernel_w);
 
-/** Packs float32 weights [out_channels][in_channels][kernel_h][kernel_w] as 16-bit numbers, both in host memory, on any
- * device. Errors: NULL_POINTER, BAD_CHANNELS (also a kernel of no pixels), BAD_TYPE. */
+/** Packs float32 weights [out_channels][in_channels][kernel_h][kernel_w] for stages of the context's device, both in
+ * host memory. In int8, an output channel's largest weight becomes 127 or -127, and the other weights are rounded to
+ * what that makes of 1: by at most half of the largest weight's 127th. Errors: NULL_POINTER, BAD_CHANNELS (also a kernel
+ * of no pixels), BAD_TYPE, UNSUPPORTED_DEVICE. */
 DISTILE_API distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype,
                                                       int32_t out_channels, int32_t in_channels, int32_t kernel_h,
                                                       int32_t kernel_w, const float *weights, void *packed);

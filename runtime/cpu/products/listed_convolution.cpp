@@ -1,0 +1,377 @@
+#include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
+#include "runtime/cpu/cpu_features.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+/** Weights of a set that the second-level cache keeps while groups pass. */
+constexpr int64_t most_part_bytes = 192 << 10;
+/** Weights of a convolution that the second-level cache keeps while chunks pass. */
+constexpr int64_t most_kept_bytes = 256 << 10;
+/** A chunk's groups, whose sums wait for the next part of the weights, and the sums of a group. */
+constexpr int64_t most_chunk_groups = 24, most_group_sums = 384;
+/** The groups for which it pays that a thread reads a set's weights. */
+constexpr int64_t least_thread_groups = 4;
+constexpr int32_t most_pieces = 64, most_piece_channels = 4096;
+
+/** Read where a window reaches outside the input. */
+alignas(64) constexpr float zeros[most_piece_channels]{};
+
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/** A convolution of listed pixels. Threads share out its pixels, so that each finds most of what it wrote before in its
+ * own caches; and the sets of panels where pixels are few. */
+class SharedConvolution {
+public:
+    SharedConvolution(const PixelProducts &products, const ListedConvolution &given, int32_t threads)
+        : products_(products), given_(given), weights_(given.weights),
+          sets_(divide_up(num_panels(weights_.out_channels), products.set_panels)),
+          part_(std::max<int64_t>(most_part_bytes / (products.set_panels * panel_channels * weights_.bytes), 1)),
+          keeps_weights_(num_panels(weights_.out_channels) * panel_channels * weights_.reduction * weights_.bytes <=
+                         most_kept_bytes) {
+        const int64_t groups = divide_up(given.count, group_pixels(0));
+        pixel_shares_ = std::clamp<int64_t>(groups / least_thread_groups, 1, threads);
+        set_shares_ = std::min(divide_up(threads, pixel_shares_), sets_);
+    }
+
+    int64_t items() const {
+        return pixel_shares_ * set_shares_;
+    }
+    void run(int64_t item) const {
+        const Range pixels = share(given_.count, item % pixel_shares_, pixel_shares_);
+        const Range sets = share(sets_, item / pixel_shares_, set_shares_);
+        const int64_t chunks = divide_up(pixels.end - pixels.begin, most_chunk_groups * group_pixels(sets.begin));
+        const auto run_chunk = [&](int64_t set, int64_t chunk, const Weights &next) {
+            const Range part = share(pixels.end - pixels.begin, chunk, chunks);
+            run(set, {pixels.begin + part.begin, pixels.begin + part.end}, next);
+        };
+        if (given_.depthwise) {
+            run_depthwise(pixels, sets);
+            return;
+        }
+        const Weights first_of_next = given_.next ? first_of(*given_.next) : Weights{};
+        if (keeps_weights_) {
+            for (int64_t chunk = 0; chunk < chunks; chunk++) {
+                for (int64_t set = sets.begin; set < sets.end; set++) {
+                    run_chunk(set, chunk, chunk == chunks - 1 ? first_of_next : Weights{});
+                }
+            }
+            return;
+        }
+        for (int64_t set = sets.begin; set < sets.end; set++) {
+            const Weights first_of_set = set + 1 < sets.end ? weights_at(set + 1, 0) : first_of_next;
+            for (int64_t chunk = 0; chunk < chunks; chunk++) {
+                run_chunk(set, chunk, chunk == chunks - 1 ? first_of_set : weights_at(set, 0));
+            }
+        }
+    }
+
+private:
+    struct Range {
+        int64_t begin, end;
+    };
+    static Range share(int64_t count, int64_t index, int64_t shares) {
+        return {count * index / shares, count * (index + 1) / shares};
+    }
+
+    int64_t panels_of(int64_t set) const {
+        return std::min<int64_t>(products_.set_panels, num_panels(weights_.out_channels) - set * products_.set_panels);
+    }
+    int64_t group_pixels(int64_t set) const {
+        return products_.group_pixels[panels_of(set)];
+    }
+
+    /** A part of a set's weights: some bytes of each panel, the panels a distance apart. */
+    struct Weights {
+        const char *first = nullptr;
+        int64_t panels = 0, bytes = 0, distance = 0;
+    };
+    Weights weights_at(int64_t set, int64_t first) const {
+        const int64_t number = panel_channels * weights_.bytes;
+        return {static_cast<const char *>(weights_.numbers) +
+                    (set * products_.set_panels * weights_.reduction + first) * number,
+                panels_of(set), std::min(part_, weights_.reduction - first) * number, weights_.reduction * number};
+    }
+    Weights first_of(const PanelWeights &weights) const {
+        const int64_t bytes = weights.reduction * panel_channels * weights.bytes;
+        const int64_t panels = std::min<int64_t>(num_panels(weights.out_channels), products_.set_panels);
+        return {static_cast<const char *>(weights.numbers), panels, std::min(bytes, most_part_bytes / panels), bytes};
+    }
+
+    /** Computes pixels of a set. Meanwhile, what comes next of the weights is fetched, and in the end the first of
+     * `next`: the hardware follows a panel only after it has begun. */
+    void run(int64_t set, const Range &pixels, const Weights &next) const {
+        const int64_t panels = panels_of(set), group = group_pixels(set);
+        const int64_t groups = divide_up(pixels.end - pixels.begin, group);
+        alignas(64) float sums[most_chunk_groups * most_group_sums];
+        for (int64_t first = 0; first < weights_.reduction; first += part_) {
+            const int64_t last = std::min(first + part_, weights_.reduction);
+            const Weights fetched = last < weights_.reduction ? weights_at(set, last) : next;
+            float *of_group = sums;
+            for (int64_t index = 0; index < groups; index++) {
+                const int64_t pixel = pixels.begin + index * group;
+                const auto count = static_cast<int32_t>(std::min(group, pixels.end - pixel));
+                if (last == weights_.reduction) {
+                    fetch_outputs(set, pixel, count);
+                }
+                const Range of_fetched = share(fetched.panels * fetched.bytes, index, groups);
+                GroupProduct product{};
+                product.pixels = count;
+                product.panels = static_cast<int32_t>(panels);
+                product.panel_distance = weights_.reduction * panel_channels;
+                product.adds = first > 0;
+                product.sums = of_group;
+                if (fetched.panels > 0) {
+                    product.fetched = fetched.first + of_fetched.begin / fetched.bytes * fetched.distance +
+                                      of_fetched.begin % fetched.bytes;
+                    product.fetched_bytes = of_fetched.end - of_fetched.begin;
+                }
+                multiply(set, pixel, first, last, product);
+                if (last == weights_.reduction) {
+                    finish(set, pixel, count, of_group);
+                }
+                of_group += weights_.reduction > part_ ? group * panels * panel_channels : 0;
+            }
+        }
+    }
+
+    struct Pixel {
+        int32_t image, y, x;
+    };
+    Pixel pixel_at(int64_t index) const {
+        const uint32_t xy = given_.xy[index];
+        return {static_cast<int32_t>(given_.image[index]), static_cast<int32_t>(xy >> 16),
+                static_cast<int32_t>(xy & 0xffff)};
+    }
+    static float *address(const PixelMemory &memory, const Pixel &pixel, int64_t channel) {
+        return memory.at(pixel.image, pixel.y, pixel.x) + channel;
+    }
+
+    /** A depthwise convolution finds what a group reads once for all sets: there is little to multiply. */
+    void run_depthwise(const Range &pixels, const Range &sets) const {
+        const int64_t group = group_pixels(0), taps = weights_.reduction;
+        alignas(64) float sums[most_group_sums];
+        const float *inputs[most_pieces * most_group_pixels];
+        for (int64_t pixel = pixels.begin; pixel < pixels.end; pixel += group) {
+            GroupProduct product{};
+            product.inputs = inputs;
+            product.pixels = static_cast<int32_t>(std::min(group, pixels.end - pixel));
+            product.panel_distance = taps * panel_channels;
+            product.sums = sums;
+            if (taps <= most_pieces) {
+                find_inputs(pixel, product.pixels, 0, taps, inputs);
+            }
+            for (int64_t set = sets.begin; set < sets.end; set++) {
+                product.panels = static_cast<int32_t>(panels_of(set));
+                product.input_offset = set * products_.set_panels * panel_channels;
+                product.adds = false;
+                for (int64_t begin = 0; begin < taps; begin += most_pieces) {
+                    product.num_pieces = static_cast<int32_t>(std::min<int64_t>(taps - begin, most_pieces));
+                    if (taps > most_pieces) {
+                        find_inputs(pixel, product.pixels, begin, product.num_pieces, inputs);
+                    }
+                    product.weights = weights_at(set, begin).first;
+                    multiply_depthwise(product);
+                    product.adds = true;
+                }
+                finish(set, pixel, product.pixels, sums);
+            }
+        }
+    }
+
+    /** Where the pixels of a group read the first channel of some taps. */
+    void find_inputs(int64_t pixel, int32_t count, int64_t first_tap, int64_t taps, const float **inputs) const {
+        const auto slots = static_cast<int32_t>(group_pixels(0));
+        for (int32_t i = 0; i < slots; i++) {
+            // Code for more pixels than there are computes the last one again.
+            const Pixel from = pixel_at(pixel + std::min(i, count - 1));
+            for (int64_t tap = 0; tap < taps; tap++) {
+                inputs[tap * most_group_pixels + i] = input_at(from, static_cast<int32_t>(first_tap + tap), 0);
+            }
+        }
+    }
+
+    /** Vectors read whole panels, inside the zeros too. */
+    void multiply_depthwise(const GroupProduct &product) const {
+        const int64_t end = product.input_offset + product.panels * panel_channels;
+        if (end <= std::min<int64_t>(weights_.out_channels, most_piece_channels)) {
+            products_.multiply_depthwise[weights_.type](product);
+        } else {
+            multiply_in_part(product);
+        }
+    }
+
+    /** The products of a set with a panel that is not whole. */
+    void multiply_in_part(GroupProduct product) const {
+        const int64_t offset = product.input_offset;
+        const int64_t channels = std::min(product.panels * panel_channels, weights_.out_channels - offset);
+        // Each pixel's channels, as far as there are any, and zeros.
+        constexpr int32_t most_taps = 8;
+        alignas(64) float padded[most_taps * most_group_pixels * most_set_channels];
+        const float *inputs[most_taps * most_group_pixels];
+        const int32_t taps = product.num_pieces;
+        const auto *weights = static_cast<const char *>(product.weights);
+        const float *const *const from = product.inputs;
+        product.inputs = inputs;
+        product.input_offset = 0;
+        for (int32_t begin = 0; begin < taps; begin += most_taps) {
+            product.num_pieces = std::min(taps - begin, most_taps);
+            for (int32_t i = 0; i < product.num_pieces * most_group_pixels; i++) {
+                const int32_t pixel = i % most_group_pixels;
+                if (pixel >= product.pixels) {
+                    inputs[i] = inputs[i - pixel];
+                    continue;
+                }
+                float *const copy = padded + i * most_set_channels;
+                const float *const read = from[begin * most_group_pixels + i];
+                std::fill_n(copy, product.panels * panel_channels, 0.0f);
+                if (read != zeros) {
+                    std::copy_n(read + offset, channels, copy);
+                }
+                inputs[i] = copy;
+            }
+            product.weights = weights + begin * panel_channels * weights_.bytes;
+            products_.multiply_depthwise[weights_.type](product);
+            product.adds = true;
+        }
+    }
+
+    /** Completes a group's product, with [first, last) of the reduction, and computes it. */
+    void multiply(int64_t set, int64_t pixel, int64_t first, int64_t last, GroupProduct product) const {
+        const float *inputs[most_pieces * most_group_pixels];
+        int32_t lengths[most_pieces];
+        Pixel group[most_group_pixels];
+        // Code for more pixels than there are computes the last one again.
+        const auto slots = static_cast<int32_t>(group_pixels(set));
+        for (int32_t i = 0; i < slots; i++) {
+            group[i] = pixel_at(pixel + std::min(i, product.pixels - 1));
+        }
+        const int32_t taps = lie_in_rows(group, product.pixels) ? given_.columns.kernel : 1;
+        const int64_t stretch = int64_t{taps} * given_.in_channels;
+        product.inputs = inputs;
+        product.lengths = lengths;
+        int64_t begin = first;
+        const auto flush = [&](int64_t end) {
+            product.weights = weights_at(set, begin).first;
+            products_.multiply[weights_.type](product);
+            product.num_pieces = 0;
+            product.adds = true;
+            product.fetched_bytes = 0;
+            begin = end;
+        };
+        for (int64_t at = first; at < last;) {
+            const auto tap = static_cast<int32_t>(at / stretch * taps);
+            const int64_t number = at % stretch;
+            const auto length =
+                static_cast<int32_t>(std::min({stretch - number, last - at, int64_t{most_piece_channels}}));
+            lengths[product.num_pieces] = length;
+            for (int32_t i = 0; i < slots; i++) {
+                inputs[product.num_pieces * most_group_pixels + i] = input_at(group[i], tap, number);
+            }
+            product.num_pieces++;
+            at += length;
+            if (product.num_pieces == most_pieces) {
+                flush(at);
+            }
+        }
+        if (product.num_pieces > 0) {
+            flush(last);
+        }
+    }
+
+    /** Whether what each pixel reads of an input row lies in one piece, inside the input. */
+    bool lie_in_rows(const Pixel *group, int32_t pixels) const {
+        const ConvolutionAxis &columns = given_.columns;
+        return columns.kernel > 1 && columns.dilation == 1 && given_.input.stride_w == given_.in_channels &&
+               std::all_of(group, group + pixels, [&](const Pixel &pixel) {
+                   return columns.holds(columns.at(pixel.x, 0)) &&
+                          columns.holds(columns.at(pixel.x, columns.kernel - 1));
+               });
+    }
+
+    const float *input_at(const Pixel &pixel, int32_t tap, int64_t channel) const {
+        const int32_t y = given_.rows.at(pixel.y, tap / given_.columns.kernel);
+        const int32_t x = given_.columns.at(pixel.x, tap % given_.columns.kernel);
+        const bool is_inside = given_.rows.holds(y) && given_.columns.holds(x);
+        return is_inside ? address(given_.input, {pixel.image, y, x}, channel) : zeros;
+    }
+
+    /** Begins to bring what a group reads and writes at its end: pixels lie too far apart for the CPU to guess it. */
+    void fetch_outputs(int64_t set, int64_t first, int32_t count) const {
+        constexpr int64_t line = 64 / sizeof(float);
+        const int64_t channel = set * products_.set_panels * panel_channels;
+        const int64_t channels = std::min(panels_of(set) * panel_channels, weights_.out_channels - channel);
+        for (int32_t i = 0; i < count; i++) {
+            const Pixel pixel = pixel_at(first + i);
+            for (int64_t at = 0; at < channels; at += line) {
+                __builtin_prefetch(address(given_.output, pixel, channel + at), 1);
+                if (given_.residual.data && given_.residual.data != given_.output.data) {
+                    __builtin_prefetch(address(given_.residual, pixel, channel + at), 0);
+                }
+            }
+        }
+    }
+
+    void finish(int64_t set, int64_t first, int32_t count, const float *sums) const {
+        const int64_t channel = set * products_.set_panels * panel_channels, panels = panels_of(set);
+        const float *residuals[most_group_pixels];
+        float *outputs[most_group_pixels];
+        uint32_t without_activation = 0;
+        for (int32_t i = 0; i < count; i++) {
+            const Pixel pixel = pixel_at(first + i);
+            outputs[i] = address(given_.output, pixel, channel);
+            residuals[i] = given_.residual.data ? address(given_.residual, pixel, channel) : nullptr;
+            without_activation |=
+                static_cast<uint32_t>(given_.without_activation && is_active(*given_.without_activation, pixel)) << i;
+        }
+        products_.finish({sums, count, static_cast<int32_t>(panels),
+                          static_cast<int32_t>(std::min(panels * panel_channels, weights_.out_channels - channel)),
+                          weights_.factors ? weights_.factors + channel : nullptr,
+                          given_.bias ? given_.bias + channel : nullptr, given_.residual.data ? residuals : nullptr,
+                          outputs, without_activation, given_.activation.slope},
+                         given_.activation.function);
+    }
+
+    static bool is_active(const Bitmask &bits, const Pixel &pixel) {
+        const uint64_t *row = bits.words + (int64_t{pixel.image} * bits.height + pixel.y) * bits.words_per_row();
+        return (row[pixel.x / 64] >> (pixel.x % 64) & 1) != 0;
+    }
+
+    const PixelProducts &products_;
+    const ListedConvolution &given_;
+    const PanelWeights &weights_;
+    const int64_t sets_, part_;
+    const bool keeps_weights_;
+    int64_t pixel_shares_, set_shares_;
+};
+
+}  // namespace
+
+const PixelProducts &choose_products(const distile_context &context) {
+    for (const PixelProducts *products : known_pixel_products()) {
+        if (missing_cpu_feature(products->features, context.options.cpu_features).empty()) {
+            return *products;
+        }
+    }
+    return portable_products;
+}
+
+ProductWeights product_weights(distile_dtype dtype) {
+    return dtype == DISTILE_BFLOAT16 ? bfloat16_weights : dtype == DISTILE_INT8 ? int8_weights : float32_weights;
+}
+
+void run_convolution(distile_context &context, const PixelProducts &products, const ListedConvolution &convolution) {
+    if (convolution.count == 0) {
+        return;
+    }
+    SharedConvolution shared(products, convolution, context.options.threads);
+    context.run_parallel([](void *all, int32_t item) { static_cast<const SharedConvolution *>(all)->run(item); },
+                         &shared, static_cast<int32_t>(shared.items()));
+}
+
+}  // namespace distile

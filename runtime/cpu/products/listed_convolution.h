@@ -1,0 +1,78 @@
+/** \file
+ * Convolutions at listed pixels, of any shape with one group and depthwise, in float32: what stages compute on a CPU,
+ * and operators that have no compiled code.
+ */
+#ifndef DISTILE_CPU_LISTED_CONVOLUTION_H
+#define DISTILE_CPU_LISTED_CONVOLUTION_H
+
+#include "runtime/base/context.h"
+#include "runtime/cpu/bitmask.h"
+#include "runtime/cpu/products/products.h"
+
+namespace distile {
+
+/** The code that the CPU and a context's options allow, the fastest. */
+const PixelProducts &choose_products(const distile_context &context);
+
+/** How packed weights of this type are stored, which is float32, bfloat16 or int8. */
+ProductWeights product_weights(distile_dtype dtype);
+
+/** The panels of output channels. */
+constexpr int64_t num_panels(int64_t out_channels) {
+    return (out_channels + panel_channels - 1) / panel_channels;
+}
+
+/** Pixels of float32 in memory. */
+struct PixelMemory {
+    float *data;  ///< The address of pixel (0, 0) of the first image.
+    int64_t stride_w, stride_h, stride_n;
+
+    float *at(int64_t image, int64_t y, int64_t x) const {
+        return data + image * stride_n + y * stride_h + x * stride_w;
+    }
+};
+
+/** An axis of a convolution's windows. Where they reach outside [begin, end) of the input, they read 0. */
+struct ConvolutionAxis {
+    int32_t kernel, stride, dilation, pad, begin, end;
+
+    /** Where the window of an output reads a tap. */
+    int32_t at(int32_t output, int32_t tap) const {
+        return output * stride - pad + tap * dilation;
+    }
+    bool holds(int32_t place) const {
+        return place >= begin && place < end;
+    }
+};
+
+/** Weights as products.h has them. */
+struct PanelWeights {
+    const void *numbers;
+    ProductWeights type;
+    int64_t bytes;         ///< A number takes them.
+    const float *factors;  ///< Null: 1.
+    int32_t out_channels;
+    int64_t reduction;  ///< Taps, times input channels unless it is depthwise.
+};
+
+struct ListedConvolution {
+    PixelMemory input, output, residual;  ///< A residual without data is none.
+    ConvolutionAxis rows, columns;
+    int32_t in_channels;
+    bool depthwise;  ///< As many output channels as input channels, each with its own.
+    PanelWeights weights;
+    const float *bias;  ///< Null: 0.
+    Activation activation;
+    /** The pixels: x | y << 16, and the image. */
+    const uint32_t *xy, *image;
+    int64_t count;
+    const Bitmask *without_activation;  ///< Pixels whose sums stay; null: none.
+    const PanelWeights *next;           ///< What is multiplied by afterwards, or null: it is fetched.
+};
+
+/** Computes it on the context's threads. */
+void run_convolution(distile_context &context, const PixelProducts &products, const ListedConvolution &convolution);
+
+}  // namespace distile
+
+#endif

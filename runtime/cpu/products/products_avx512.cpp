@@ -1,0 +1,56 @@
+/** \file
+ * Products of listed pixels by AVX-512: up to 28 of its 32 registers hold sums and weights.
+ */
+#include "runtime/cpu/products/product_loops.h"
+
+#include <immintrin.h>
+#ifndef __clang__
+// GCC 12 warns about the undefined vectors in its own headers.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+namespace distile {
+
+namespace {
+
+struct Avx512 {
+    static constexpr int32_t set_panels = 4;
+    static constexpr int32_t group_pixels[] = {0, 12, 12, 8, 6};
+
+    using Floats = float __attribute__((vector_size(64)));
+
+    [[gnu::always_inline]] static void widen(const uint16_t *from, Floats &to) {
+        __m256i halves;
+        std::memcpy(&halves, from, sizeof(halves));
+        to = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+    [[gnu::always_inline]] static void widen(const int8_t *from, Floats &to) {
+        __m128i bytes;
+        std::memcpy(&bytes, from, sizeof(bytes));
+        to = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    }
+
+    template<class Choice> static void multiply(const GroupProduct &product) {
+        switch (product.panels) {
+        case 1:
+            return Choice::template call<1, 1, 2, 4, 12>(product);
+        case 2:
+            return Choice::template call<2, 1, 2, 4, 12>(product);
+        case 3:
+            return Choice::template call<3, 1, 2, 4, 8>(product);
+        default:
+            return Choice::template call<4, 1, 2, 4, 6>(product);
+        }
+    }
+};
+
+}  // namespace
+
+const PixelProducts avx512_products = make_products<Avx512>("avx2 fma avx512f avx512bw avx512dq avx512vl");
+
+}  // namespace distile
+
+#ifndef __clang__
+#pragma GCC diagnostic pop
+#endif

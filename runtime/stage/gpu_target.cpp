@@ -1,0 +1,81 @@
+/** \file
+ * Stages on a GPU, and their weights: groups of 32 output channels, and in each, step by step of the reduction, 64
+ * numbers for each output channel. Steps go through the channels of a tap, and then to the next tap; zeros fill them up
+ * to a multiple of 4. In a group, output channels are in the order in which a thread has neighbours, and the pieces of
+ * 16 bytes of the lines of 128 bytes are swizzled, both as the instructions for products have it.
+ */
+#include "runtime/base/types.h"
+#include "runtime/stage/limits.h"
+#include "runtime/stage/stage_target.h"
+#include <array>
+
+namespace distile {
+
+namespace {
+
+constexpr int64_t step_channels = stage_channels, group_channels = stage_columns, steps_together = stage_reduction;
+constexpr size_t vector_bytes = 16, bulk_bytes = 128;
+
+/** The output channel of a group that a line holds. Products give a thread columns 2 q and 2 q + 1 of every 8, for q
+ * from 0 to 3: this order makes them 8 neighbours. */
+constexpr int64_t channel_of_line(int64_t line) {
+    return line % 8 / 2 * 8 + line / 8 * 2 + line % 2;
+}
+
+/** The place in a line of one of its numbers. */
+constexpr int64_t swizzled(int64_t line, int64_t number) {
+    return ((number / 8) ^ (line % 8)) * 8 + number % 8;
+}
+
+/** The steps of the reduction, with zeros. */
+int64_t padded_steps(const StageFilter &filter) {
+    const int64_t steps = filter.taps() * filter.in_channels / step_channels;
+    return (steps + steps_together - 1) / steps_together * steps_together;
+}
+
+bool has_16_bits(distile_dtype dtype) {
+    return dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
+}
+
+int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
+    return padded_steps(filter) * step_channels * filter.out_channels * find_type(dtype)->bytes;
+}
+
+void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed) {
+    const Type &type = *find_type(dtype);
+    const int64_t taps = filter.taps(), steps_of_tap = filter.in_channels / step_channels;
+    auto *line = static_cast<uint16_t *>(packed);
+    std::array<float, step_channels> numbers{};
+    for (int64_t group = 0; group < filter.out_channels; group += group_channels) {
+        for (int64_t step = 0; step < padded_steps(filter); step++) {
+            const int64_t tap = step / steps_of_tap, channel = step % steps_of_tap * step_channels;
+            for (int64_t at = 0; at < group_channels; at++, line += step_channels) {
+                const int64_t out = group + channel_of_line(at);
+                for (int64_t number = 0; number < step_channels; number++) {
+                    numbers.at(static_cast<size_t>(swizzled(at, number))) =
+                        tap < taps ? weights[(out * filter.in_channels + channel + number) * taps + tap] : 0;
+                }
+                type.from_float(numbers.data(), line, numbers.size());
+            }
+        }
+    }
+}
+
+}  // namespace
+
+const StageTarget gpu_stage_target{"float16 and bfloat16",
+                                   "float16 and bfloat16",
+                                   has_16_bits,
+                                   has_16_bits,
+                                   false,
+                                   step_channels,
+                                   group_channels,
+                                   vector_bytes / 2,
+                                   vector_bytes,
+                                   bulk_bytes,
+                                   false,
+                                   int64_t{stage_words_at_once} * most_stage_chunks,
+                                   weight_bytes,
+                                   pack};
+
+}  // namespace distile

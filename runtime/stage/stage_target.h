@@ -1,0 +1,48 @@
+/** \file
+ * What a kind of device asks of stages, and how it keeps their weights.
+ */
+#ifndef DISTILE_STAGE_STAGE_TARGET_H
+#define DISTILE_STAGE_STAGE_TARGET_H
+
+#include <cstddef>
+#include <cstdint>
+#include <distile/distile.h>
+
+namespace distile {
+
+/** The shape of a convolution's weights. */
+struct StageFilter {
+    int32_t out_channels, in_channels, kernel_h, kernel_w;
+
+    int64_t taps() const {
+        return int64_t{kernel_h} * kernel_w;
+    }
+};
+
+struct StageTarget {
+    const char *types, *weight_types;  ///< In words, for messages.
+    bool (*takes)(distile_dtype tensors);
+    bool (*packs)(distile_dtype weights);
+    bool mixes_types;                         ///< Weights may have another type than tensors.
+    int32_t input_channels, output_channels;  ///< Convolutions have multiples of these.
+    int32_t scored_channels;                  ///< Tensors of scores have multiples of these.
+    size_t vector_bytes;                      ///< The alignment of tensors, of their strides and of scores.
+    size_t weight_alignment;
+    bool reads_outside;  ///< Windows may read outside a tensor's border.
+    int64_t most_words;  ///< The most words of 32 pixels that a mask may have.
+    /** The bytes of packed weights of a possible filter. */
+    int64_t (*weight_bytes)(const StageFilter &filter, distile_dtype dtype);
+    void (*pack)(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed);
+
+    bool is_possible(const StageFilter &filter) const {
+        return filter.out_channels > 0 && filter.in_channels > 0 && filter.kernel_h > 0 && filter.kernel_w > 0 &&
+               filter.in_channels % input_channels == 0 && filter.out_channels % output_channels == 0;
+    }
+};
+
+/** NVIDIA GPUs of compute capability 9.0. */
+extern const StageTarget gpu_stage_target;
+
+}  // namespace distile
+
+#endif

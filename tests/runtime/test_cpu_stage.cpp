@@ -1,0 +1,130 @@
+// Stages on a CPU, against plain loops step by step, with the code of each instruction set.
+#include "runtime/cpu/architectures/cpu_architecture.h"
+#include "runtime/cpu/cpu_features.h"
+#include "tests/support/stage_tests.h"
+#include <string>
+
+using namespace distile;
+
+namespace {
+
+/** A context of a CPU with some of its features. */
+struct CpuMachine {
+    template<typename T> class Array {
+    public:
+        explicit Array(size_t count) : values_(count) {
+        }
+        explicit Array(const std::vector<T> &values) : values_(values) {
+        }
+        T *data() const {
+            return const_cast<T *>(values_.data());
+        }
+        std::vector<T> get() const {
+            return values_;
+        }
+        void set(const std::vector<T> &values) {
+            std::copy(values.begin(), values.end(), values_.begin());
+        }
+
+    private:
+        std::vector<T> values_;
+    };
+
+    explicit CpuMachine(const std::string &features, int32_t threads = 2) {
+        distile_context_options options{};
+        options.cpu_features = features.c_str();
+        options.threads = threads;
+        context = make_context(options);
+    }
+    Mask make_mask() const {
+        return distile::make_mask(context);
+    }
+    void check(distile_status result) const {
+        INFO(distile_context_message(context.get()));
+        REQUIRE(distile_status_name(result) == std::string("DISTILE_OK"));
+    }
+
+    Context context;
+};
+
+using CpuTestedStage = TestedStage<CpuMachine>;
+using CpuImage = StageImage<CpuMachine>;
+
+/** Calls test(machine) for the code of each instruction set that this CPU has. */
+template<typename Test> void for_each_code(const Test &test) {
+    for (const PixelProducts *products : known_pixel_products()) {
+        if (missing_cpu_feature(products->features).empty()) {
+            INFO("features " << products->features);
+            test(CpuMachine(products->features));
+        }
+    }
+}
+
+constexpr distile_dtype same_type{};
+
+}  // namespace
+
+TEST_CASE("A stage on a CPU computes what its steps do one by one, bit by bit where sums are exact", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const double density : {-1., .1, .5, 1., 0.}) {
+            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 5, true);
+            add_bottlenecks(stage, 2, 13, 37, 64, 24, 2, density);
+            stage.check(0);
+        }
+    });
+}
+
+TEST_CASE("A stage on a CPU takes any channels, and weights of each type", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const bool exact : {true, false}) {
+            for (const distile_dtype weights : {same_type, DISTILE_BFLOAT16, DISTILE_INT8}) {
+                CpuTestedStage stage(cpu, DISTILE_FLOAT32, 7, exact, weights);
+                // One to four panels in the last set, the last of them filled, and chunks of more than one group.
+                for (const int32_t channels : {1, 16, 30, 40, 64, 100}) {
+                    INFO(channels << " channels");
+                    CpuImage &x = stage.image(1, 7, 33, channels), &y = stage.image(1, 7, 33, 101 - channels);
+                    stage.conv(x, y, 3, 1, 1, &stage.mask(1, 7, 33, .4), nullptr, channels == 40 ? &y : nullptr);
+                }
+                stage.check(0);
+            }
+        }
+    });
+}
+
+TEST_CASE("Windows of a stage on a CPU reach outside images, with a border or none", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 9, true);
+        for (const int32_t border : {0, 1, 4}) {
+            CpuImage &x = stage.image(2, 11, 20, 19, border), &y = stage.image(2, 11, 20, 33),
+                     &z = stage.image(2, 6, 10, 32);
+            stage.conv(x, y, 3, 1, 4, &stage.mask(2, 11, 20, .2));
+            stage.conv(x, z, 5, 2, 1, &stage.mask(2, 6, 10, .3));
+            // More taps than the code takes at once.
+            stage.conv(x, y, 9, 1, 1, &stage.mask(2, 11, 20, .1));
+        }
+        stage.check(0);
+    });
+}
+
+TEST_CASE("Long reductions of a stage on a CPU are summed part by part", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const distile_dtype weights : {same_type, DISTILE_INT8}) {
+            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 11, true, weights);
+            CpuImage &x = stage.image(1, 12, 12, 700), &y = stage.image(1, 12, 12, 144);
+            stage.conv(x, y, 3, 1, 1, nullptr);
+            stage.check(0);
+        }
+    });
+}
+
+TEST_CASE("A stage on a CPU gives the same bits with any number of threads", "[stage]") {
+    std::vector<std::vector<float>> results;
+    for (const int32_t threads : {1, 2, 5}) {
+        const CpuMachine cpu(present_cpu_features(), threads);
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 13, false);
+        add_bottlenecks(stage, 1, 21, 30, 96, 40, 2, .3);
+        results.push_back(stage.run());
+    }
+    CHECK(results[0] == results[1]);
+    CHECK(results[0] == results[2]);
+}

@@ -1,0 +1,485 @@
+/** \file
+ * Stages on a device, against plain loops step by step.
+ *
+ * A device is a `Machine` with a context, make_mask(), check(status), and Array<T>, an array in the device's memory
+ * with data(), get() and set().
+ */
+#ifndef DISTILE_TESTS_STAGE_TESTS_H
+#define DISTILE_TESTS_STAGE_TESTS_H
+
+#include "reference/activation_reference.h"
+#include "tests/support/catch.h"
+#include "tests/support/reference.h"
+#include <algorithm>
+#include <cmath>
+#include <distile/distile.hpp>
+#include <distile/stage.h>
+#include <memory>
+#include <random>
+
+namespace distile {
+
+/** An image tensor on the host, with a border of zeros, and in a device's memory. */
+template<class Machine> struct StageImage {
+    StageImage(distile_dtype type, int32_t images, int32_t rows, int32_t columns, int32_t num_channels,
+               int32_t border_width)
+        : dtype(type), batch(images), height(rows), width(columns), channels(num_channels), border(border_width),
+          values(static_cast<size_t>(batch) * whole_height() * whole_width() * channels),
+          device(values.size() * distile_dtype_size(dtype)) {
+    }
+
+    int32_t whole_height() const {
+        return height + 2 * border;
+    }
+    int32_t whole_width() const {
+        return width + 2 * border;
+    }
+    float &at(int32_t n, int32_t y, int32_t x, int32_t c) {
+        return values[((static_cast<size_t>(n) * whole_height() + y + border) * whole_width() + x + border) * channels +
+                      c];
+    }
+    template<typename Draw> void fill(const Draw &draw) {
+        for (int32_t n = 0; n < batch; n++) {
+            for (int32_t y = 0; y < height; y++) {
+                for (int32_t x = 0; x < width; x++) {
+                    for (int32_t c = 0; c < channels; c++) {
+                        at(n, y, x, c) = round_to(dtype, draw());
+                    }
+                }
+            }
+        }
+        upload();
+    }
+    void upload() {
+        const size_t bytes = distile_dtype_size(dtype);
+        std::vector<unsigned char> stored(values.size() * bytes);
+        for (size_t i = 0; i < values.size(); i++) {
+            store_as(dtype, values[i], &stored[i * bytes]);
+        }
+        device.set(stored);
+    }
+    std::vector<float> download() const {
+        const size_t bytes = distile_dtype_size(dtype);
+        const std::vector<unsigned char> stored = device.get();
+        std::vector<float> found(values.size());
+        for (size_t i = 0; i < found.size(); i++) {
+            found[i] = load_as(dtype, &stored[i * bytes]);
+        }
+        return found;
+    }
+    distile_tensor view() const {
+        distile_tensor tensor =
+            distile_tensor_make(device.data() + (static_cast<size_t>(border) * whole_width() + border) * channels *
+                                                    distile_dtype_size(dtype),
+                                batch, height, width, channels);
+        tensor.dtype = dtype;
+        tensor.stride_h = int64_t{whole_width()} * channels;
+        tensor.stride_n = whole_height() * tensor.stride_h;
+        tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = border;
+        return tensor;
+    }
+
+    distile_dtype dtype;
+    int32_t batch, height, width, channels, border;
+    std::vector<float> values;
+    typename Machine::template Array<unsigned char> device;
+};
+
+using StageBits = std::vector<uint8_t>;
+
+/** A step as plain loops compute it, and as the library takes it. */
+template<class Machine> struct StageTestStep {
+    using Image = StageImage<Machine>;
+
+    distile_stage_step given{};
+    Image *input = nullptr, *output = nullptr, *residual = nullptr;
+    std::vector<float> weights, bias;  ///< [output][input][row][column]
+    StageBits *mask = nullptr, *later = nullptr;
+    std::unique_ptr<distile_window> reader;
+    std::unique_ptr<distile_tensor> input_view, output_view, residual_view;
+    std::unique_ptr<typename Machine::template Array<unsigned char>> device_weights;
+    std::unique_ptr<typename Machine::template Array<float>> device_bias;
+};
+
+/** Steps, their tensors and their masks. */
+template<class Machine> class TestedStage {
+public:
+    using Image = StageImage<Machine>;
+    using Step = StageTestStep<Machine>;
+    using Bits = StageBits;
+    template<typename T> using Array = typename Machine::template Array<T>;
+
+    /** With `exact`, all sums are of small integers. Weights are stored as `weights`, by default as tensors are. */
+    TestedStage(const Machine &machine, distile_dtype dtype, unsigned seed, bool exact,
+                distile_dtype weights = distile_dtype{})
+        : random(seed), machine_(machine), dtype_(dtype), exact_(exact), weights_dtype_(weights) {
+    }
+
+    Image &image(int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border = 0) {
+        images_.push_back(std::make_unique<Image>(dtype_, batch, height, width, channels, border));
+        images_.back()->fill([this] { return draw(); });
+        return *images_.back();
+    }
+
+    struct TestMask {
+        Bits bits;
+        int32_t batch, height, width;
+        Mask mask;
+    };
+    TestMask &mask(int32_t batch, int32_t height, int32_t width, double density) {
+        masks_.push_back(std::make_unique<TestMask>(
+            TestMask{Bits(static_cast<size_t>(batch) * height * width), batch, height, width, machine_.make_mask()}));
+        TestMask &made = *masks_.back();
+        if (density >= 0) {
+            for (uint8_t &bit : made.bits) {
+                bit = std::uniform_real_distribution<>(0, 1)(random) < density ? 1 : 0;
+            }
+            uploads_.push_back(std::make_unique<Array<uint8_t>>(made.bits));
+            machine_.check(distile_mask_set_bytes(made.mask.get(), uploads_.back()->data(), batch, height, width,
+                                                  int64_t{height} * width, width));
+        }
+        return made;
+    }
+
+    /** A mask of what has a score above 0. */
+    Step &scores(Image &input, TestMask &made, int32_t stride) {
+        Step &step = add(input);
+        step.given.kind = DISTILE_STEP_SCORES;
+        step.given.window = {1, 1, stride, stride, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+        step.mask = &made.bits;
+        step.given.mask = made.mask.get();
+        step.weights.resize(static_cast<size_t>(input.channels));
+        for (float &weight : step.weights) {
+            weight = exact_ ? static_cast<float>(static_cast<int>(random() % 3) - 1)
+                            : std::normal_distribution<float>()(random);
+        }
+        step.device_bias = std::make_unique<Array<float>>(step.weights);
+        step.given.weights = step.device_bias->data();
+        step.given.score_bias = .5f;
+        return step;
+    }
+
+    Step &conv(Image &input, Image &output, int32_t kernel, int32_t stride, int32_t dilation, TestMask *mask,
+               const distile_window *reader = nullptr, Image *residual = nullptr, TestMask *later = nullptr) {
+        Step &step = add(input);
+        step.output = &output;
+        step.residual = residual;
+        step.output_view = std::make_unique<distile_tensor>(output.view());
+        step.given.output = step.output_view.get();
+        if (residual) {
+            step.residual_view = std::make_unique<distile_tensor>(residual->view());
+            step.given.residual = step.residual_view.get();
+        }
+        const int32_t pad = dilation * (kernel - 1) / 2;
+        step.given.window = {kernel, kernel, stride, stride, dilation, dilation, pad, pad, DISTILE_WINDOW_CONV};
+        if (mask) {
+            step.mask = &mask->bits;
+            step.given.mask = mask->mask.get();
+        }
+        if (reader) {
+            step.reader = std::make_unique<distile_window>(*reader);
+            step.given.reader = step.reader.get();
+        }
+        if (later) {
+            step.later = &later->bits;
+            step.given.later = later->mask.get();
+        }
+        step.given.activation = exact_ ? DISTILE_ACTIVATION_RELU6 : DISTILE_ACTIVATION_RELU;
+        draw_weights(step, kernel);
+        return step;
+    }
+
+    void check(uint32_t tiles) {
+        for (const auto &image : images_) {
+            image->upload();
+        }
+        const std::vector<std::vector<float>> before = host_values();
+        launch(tiles);
+        const std::vector<std::vector<unsigned char>> first = stored();
+        for (const auto &step : steps_) {
+            step->given.kind == DISTILE_STEP_SCORES ? compute_scores(*step) : compute(*step);
+        }
+        compare();
+        // A second run must give the bits of the first.
+        restore(before);
+        launch(tiles);
+        CHECK(stored() == first);
+        restore(before);
+    }
+
+    /** Runs the steps, and returns all tensors. */
+    std::vector<float> run() {
+        launch(0);
+        std::vector<float> all;
+        for (const auto &image : images_) {
+            const std::vector<float> values = image->download();
+            all.insert(all.end(), values.begin(), values.end());
+        }
+        return all;
+    }
+
+    std::mt19937 random;
+
+private:
+    void launch(uint32_t tiles) {
+        std::vector<distile_stage_step> steps;
+        for (const auto &step : steps_) {
+            steps.push_back(step->given);
+        }
+        distile_stage_args args{};
+        args.steps = steps.data();
+        args.num_steps = static_cast<int32_t>(steps.size());
+        args.tiles = tiles;
+        machine_.check(distile_run_stage(machine_.context.get(), &args));
+    }
+
+    float draw() {
+        return exact_ ? static_cast<float>(random() % 4) : std::normal_distribution<float>()(random);
+    }
+
+    Step &add(Image &input) {
+        steps_.push_back(std::make_unique<Step>());
+        Step &step = *steps_.back();
+        step.input = &input;
+        step.input_view = std::make_unique<distile_tensor>(input.view());
+        step.given.input = step.input_view.get();
+        return step;
+    }
+
+    void draw_weights(Step &step, int32_t kernel) {
+        const size_t of_output = static_cast<size_t>(step.input->channels) * kernel * kernel;
+        step.weights.assign(of_output * step.output->channels, 0);
+        step.bias.resize(static_cast<size_t>(step.output->channels));
+        for (int32_t out = 0; out < step.output->channels; out++) {
+            float *const own = step.weights.data() + out * of_output;
+            if (exact_) {
+                for (int i = 0; i < 6; i++) {
+                    // In int8, 127 makes a factor of 1.
+                    const int unit = weights_dtype_ == DISTILE_INT8 ? 127 : 1;
+                    own[random() % of_output] = static_cast<float>(unit * (static_cast<int>(random() % 3) - 1));
+                }
+            } else {
+                std::generate_n(own, of_output, [&] {
+                    return std::normal_distribution<float>()(random) / std::sqrt(static_cast<float>(of_output));
+                });
+            }
+            round_weights(own, of_output);
+            step.bias[static_cast<size_t>(out)] = exact_ ? static_cast<float>(random() % 2) : draw();
+        }
+        distile_context *const context = machine_.context.get();
+        const int32_t outputs = step.output->channels, inputs = step.input->channels;
+        std::vector<unsigned char> packed(static_cast<size_t>(
+            distile_stage_weights_bytes(context, stored_weights(), outputs, inputs, kernel, kernel)));
+        machine_.check(distile_pack_stage_weights(context, stored_weights(), outputs, inputs, kernel, kernel,
+                                                  step.weights.data(), packed.data()));
+        step.given.weights_dtype = weights_dtype_;
+        step.device_weights = std::make_unique<Array<unsigned char>>(packed);
+        step.device_bias = std::make_unique<Array<float>>(step.bias);
+        step.given.weights = step.device_weights->data();
+        step.given.bias = step.device_bias->data();
+    }
+
+    distile_dtype stored_weights() const {
+        return weights_dtype_ == distile_dtype{} ? dtype_ : weights_dtype_;
+    }
+
+    /** Makes of an output channel's weights what their type keeps of them. */
+    void round_weights(float *weights, size_t count) const {
+        float factor = 1;
+        if (stored_weights() == DISTILE_INT8) {
+            float largest = 0;
+            for (size_t i = 0; i < count; i++) {
+                largest = std::max(largest, std::abs(weights[i]));
+            }
+            factor = largest > 0 ? largest / 127 : 1;
+        }
+        for (size_t i = 0; i < count; i++) {
+            weights[i] = stored_weights() == DISTILE_INT8 ? std::round(weights[i] / factor) * factor
+                                                          : round_to(stored_weights(), weights[i]);
+        }
+    }
+
+    static void compute_scores(const Step &step) {
+        const distile_window &window = step.given.window;
+        size_t at = 0;
+        for (int32_t n = 0; n < step.input->batch; n++) {
+            for (int32_t y = 0; y < step.input->height; y += window.stride_h) {
+                for (int32_t x = 0; x < step.input->width; x += window.stride_w) {
+                    double sum = step.given.score_bias;
+                    for (int32_t c = 0; c < step.input->channels; c++) {
+                        sum += double{step.input->at(n, y, x, c)} * step.weights[static_cast<size_t>(c)];
+                    }
+                    (*step.mask)[at++] = sum > step.given.threshold ? 1 : 0;
+                }
+            }
+        }
+    }
+
+    /** Whether a step computes a pixel, by looking at every window of the reader. */
+    bool computes(const Step &step, int32_t n, int32_t y, int32_t x) const {
+        if (!step.mask) {
+            return true;
+        }
+        const auto &shape = shape_of(*step.mask);
+        const auto bit = [&](int32_t row, int32_t column) {
+            return (*step.mask)[(static_cast<size_t>(n) * shape.height + row) * shape.width + column] != 0;
+        };
+        if (!step.reader) {
+            return bit(y, x);
+        }
+        const distile_window &w = *step.reader;
+        for (int32_t ky = 0; ky < w.kernel_h; ky++) {
+            for (int32_t kx = 0; kx < w.kernel_w; kx++) {
+                const int32_t row = y + w.pad_top - ky * w.dilation_h, column = x + w.pad_left - kx * w.dilation_w;
+                if (row >= 0 && column >= 0 && row % w.stride_h == 0 && column % w.stride_w == 0 &&
+                    row / w.stride_h < shape.height && column / w.stride_w < shape.width &&
+                    bit(row / w.stride_h, column / w.stride_w)) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    const TestMask &shape_of(const Bits &bits) const {
+        return **std::find_if(masks_.begin(), masks_.end(), [&](const auto &mask) { return &mask->bits == &bits; });
+    }
+
+    void compute(const Step &step) const {
+        const distile_window &w = step.given.window;
+        Image &output = *step.output;
+        std::vector<float> results(static_cast<size_t>(output.channels));
+        for (int32_t n = 0; n < output.batch; n++) {
+            for (int32_t y = 0; y < output.height; y++) {
+                for (int32_t x = 0; x < output.width; x++) {
+                    if (!computes(step, n, y, x)) {
+                        continue;
+                    }
+                    const bool keeps =
+                        step.later &&
+                        (*step.later)[(static_cast<size_t>(n) * output.height + y) * output.width + x] != 0;
+                    for (int32_t out = 0; out < output.channels; out++) {
+                        double sum = step.bias[static_cast<size_t>(out)];
+                        const float *weight = step.weights.data() +
+                                              static_cast<size_t>(out) * step.input->channels * w.kernel_h * w.kernel_w;
+                        for (int32_t c = 0; c < step.input->channels; c++) {
+                            for (int32_t ky = 0; ky < w.kernel_h; ky++) {
+                                for (int32_t kx = 0; kx < w.kernel_w; kx++, weight++) {
+                                    const int32_t row = y * w.stride_h - w.pad_top + ky * w.dilation_h,
+                                                  column = x * w.stride_w - w.pad_left + kx * w.dilation_w;
+                                    if (*weight != 0 && row >= 0 && column >= 0 && row < step.input->height &&
+                                        column < step.input->width) {
+                                        sum += double{*weight} * step.input->at(n, row, column, c);
+                                    }
+                                }
+                            }
+                        }
+                        sum += step.residual ? step.residual->at(n, y, x, out) : 0;
+                        const double result = keeps ? sum : apply_epilogue(step.given.activation, sum);
+                        results[static_cast<size_t>(out)] = round_to(dtype_, static_cast<float>(result));
+                    }
+                    for (int32_t out = 0; out < output.channels; out++) {
+                        output.at(n, y, x, out) = results[static_cast<size_t>(out)];
+                    }
+                }
+            }
+        }
+    }
+
+    void compare() const {
+        for (const auto &mask : masks_) {
+            if (mask->mask) {
+                Array<uint8_t> bytes(mask->bits.size());
+                machine_.check(distile_mask_get_bytes(mask->mask.get(), bytes.data(),
+                                                      int64_t{mask->height} * mask->width, mask->width));
+                CHECK(bytes.get() == mask->bits);
+            }
+        }
+        for (size_t i = 0; i < images_.size(); i++) {
+            INFO("tensor " << i);
+            const std::vector<float> found = images_[i]->download(), &due = images_[i]->values;
+            float largest = 0, error = 0;
+            for (size_t e = 0; e < due.size(); e++) {
+                largest = std::max(largest, std::abs(due[e]));
+                error = std::max(error, std::isfinite(found[e]) ? std::abs(found[e] - due[e]) : INFINITY);
+            }
+            if (exact_) {
+                CHECK(found == due);
+            } else {
+                const float bound = dtype_ == DISTILE_FLOAT32 ? 1e-5f : dtype_ == DISTILE_FLOAT16 ? 4e-3f : 3e-2f;
+                CHECK(error <= largest * bound);
+            }
+        }
+    }
+
+    std::vector<std::vector<float>> host_values() const {
+        std::vector<std::vector<float>> all;
+        for (const auto &image : images_) {
+            all.push_back(image->values);
+        }
+        return all;
+    }
+    std::vector<std::vector<unsigned char>> stored() const {
+        std::vector<std::vector<unsigned char>> all;
+        for (const auto &image : images_) {
+            all.push_back(image->device.get());
+        }
+        return all;
+    }
+    void restore(const std::vector<std::vector<float>> &values) {
+        for (size_t i = 0; i < values.size(); i++) {
+            images_[i]->values = values[i];
+            images_[i]->upload();
+        }
+    }
+
+    const Machine &machine_;
+    distile_dtype dtype_;
+    bool exact_;
+    distile_dtype weights_dtype_;
+    std::vector<std::unique_ptr<Image>> images_;
+    std::vector<std::unique_ptr<TestMask>> masks_;
+    std::vector<std::unique_ptr<Array<uint8_t>>> uploads_;
+    std::vector<std::unique_ptr<Step>> steps_;
+};
+
+inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+
+/** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. */
+template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32_t width,
+                                             int32_t wide, int32_t narrow, int32_t blocks, double density) {
+    using Image = StageImage<Machine>;
+    using TestMask = typename TestedStage<Machine>::TestMask;
+    const auto mask_of = [&](Image &x, int32_t stride) -> TestMask & {
+        const int32_t rows = (x.height + stride - 1) / stride, columns = (x.width + stride - 1) / stride;
+        TestMask &mask = stage.mask(batch, rows, columns, density);
+        if (density < 0) {
+            stage.scores(x, mask, stride);
+        }
+        return mask;
+    };
+    Image &first = stage.image(batch, height, width, narrow);
+    const int32_t rows = (height + 1) / 2, columns = (width + 1) / 2;
+    Image &x = stage.image(batch, rows, columns, wide);
+    {
+        const distile_window half{3, 3, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+        Image &reduced = stage.image(batch, height, width, narrow, 1),
+              &middle = stage.image(batch, rows, columns, narrow);
+        TestMask &mask = mask_of(first, 2);
+        stage.conv(first, reduced, 1, 1, 1, &mask, &half);
+        stage.conv(first, x, 1, 2, 1, nullptr, nullptr, nullptr, &mask);
+        stage.conv(reduced, middle, 3, 2, 1, &mask);
+        stage.conv(middle, x, 1, 1, 1, &mask, nullptr, &x);
+    }
+    Image &reduced = stage.image(batch, rows, columns, narrow, 1), &middle = stage.image(batch, rows, columns, narrow);
+    for (int32_t block = 0; block < blocks; block++) {
+        TestMask &mask = mask_of(x, 1);
+        stage.conv(x, reduced, 1, 1, 1, &mask, &stage_three_by_three);
+        stage.conv(reduced, middle, 3, 1, 1, &mask);
+        stage.conv(middle, x, 1, 1, 1, &mask, nullptr, &x);
+    }
+}
+
+}  // namespace distile
+
+#endif
