@@ -16,12 +16,6 @@ bool same(const Operator &a, const Operator &b) {
     return a.key() == b.key();
 }
 
-distile_window window_of(const Operator &op) {
-    const distile_conv2d &conv = op.conv;
-    return {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w,      conv.dilation_h,
-            conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
-}
-
 distile_window pooling_window(int32_t kernel, int32_t stride, int32_t padding) {
     return {kernel, kernel, stride, stride, 1, 1, padding, padding, DISTILE_WINDOW_CONV};
 }
@@ -99,11 +93,21 @@ private:
     Clock::time_point start_;
 };
 
-Engine::Engine(int32_t threads) {
+Engine::Engine(int32_t threads, bool stages) {
     distile_context_options options{};
     options.threads = threads;
     context_ = make_context(options);
     none_ = distile::make_mask(context_);
+    if (stages) {
+        stage_ = std::make_unique<Stage>(context_);
+    }
+}
+
+void Engine::finish() {
+    if (stage_ && !stage_->is_empty()) {
+        const Timed timed(*this, "stage");
+        stage_->run();
+    }
 }
 
 void Engine::start_step() {
@@ -176,7 +180,9 @@ distile_mask *Engine::scored(const Mask &mask, const Tensor &input, const std::v
     if (mode == Mode::dense || mode == Mode::dry) {
         return full(input);
     }
-    if (mode == Mode::masked) {
+    if (mode == Mode::masked && stage_) {
+        stage_->score(mask.get(), input.view, weights, threshold);
+    } else if (mode == Mode::masked) {
         const Timed timed(*this, "masks");
         check(context_, distile_mask_set_scores(mask.get(), &input.view, weights.data(), 0, threshold));
     }
@@ -188,6 +194,7 @@ distile_mask *Engine::from_bytes(const Mask &mask, const Tensor &tensor, const s
         return full(tensor);
     }
     if (mode == Mode::masked) {
+        finish();  // A stage may read the mask as it was.
         const Timed timed(*this, "masks");
         const distile_tensor &view = tensor.view;
         check(context_, distile_mask_set_bytes(mask.get(), bytes.data(), view.batch, view.height, view.width,
@@ -200,7 +207,9 @@ distile_mask *Engine::needed_input(const Mask &mask, distile_mask *output, const
     if (mode == Mode::dense || mode == Mode::dry) {
         return full(input);
     }
-    if (mode == Mode::masked) {
+    if (mode == Mode::masked && stage_) {
+        stage_->need(mask.get(), output, window_of(op));
+    } else if (mode == Mode::masked || stage_) {  // A stage finds the pixels, and leaves the mask to the reference.
         const Timed timed(*this, "masks");
         const distile_window window = window_of(op);
         check(context_, distile_mask_needed_input(mask.get(), output, &window, input.view.height, input.view.width));
@@ -212,6 +221,7 @@ distile_mask *Engine::inverted(const Mask &mask, distile_mask *output) {
     // A dense step leaves the mask to the reference of the last masked one.
     const Mask &inverse = mode == Mode::dense || mode == Mode::dry ? none_ : mask;
     if (mode != Mode::reference) {
+        finish();
         const Timed timed(*this, "masks");
         check(context_, distile_mask_invert(inverse.get(), output));
     }
@@ -220,6 +230,9 @@ distile_mask *Engine::inverted(const Mask &mask, distile_mask *output) {
 
 void Engine::prepare(const Layer &layer) {
     const distile_polykernel *polykernel = layer.op.polykernel();
+    if (!polykernel) {
+        polykernel = bindings::general_polykernel(layer.op.key());
+    }
     if (!polykernel || layer.kernel) {
         return;
     }
@@ -248,8 +261,28 @@ bool Engine::runs_kernel(const Layer &layer, const Tensor &output) {
     return mode != Mode::reference && layer.kernel;
 }
 
+bool Engine::is_staged(const Layer &layer) const {
+    return stage_ && (mode == Mode::masked || mode == Mode::dense) && layer.op.kind == DISTILE_MASKED_CONV2D &&
+           layer.op.conv.groups == 1;
+}
+
+void Engine::stage(const Layer &layer, const Tensor &input, const Tensor &output, distile_mask *mask,
+                   const Tensor *residual) {
+    if (layer.stage_weights.packed.empty()) {
+        layer.stage_weights = stage_->pack(layer.op, plain::draw_weights(layer).source());
+        weights_bytes_ += static_cast<int64_t>(layer.stage_weights.packed.size());
+    }
+    stage_->convolve(layer.op, layer.stage_weights, input.view, output.view, mask == full(output) ? nullptr : mask,
+                     residual ? &residual->view : nullptr);
+}
+
 void Engine::run(const Layer &layer, const Tensor &input, const Tensor &output, distile_mask *mask,
                  const Tensor *residual) {
+    if (is_staged(layer)) {
+        stage(layer, input, output, mask, residual);
+        return;
+    }
+    finish();
     const bool by_kernel = runs_kernel(layer, output);
     const Timed timed(*this, layer.op.type());
     if (by_kernel) {
@@ -267,6 +300,7 @@ void Engine::run(const Layer &layer, const Tensor &input, const Tensor &output, 
 
 void Engine::attend(const Layer &layer, const Tensor &query, const Tensor &key, const Tensor &value,
                     const Tensor &output, distile_mask *mask) {
+    finish();
     const bool by_kernel = runs_kernel(layer, output);
     const Timed timed(*this, layer.op.type());
     if (by_kernel) {
@@ -284,6 +318,7 @@ void Engine::attend(const Layer &layer, const Tensor &query, const Tensor &key, 
 }
 
 void Engine::normalize(const Norm &norm, const Tensor &input, const Tensor &output, distile_mask *mask) {
+    finish();
     const Timed timed(*this, "norm");
     if (mode == Mode::reference) {
         plain::normalize(norm, input, output, bytes_of(mask, output));
@@ -300,6 +335,7 @@ void Engine::normalize(const Norm &norm, const Tensor &input, const Tensor &outp
 }
 
 void Engine::max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding) {
+    finish();
     const Timed timed(*this, "pooling");
     if (mode == Mode::reference) {
         plain::max_pool(input, output, kernel, stride, padding);
@@ -315,6 +351,7 @@ void Engine::max_pool(const Tensor &input, const Tensor &output, int32_t kernel,
 }
 
 void Engine::mean_of_pixels(const Tensor &input, const Tensor &output) {
+    finish();
     const Timed timed(*this, "pooling");
     if (mode == Mode::reference) {
         plain::mean_of_pixels(input, output);
@@ -328,6 +365,7 @@ void Engine::mean_of_pixels(const Tensor &input, const Tensor &output) {
 }
 
 void Engine::copy(const Tensor &input, const Tensor &output, distile_mask *mask, distile_activation activation) {
+    finish();
     const Timed timed(*this, "other");
     if (mode == Mode::reference) {
         plain::copy(input, output, bytes_of(mask, output), activation);

@@ -7,6 +7,7 @@
 
 #include "operator.h"
 #include "reference/tensors.h"
+#include "stage.h"
 #include <array>
 #include <distile/distile.hpp>
 #include <distile/layers.h>
@@ -64,6 +65,7 @@ struct Layer {
     float gain = 1;
     mutable distile_kernel *kernel = nullptr; /**< The engine's; null before the first use and without a PolyKernel. */
     mutable Weights weights;
+    mutable StageWeights stage_weights; /**< Empty before the first use in a stage. */
 };
 
 /** A layer norm: its factors and summands, drawn from a seed. */
@@ -77,8 +79,9 @@ struct Norm {
 
 class Engine {
 public:
-    /** `threads`: 0 takes one for each core. */
-    explicit Engine(int32_t threads);
+    /** `threads`: 0 takes one for each core. With `stages`, convolutions and the masks between them run together,
+     * before anything else needs what they write: see finish(). */
+    explicit Engine(int32_t threads, bool stages = false);
     Engine(const Engine &) = delete;
     Engine &operator=(const Engine &) = delete;
     ~Engine() = default;
@@ -87,6 +90,8 @@ public:
     /** Called before every layer, with its number in the step. May throw. */
     std::function<void(int64_t)> before_layer;
 
+    /** Runs what has not run yet of a step. Call it before you read what a step has written. */
+    void finish();
     /** Forgets times, and counts memory anew. */
     void start_step();
     /** Milliseconds by type of layer since start_step(). */
@@ -145,6 +150,10 @@ public:
 private:
     class Timed;
 
+    /** Whether a layer joins the stage. */
+    bool is_staged(const Layer &layer) const;
+    void stage(const Layer &layer, const Tensor &input, const Tensor &output, distile_mask *mask,
+               const Tensor *residual);
     /** Makes the layer's kernel and weights. */
     void prepare(const Layer &layer);
     /** Whether the layer computes by its PolyKernel; notes its operator in a dry step. */
@@ -157,7 +166,8 @@ private:
     std::map<const distile_polykernel *, Kernel> kernels_;
     std::vector<std::pair<Operator, distile_tensor>> operators_;
     std::map<std::array<int32_t, 3>, Mask> full_;
-    Mask none_; /**< Inverse of a full one. */
+    Mask none_;                    /**< Inverse of a full one. */
+    std::unique_ptr<Stage> stage_; /**< Null without stages. */
 };
 
 }  // namespace distile::networks

@@ -27,6 +27,7 @@ void MaskUnit::train(const Tensor &input, double density) {
 
 distile_mask *MaskUnit::run(const Tensor &input) {
     if (wanted_ && engine_->mode == Mode::masked) {
+        engine_->finish();
         train(input, *wanted_);
         wanted_.reset();
     }

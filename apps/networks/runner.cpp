@@ -21,7 +21,9 @@ double milliseconds_since(Clock::time_point start) {
 std::vector<Tensor> step(Engine &engine, Network &network, Mode mode) {
     engine.mode = mode;
     engine.start_step();
-    return network.step();
+    std::vector<Tensor> results = network.step();
+    engine.finish();
+    return results;
 }
 
 double median(std::vector<double> values) {
