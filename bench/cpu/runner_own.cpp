@@ -1,26 +1,50 @@
 #include "bench/cpu/runner.h"
 #include "bench/harness/own_objects.h"
+#include <distile/general.h>
 #include <functional>
 #include <utility>
 
 namespace distile::bench {
 
-/** The tensors of an operator, our side for each way to a plan, and the peer. */
+/** The tensors of an operator, our side for each way to a plan and, where there is one, without a plan, and the peer.
+ */
 struct Runner::OwnBench {
+    struct Way {
+        std::string name;
+        std::map<std::string, double> seconds;
+        std::unique_ptr<MaskedOperator> ours;
+    };
+
     OwnBench(std::string name, Context own, const BenchOperator &op, int32_t batch,
              const std::vector<OwnKernel> &kernels)
-        : name(std::move(name)), context(std::move(own)), problem(op, batch), kernels(kernels) {
+        : name(std::move(name)), context(std::move(own)), problem(op, batch),
+          general(make_general(kernels.front().object.polykernel()), distile_general_polykernel_destroy) {
         for (const OwnKernel &kernel : kernels) {
             const std::vector<std::string> times(kernel.times.empty() ? 0 : 1, kernel.times);
-            ways.push_back(std::make_unique<MaskedOperator>(context, problem, kernel.object.polykernel(), times,
-                                                            AlignedFloats(problem.output_size())));
+            ways.push_back({kernel.way, kernel.seconds, make(kernel.object.polykernel(), times)});
+        }
+        if (general) {
+            ways.push_back({"general", {}, make(*general, {})});
         }
     }
+
+    std::unique_ptr<MaskedOperator> make(const distile_polykernel &polykernel, const std::vector<std::string> &times) {
+        return std::make_unique<MaskedOperator>(context, problem, polykernel, times,
+                                                AlignedFloats(problem.output_size()));
+    }
+    /** The library's own code for the operator of a PolyKernel; null if it has none. */
+    const distile_polykernel *make_general(const distile_polykernel &polykernel) const {
+        const distile_polykernel *made = nullptr;
+        const distile_status status = distile_general_polykernel_create(
+            context.get(), polykernel.kind, polykernel.op, polykernel.operands[0].dtype, DISTILE_FLOAT32, &made);
+        return status == DISTILE_OK ? made : nullptr;
+    }
+
     std::string name;
     Context context;
     Problem problem;
-    const std::vector<OwnKernel> &kernels;
-    std::vector<std::unique_ptr<MaskedOperator>> ways; /**< In the order of the kernels. */
+    std::unique_ptr<const distile_polykernel, decltype(&distile_general_polykernel_destroy)> general;
+    std::vector<Way> ways; /**< In the order of the kernels. */
     Peers peers;
 };
 
@@ -42,7 +66,7 @@ void Runner::measure(const OwnRow &row, Json &result) {
     OwnBench &bench = own_bench(row);
     const BenchOperator &op = bench.problem.op();
     const ByteMask mask = make_byte_mask(row.mask, bench.problem.batch(), op.output_height(), op.output_width());
-    Peer &peer = bench.peers.get(row.peer, bench.problem, *bench.ways.front());
+    Peer &peer = bench.peers.get(row.peer, bench.problem, *bench.ways.front().ours);
     result["kind"] = "own";
     result["op"] = row.op;
     result["shape"] = op.shape();
@@ -60,10 +84,10 @@ void Runner::measure(const OwnRow &row, Json &result) {
     result["peer_implementation"] = peer.implementation(row.bordered);
 
     std::vector<std::function<void()>> sides;
-    for (const std::unique_ptr<MaskedOperator> &masked : bench.ways) {
-        const char *const variant = forced_variant(row.mask, *masked);
-        masked->spoil_output();
-        sides.emplace_back([&, variant, side = masked.get()] { side->run(mask, row.bordered, false, variant); });
+    for (const OwnBench::Way &way : bench.ways) {
+        const char *const variant = forced_variant(row.mask, *way.ours);
+        way.ours->spoil_output();
+        sides.emplace_back([&, variant, side = way.ours.get()] { side->run(mask, row.bordered, false, variant); });
     }
     sides.emplace_back([&] { peer.run(row.bordered); });
     const std::vector<Spread> spreads = measure_sides(sides, options_.measure);
@@ -73,12 +97,12 @@ void Runner::measure(const OwnRow &row, Json &result) {
     result["rounds"] = spreads.back().rounds;
     result["peer_max_rel_err"] = rounded(bench.peers.check(row.peer, row.bordered, bench.problem));
     for (size_t i = 0; i < bench.ways.size(); i++) {
-        MaskedOperator &masked = *bench.ways[i];
-        Json way = {{"way", bench.kernels[i].way}};
+        MaskedOperator &masked = *bench.ways[i].ours;
+        Json way = {{"way", bench.ways[i].name}};
         add_ours(way, spreads[i], spreads.back(), mask.density() * (1 - op.weight_zeros));
         add_choice(way, masked, mask, forced_variant(row.mask, masked));
         way["max_rel_err"] = rounded(masked.check_output(mask, false));
-        way["seconds"] = bench.kernels[i].seconds;
+        way["seconds"] = bench.ways[i].seconds;
         result["ways"].push_back(std::move(way));
     }
 }
