@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <distile/distile.hpp>
+#include <distile/general.h>
 #include <dlfcn.h>
 #include <filesystem>
 #include <mutex>
@@ -62,9 +64,42 @@ public:
         return found == polykernels_.end() ? nullptr : found->second;
     }
 
+    /** Null if there is no general code. */
+    const distile_polykernel *find_general(const OperatorKey &key) {
+        {
+            const std::shared_lock lock(mutex_);
+            const auto found = general_.find(key);
+            if (found != general_.end()) {
+                return found->second;
+            }
+        }
+        const distile_polykernel *const made = make_general(key);
+        const std::unique_lock lock(mutex_);
+        const auto [place, is_new] = general_.emplace(key, made);
+        if (!is_new) {
+            distile_general_polykernel_destroy(made);
+        }
+        return place->second;
+    }
+
 private:
+    static const distile_polykernel *make_general(const OperatorKey &key) {
+        const std::array<int32_t, 20> &numbers = key.numbers;
+        if (numbers[0] != DISTILE_CPU || numbers[1] != numbers[2]) {
+            return nullptr;
+        }
+        static const Context context = make_context();
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        const distile_polykernel *made = nullptr;
+        const distile_status status = distile_general_polykernel_create(
+            context.get(), static_cast<distile_operator_kind>(numbers[4]), &numbers[5],
+            static_cast<distile_dtype>(numbers[1]), static_cast<distile_dtype>(numbers[3]), &made);
+        return status == DISTILE_OK ? made : nullptr;
+    }
+
     std::shared_mutex mutex_;
-    std::unordered_map<OperatorKey, const distile_polykernel *, Hash> polykernels_;
+    std::unordered_map<OperatorKey, const distile_polykernel *, Hash> polykernels_, general_;
 };
 
 Registry &registry() {
@@ -121,6 +156,11 @@ OperatorKey OperatorKey::with_wide_weights() const {
 const distile_polykernel *find_polykernel(const OperatorKey &key) {
     const distile_polykernel *const found = registry().find(key);
     return found ? found : registry().find(key.with_wide_weights());
+}
+
+const distile_polykernel *general_polykernel(const OperatorKey &key) {
+    const distile_polykernel *const found = registry().find_general(key);
+    return found ? found : registry().find_general(key.with_wide_weights());
 }
 
 void add_polykernel(const distile_polykernel &polykernel) {

@@ -46,6 +46,10 @@ private:
 /** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. */
 const distile_polykernel *find_polykernel(const OperatorKey &key);
 
+/** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one with
+ * weights of float32; null if there is neither. */
+const distile_polykernel *general_polykernel(const OperatorKey &key);
+
 /** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips
  * zeros by one that does not. */
 void add_polykernel(const distile_polykernel &polykernel);

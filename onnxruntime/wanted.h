@@ -29,7 +29,8 @@ void set_ask(Ask ask);
 /** The PolyKernel that a node needs. */
 class Wanted {
 public:
-    /** Asks for one that nobody has. `zeros` is the share of its weights that are 0. */
+    /** Asks for one that nobody has, and takes general code if none may come. `zeros` is the share of its weights that
+     * are 0. */
     explicit Wanted(const bindings::OperatorKey &key, float zeros = 0);
     /** Null as long as there is none. Any thread may call. */
     const distile_polykernel *get();

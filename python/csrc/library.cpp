@@ -31,6 +31,10 @@ void release_mask(const Tensor &mask) {
     Session::of(mask).release_mask(mask);
 }
 
+void allow_general_code(int64_t when) {
+    allow_general(static_cast<General>(when));
+}
+
 int64_t most_stage_words() {
     return DISTILE_STAGE_WORDS;
 }
@@ -180,7 +184,8 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_check_contents(bool read) -> ()");
     m.def("_run_stage(Tensor(a!)[] tensors, Tensor[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
           "int[] program, float[] numbers) -> ()");
-    m.def("_pack_stage_weights(Tensor weight, int dtype) -> Tensor");
+    m.def("_pack_stage_weights(Tensor weight, int dtype, Tensor like) -> Tensor");
+    m.def("_allow_general(int when) -> ()");
     m.def("_most_stage_words() -> int");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
@@ -199,6 +204,7 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
+    m.impl("_allow_general", TORCH_BOX(&allow_general_code));
     m.impl("_most_stage_words", TORCH_BOX(&most_stage_words));
     m.impl("_pack_stage_weights", TORCH_BOX(&pack_stage_weights));
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));

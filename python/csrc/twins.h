@@ -12,8 +12,18 @@ namespace distile::python {
 /** Called when Python has defined the twins. */
 void define_twins();
 
+/** When code for any shape (distile/general.h) computes an operator that has no PolyKernel of its own. */
+enum class General : int64_t {
+    kept = 0,   /**< If a call before has kept it: else the twin decides. */
+    once = 1,   /**< In this call. */
+    always = 2, /**< From this call on, as long as the operator has no PolyKernel. */
+    forgotten = 3 /**< As kept, and none is kept from calls before. */
+};
+/** Says so for calls of this thread; what is forgotten is so in all. */
+void allow_general(General when);
+
 /** The PolyKernel of an operator; null if there is none. Without twins, which load what they miss, this looks into the
- * cache folder. */
+ * cache folder, and takes general code else. */
 const distile_polykernel *polykernel_of(const bindings::OperatorKey &key);
 
 /** Whether Python has defined the twins. */

@@ -76,10 +76,14 @@ def linear(input, weight, bias, mask, residual, activation):
 
 
 def _run(operator, typical, masked, dense, out, zero, mask, reason):
-    """Runs the masked operator if the cache folder has its PolyKernel, else the dense twin."""
+    """Runs the masked operator if the cache folder has its PolyKernel, or the library code for any shape; else the dense
+    twin."""
     operator = None if operator is None else operator.on(mask.device.type)
     if polykernels.provide(operator, typical, reason):
         return masked()
+    if polykernels.takes_general_code(operator):
+        with polykernels.general_code():
+            return masked()
     with torch.no_grad():
         result = dense()
         if out is None:

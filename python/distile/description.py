@@ -52,6 +52,17 @@ class Operator:
         return self.device == "cpu" and not other_weights and self.generator in ("masked_conv2d", "masked_linear")
 
     @property
+    def has_general_code(self) -> bool:
+        """Whether the library computes it without a PolyKernel of its own: convolutions with one group or depthwise, and
+        linear layers, of float32, on CPUs."""
+        params = dict(self.params)
+        plain = self.device == "cpu" and params.get("dtype") == "float32" and "output_dtype" not in params
+        return plain and (
+            self.generator in ("masked_linear", "masked_depthwise_conv2d")
+            or (self.generator == "masked_conv2d" and params.get("groups", 1) == 1)
+        )
+
+    @property
     def has_narrow_weights(self) -> bool:
         """Whether its PolyKernel keeps weights in 16 bits instead of float32."""
         return "weights_dtype" in dict(self.params)

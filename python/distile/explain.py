@@ -195,7 +195,8 @@ def explain(
                 continue
             own = own or call.arguments.arguments.get("mask") is not None
             row = _measure(call, resolved[0].bool(), device, seconds)
-            row.runs_dense, row.why_dense = bool(missing), _why_dense(missing)
+            dense_ones = [operator for operator in missing if not operator.has_general_code]
+            row.runs_dense, row.why_dense = bool(dense_ones), _why_dense(dense_ones)
             if full:
                 with masks.mask(_full(mask)):
                     row.full_us = _time(call.with_full_mask().run, device, seconds)

@@ -213,6 +213,7 @@ class _Builder:
 
 
 _builder = _Builder()
+_listeners: list[Callable[[], None]] = []
 os.register_at_fork(after_in_child=_builder.forget_process)
 
 
@@ -232,6 +233,7 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
     """
     with _builder.lock:
         _builder.when, _builder.progress = _checked(when), progress
+        changed = list(_listeners)
         _builder.told.clear()
         _builder.compiler = None
         for operator, one in list(_builder.requests.items()):
@@ -240,6 +242,13 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
         if when == "background" and compiler_folder() is not None:
             with contextlib.suppress(OSError):  # The call that needs it says why.
                 _builder.start()  # So no call waits for it.
+    for listener in changed:
+        listener()
+
+
+def on_change(listener: Callable[[], None]) -> None:
+    """Has a function called after each set_build."""
+    _listeners.append(listener)
 
 
 def when() -> str:

@@ -99,6 +99,36 @@ def provide(operator: Operator | None, typical: dict[str, int], reason: str) -> 
     return False
 
 
+_KEPT, _ONCE, _ALWAYS, _FORGOTTEN = range(4)  # General in csrc/twins.h.
+_general = threading.local()
+
+
+def takes_general_code(operator: Operator | None) -> bool:
+    """Whether the library's code for any shape computes an operator that has no PolyKernel."""
+    return operator is not None and operator.has_general_code and not getattr(_general, "runs", False)
+
+
+@contextlib.contextmanager
+def general_code():
+    """Operators that have no PolyKernel run by the library's code for any shape. Later calls do so without asking here,
+    unless a PolyKernel may come, or somebody collects what has none."""
+    _general.runs = True
+    ops._allow_general(_ONCE if _recorders or on_demand.is_asked() else _ALWAYS)
+    try:
+        yield
+    finally:
+        ops._allow_general(_KEPT)
+        _general.runs = False
+
+
+def ask_again() -> None:
+    """Calls of operators that have no PolyKernel ask for one again."""
+    ops._allow_general(_FORGOTTEN)
+
+
+on_demand.on_change(ask_again)
+
+
 def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
     if not on_demand.is_asked() or operator in _loaded:
         return False
@@ -120,7 +150,7 @@ def _note_missing(operator: Operator | None, typical: dict[str, int], reason: st
     with _lock:
         if operator is not None and operator not in _loaded:  # Another thread may have loaded it meanwhile.
             _missing.setdefault(operator, typical)
-        warn = not (_warned or comes or _recorders)
+        warn = not (_warned or comes or _recorders or takes_general_code(operator))
         _warned = _warned or warn
     if warn:
         what = f"no PolyKernel computes {operator}" if operator else reason
@@ -134,7 +164,7 @@ def _note_missing(operator: Operator | None, typical: dict[str, int], reason: st
 
 
 def missing() -> list[Operator]:
-    """The operators that ran dense so far because no PolyKernel computes them."""
+    """The operators that ran so far and have no PolyKernel: by the library's code for any shape, or dense."""
     with _lock:
         return list(_missing)
 
@@ -143,7 +173,12 @@ def still_dense() -> dict[Operator, str]:
     """The operators that ran dense so far and still would, and why."""
     found = {operator: why_not_built(operator) or NOT_ASKED for operator in missing()}
     ready = [operator for operator in found if _files(operator)]
-    return {operator: why for operator, why in {**found, **on_demand.still_dense()}.items() if operator not in ready}
+    asked = on_demand.still_dense()
+    return {
+        operator: why
+        for operator, why in {**found, **asked}.items()
+        if operator not in ready and not operator.has_general_code
+    }
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:
@@ -154,12 +189,13 @@ def typical_size(operator: Operator) -> dict[str, int] | None:
 
 @contextlib.contextmanager
 def recording():
-    """Collects the operators that run dense inside, whether or not they ran before. None is warned of."""
+    """Collects the operators that have no PolyKernel inside, whether or not they ran before. None is warned of."""
     global _recorders
     with _lock:
         _recorders += 1
         before = dict(_missing)
         _missing.clear()
+    ask_again()
     found: dict[Operator, dict[str, int]] = {}
     try:
         yield found

@@ -354,6 +354,7 @@ def test_operators_without_polykernels_are_missing():
 def test_what_is_collected_is_not_warned_of(monkeypatch):
     """Building runs a model whose operators lack their PolyKernels."""
     monkeypatch.setattr(polykernels, "_warned", False)
+    monkeypatch.setattr(polykernels, "takes_general_code", lambda _: False)
     with polykernels.recording() as found, warnings.catch_warnings():
         warnings.simplefilter("error")
         convolution(8, MASK)

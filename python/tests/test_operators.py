@@ -82,6 +82,7 @@ def test_fallback_and_warning(monkeypatch):
     """Without a PolyKernel the dense operator runs, and the first such call of a process warns: no other, whatever
     Python's filters let through."""
     monkeypatch.setattr(polykernels, "_warned", False)
+    monkeypatch.setattr(polykernels, "takes_general_code", lambda _: False)
     x, weight, mask = torch.randn(1, 5, 8, 8), torch.randn(7, 5, 3, 3), random_mask(1, 8, 8)
 
     def run(warned):
@@ -105,6 +106,7 @@ def test_fallback_and_warning(monkeypatch):
 
 def test_threads_warn_once(monkeypatch):
     monkeypatch.setattr(polykernels, "_warned", False)
+    monkeypatch.setattr(polykernels, "takes_general_code", lambda _: False)
     x, mask = torch.randn(1, 6, 5), random_mask(1, 6)
 
     def run(outs):

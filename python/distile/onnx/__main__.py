@@ -73,7 +73,7 @@ def _remarks(row: Replaced, device: str, lacking: dict, wanted: dict):
         read = not is_missing and operator.skipping_zeros() in wanted
         yield f"{row.zeros:.0%} zeros" + (", which its PolyKernel multiplies with: --build makes one" if read else "")
     if is_missing:
-        yield "no PolyKernel: dense, and then the mask"
+        yield "no PolyKernel: " + ("code for any shape" if operator.has_general_code else "dense, and then the mask")
 
 
 def run_convert(options) -> int:
@@ -83,7 +83,7 @@ def run_convert(options) -> int:
     output = options.output or options.model.with_suffix(".masked.onnx")
     if options.build and not options.reference:
         building.build(report, progress=lambda line: print(line, flush=True), device=options.device)
-    lacking = {} if options.reference else building.missing(report, options.device)
+    lacking = {} if options.reference else building.running_dense(report, options.device)
     if lacking:
         converted, report = convert(model, rules, dense=lacking, **more)
     weights.save(converted, output, folder)

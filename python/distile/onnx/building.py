@@ -24,6 +24,11 @@ def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator
     return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
 
 
+def running_dense(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
+    """The operators of missing() for which the library has no code either: their nodes run dense, and then the mask."""
+    return {one: typical for one, typical in missing(report, device).items() if not one.has_general_code}
+
+
 def to_build(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
     """What build() compiles: missing(), and operators with pruned weights whose PolyKernel skips no zeros."""
     wanted = {}

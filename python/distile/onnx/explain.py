@@ -15,7 +15,7 @@ from ..page import Found, Whole, page
 from ..pictures import levels
 from ..report import Row, median_us, table
 from ..rules import Rule, read_rules
-from .building import build, missing
+from .building import build, running_dense
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
@@ -195,7 +195,7 @@ def explain(
     replaced = [row for row in report if isinstance(row, Replaced)]
     if compile_missing:
         build(report, progress=lambda line: print(line, flush=True))
-    lacking = missing(report)
+    lacking = running_dense(report)
     known = {value.name for value in model.graph.input}
     generator = np.random.default_rng(0)
     feeds = {

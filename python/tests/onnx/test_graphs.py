@@ -97,10 +97,10 @@ def in_files(tmp_path):
 @pytest.mark.parametrize("masked", [False, True])
 def test_weights_in_files(masked, in_files, monkeypatch, capsys):
     """As for models above 2 GB: the weights are read as they are needed, and written into one file, whether nodes stay
-    because PolyKernels are missing or not."""
+    because they would run dense or not."""
     model, path = in_files
     lacking = {} if masked else building.missing(convert(model, [Rule("b*", "mask")])[1])
-    monkeypatch.setattr(building, "missing", lambda *_: lacking)
+    monkeypatch.setattr(building, "running_dense", lambda *_: lacking)
     # No small tensor is excepted, and whole weights are never in memory at once.
     monkeypatch.setattr(files, "PIECE", 100)
     assert command.main(["convert", str(path), "--rules", "b*=mask"]) == 0
