@@ -72,6 +72,14 @@ Expr row_of(distile_activation activation, const Expr &x, const Expr &slope) {
     return x;
 }
 
+#undef AT_LEAST
+#undef LIMIT
+#undef ONE_PLUS_EXP_MINUS
+#undef ERF
+#undef TANH
+#undef KEEP_NAN
+#undef CHOOSE
+
 }  // namespace
 
 const std::map<std::string, distile_activation> &activations_by_name() {

@@ -12,7 +12,7 @@ std::string kernel_of(const PlanVariant &variant) {
     return "distile_" + variant.name;
 }
 
-AttentionBlock block_of(const Plan &plan, const PlanVariant &variant) {
+AttentionBlock attention_block_of(const Plan &plan, const PlanVariant &variant) {
     return attention_block(tensor_cores_of(plan), variant.theta, facts_of(plan.op));
 }
 
@@ -66,7 +66,7 @@ std::string arguments_of(TensorCores cores, const Theta &theta) {
 void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant) {
     const TensorCores cores = tensor_cores_of(plan);
     const bool sm90 = cores == TensorCores::Sm90;
-    const AttentionBlock block = block_of(plan, variant);
+    const AttentionBlock block = attention_block_of(plan, variant);
     const std::string name = "Of_" + variant.name;
     cu << "\n// " << (sm90 ? "Groups of 64 rows" : "Rows of a block") << ", keys of a step, stages, "
        << (sm90 ? "whether it is overlapped, ordered and balanced, " : "rows of a warp, ")
@@ -99,7 +99,7 @@ void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const
         if (variant.language != Language::TensorCore) {
             continue;
         }
-        const AttentionBlock block = block_of(plan, variant);
+        const AttentionBlock block = attention_block_of(plan, variant);
         c << "    [" << i << "] = {.code = " << name << "_code, .end = " << name
           << "_code_end, .kernel = " << quote(kernel_of(variant)) << ", .heads = " << plan.op.param("heads")
           << ", .block_rows = " << value_of(variant.theta, "block_rows") << ", .threads = " << block.threads

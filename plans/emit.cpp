@@ -3,6 +3,7 @@
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
+#include "plans/refuse.h"
 #include "plans/tensor_core.h"
 #include "schedules/cpu_space.h"
 #include "schedules/token_space.h"
@@ -15,10 +16,6 @@
 namespace distile {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string &where, const std::string &what) {
-    throw FileError(where + ": " + what);
-}
 
 std::string quoted_name(const Plan &plan) {
     return "'" + plan.name + "'";

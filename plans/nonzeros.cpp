@@ -18,7 +18,7 @@ constexpr struct {
     const char *features; /**< What code needs of a CPU. */
     int lanes;            /**< Pixels of a vector. */
     const char *function, *object;
-} known[] = {
+} known_nonzeros[] = {
     {"avx512f avx512bw avx512dq avx512vl fma avx2", 16, "distile_call_avx512_nonzeros", "distile_avx512_nonzeros.o"},
     {"avx2 fma", 8, "distile_call_avx2_nonzeros", "distile_avx2_nonzeros.o"},
     {"", 4, "distile_call_portable_nonzeros", "distile_portable_nonzeros.o"}};
@@ -33,13 +33,13 @@ bool includes(const std::set<std::string> &has, const std::string &needed) {
     return true;
 }
 
-const auto &row_of(const Plan &plan) {
+const auto &nonzeros_row_of(const Plan &plan) {
     std::istringstream words(plan.features());
     std::set<std::string> has;
     for (std::string word; words >> word;) {
         has.insert(word);
     }
-    for (const auto &row : known) {
+    for (const auto &row : known_nonzeros) {
         if (includes(has, row.features)) {
             return row;
         }
@@ -79,11 +79,11 @@ int64_t typical_nonzeros(const Operator &op) {
 }
 
 const char *nonzeros_object(const Plan &plan) {
-    return row_of(plan).object;
+    return nonzeros_row_of(plan).object;
 }
 
 void emit_call_of_nonzeros(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
-    const auto &row = row_of(plan);
+    const auto &row = nonzeros_row_of(plan);
     emit_dot_product_code(c, plan, variant, {variant.theta.at("vectors") * row.lanes, DISTILE_NONZERO_BLOCK, 1},
                           row.function, function);
 }

@@ -1,6 +1,7 @@
 #include "plans/operator.h"
 #include "facts/activation_names.h"
 #include "plans/operator_schema.h"
+#include "plans/refuse.h"
 #include "runtime/base/known_names.h"
 #include "runtime/kinds/operator_kind.h"
 #include <algorithm>
@@ -19,10 +20,6 @@ constexpr const char *activation_enumerators[] = {
     DISTILE_ACTIVATIONS(ROW)
 #undef ROW
 };
-
-[[noreturn]] void refuse(const std::string &where, const std::string &what) {
-    throw FileError(where + ": " + what);
-}
 
 const json &member(const json &object, const char *name, const std::string &where) {
     if (!object.is_object() || !object.contains(name)) {

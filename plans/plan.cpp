@@ -1,4 +1,5 @@
 #include "plans/plan.h"
+#include "plans/refuse.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,10 +15,6 @@ using nlohmann::json;
 constexpr int plan_version = 2, time_table_version = 2;
 /** Far above what a schedule can use, and small enough that products of two knobs fit an int. */
 constexpr int largest_knob = 4096;
-
-[[noreturn]] void refuse(const std::string &where, const std::string &what) {
-    throw FileError(where + ": " + what);
-}
 
 const json &member(const json &object, const char *name, json::value_t type, const std::string &where) {
     if (!object.is_object() || !object.contains(name)) {

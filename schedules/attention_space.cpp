@@ -27,7 +27,7 @@ int parts_of(const Theta &theta) {
     return std::max(1, value_of(theta, "warp_rows") / 16);
 }
 
-template<TensorCores cores> std::string describe(const Theta &theta) {
+template<TensorCores cores> std::string describe_attention(const Theta &theta) {
     std::string text = "tensor cores, blocks of " + count_of(theta, "block_rows", "row") + " x " +
                        count_of(theta, "block_keys", "key") + ", " + count_of(theta, "stages", "stage");
     text += cores == TensorCores::Sm80 ? "; warps of " + count_of(theta, "warp_rows", "row") : "";
@@ -72,7 +72,7 @@ Space make_space(TensorCores cores) {
                       return int64_t{parts_of(theta)} * (keys / 2 + (sm90 ? keys / 4 : queries) + sums) <= each;
                   },
                   with_warps({"block_rows", "block_keys", "blocks"})}},
-                sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
+                sm90 ? describe_attention<TensorCores::Sm90> : describe_attention<TensorCores::Sm80>,
                 {}};
     if (!sm90) {
         space.knobs.push_back({"warp_rows", "query rows of a warp", {16, 32}});

@@ -14,7 +14,7 @@ int tile_registers(const Theta &theta, const Problem &problem) {
     return theta.at("pixels") * vectors + vectors + (problem.vector_lanes == 16 ? 0 : 1);
 }
 
-std::string describe(const Theta &theta) {
+std::string describe_cpu(const Theta &theta) {
     const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
                                   "rows, input channels, columns"};
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; register tiles of " +
@@ -87,7 +87,7 @@ const Space &cpu_space() {
             tile_of_whole_phases(),
             tile_of_at_most_4096_pixels(),
         },
-        describe,
+        describe_cpu,
         {
             {"the first of the orders that nest the loops alike",
              [](const Theta &theta, const Problem &problem) {

@@ -12,7 +12,7 @@ int64_t num_threads(const Theta &theta) {
            theta.at("thread_channels");
 }
 
-std::string describe(const Theta &theta) {
+std::string describe_cuda_direct(const Theta &theta) {
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; blocks of " +
            count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") +
            ", threads of " + extents_of(theta, "thread_pixels", "thread_channels") + "; input read in place; " +
@@ -76,7 +76,7 @@ const Space &cuda_direct_space() {
              },
              {"thread_pixels", "unroll"}},
         },
-        describe,
+        describe_cuda_direct,
         {}};
     return space;
 }

@@ -28,7 +28,7 @@ int divide_up(int a, int b) {
     return (a + b - 1) / b;
 }
 
-std::string describe(const Theta &theta) {
+std::string describe_cuda(const Theta &theta) {
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; blocks of " +
            count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") +
            ", threads of " + extents_of(theta, "thread_pixels", "thread_channels") + "; reduction in " +
@@ -242,7 +242,7 @@ std::vector<Constraint> staging_constraints() {
 }
 
 Space make_space() {
-    Space space{make_knobs(), {tile_of_whole_phases(), tile_of_at_most_4096_pixels()}, describe, {}};
+    Space space{make_knobs(), {tile_of_whole_phases(), tile_of_at_most_4096_pixels()}, describe_cuda, {}};
     for (const std::vector<Constraint> &more : {block_constraints(), staging_constraints()}) {
         space.constraints.insert(space.constraints.end(), more.begin(), more.end());
     }

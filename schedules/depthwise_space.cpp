@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-std::string describe(const Theta &theta) {
+std::string describe_depthwise(const Theta &theta) {
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; register tiles of " +
            count_of(theta, "pixels", "pixel") + " x " + count_of(theta, "channels", "channel") + "; " +
            count_of(theta, "tasks", "task") + " a thread; " + unrolled_part(theta) + " unrolled";
@@ -68,7 +68,7 @@ const Space &cpu_depthwise_space() {
              {"unroll"}},
             tile_of_at_most_4096_pixels(),
         },
-        describe,
+        describe_depthwise,
         {}};
     return space;
 }

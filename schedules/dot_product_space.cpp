@@ -39,7 +39,7 @@ Blocks blocks_of(DotProducts instructions) {
     return {false, 64, {4, 2, 1, 1}, {1, 2, 3, 4}, {16, 32}};
 }
 
-std::string describe(const Theta &theta) {
+std::string describe_dot_product(const Theta &theta) {
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; dot products, blocks of " +
            count_of(theta, "pixels", "pixel") + " x " + count_of(theta, "channels", "channel") + "; " +
            std::to_string(value_of(theta, "staged")) + " of them staged a task; output channels in " +
@@ -75,7 +75,7 @@ Space make_space(DotProducts instructions) {
                      {"staged"}},
                     tile_of_at_most_4096_pixels(),
                 },
-                describe,
+                describe_dot_product,
                 {}};
     if (blocks.on_gpu) {
         space.constraints.push_back({"blocks of 32 or 128 pixels and 16 or 64 channels, one staged, in one part",

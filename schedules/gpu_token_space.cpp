@@ -8,7 +8,7 @@ namespace {
 
 constexpr int channel_lanes = 4;
 
-std::string describe(const Theta &theta) {
+std::string describe_gpu_token(const Theta &theta) {
     return "blocks of " + count_of(theta, "block_rows", "row") + ", " + count_of(theta, "block_keys", "key") +
            " staged at once; threads of " + count_of(theta, "thread_rows", "row");
 }
@@ -86,7 +86,7 @@ const Space &gpu_token_space() {
              },
              {"block_rows", "block_keys"}},
         },
-        describe,
+        describe_gpu_token,
         {}};
     return space;
 }

@@ -10,7 +10,7 @@ namespace {
 using namespace Halide;
 using namespace Halide::Internal;
 
-[[noreturn]] void refuse(const std::string &difference) {
+[[noreturn]] void refuse_operator(const std::string &difference) {
     throw CompileError("PolyKernel schedules masked operators over a virtual pixel domain, as "
                        "schedules/masked_operator.h describes them; this pipeline differs: " +
                        difference + ".\n");
@@ -72,7 +72,7 @@ std::optional<int64_t> constant(const Expr &value) {
 int constant_extent(const Expr &extent, const std::string &what) {
     const std::optional<int64_t> value = constant(extent);
     if (!value) {
-        refuse(what + " is not a constant");
+        refuse_operator(what + " is not a constant");
     }
     return static_cast<int>(*value);
 }
@@ -195,7 +195,7 @@ void refuse_scheduled(const Function &function) {
         scheduled = scheduled || !update.schedule().splits().empty();
     }
     if (scheduled) {
-        refuse("the Func '" + function.name() + "' already has a schedule");
+        refuse_operator("the Func '" + function.name() + "' already has a schedule");
     }
 }
 
@@ -203,14 +203,14 @@ void refuse_scheduled(const Function &function) {
 Function only_output(const Pipeline &pipeline) {
     const std::vector<Func> outputs = pipeline.outputs();
     if (outputs.size() != 1) {
-        refuse("it has " + std::to_string(outputs.size()) + " outputs, not one");
+        refuse_operator("it has " + std::to_string(outputs.size()) + " outputs, not one");
     }
     const Function &output = outputs[0].function();
     if (output.outputs() != 1) {
-        refuse("the output is a Tuple");
+        refuse_operator("the output is a Tuple");
     }
     if (output.updates().empty()) {
-        refuse("the output '" + output.name() + "' has no update stage that scatters over the virtual pixels");
+        refuse_operator("the output '" + output.name() + "' has no update stage that scatters over the virtual pixels");
     }
     return output;
 }
@@ -235,7 +235,7 @@ public:
         inner_.funcs.erase(accumulator.name());
         take_weights(inner_, stage_, environment_);
         if (inner_.funcs.size() > 1) {
-            refuse(name_ + " reads more than one staging Func");
+            refuse_operator(name_ + " reads more than one staging Func");
         }
         positions_ = loads_ = inner_;
         if (!inner_.funcs.empty()) {
@@ -251,8 +251,8 @@ private:
     void find_pixels(const Definition &update, const std::string &where) {
         const std::vector<ReductionVariable> &domain = update.schedule().rvars();
         if (domain.empty() || domain.size() > 2) {
-            refuse(where + " runs over " + std::to_string(domain.size()) +
-                   " RVars, not over one virtual pixel, or one and a phase");
+            refuse_operator(where + " runs over " + std::to_string(domain.size()) +
+                            " RVars, not over one virtual pixel, or one and a phase");
         }
         recognise_granularity(op_, domain, update);
         phase_dimensions_ = static_cast<int>(domain.size()) - 1;
@@ -265,12 +265,13 @@ private:
     Function find_accumulator(const Definition &update, const std::string &where) {
         const FindReads reads = reads_of(update, environment_);
         if (reads.funcs.size() != 1) {
-            refuse(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");
+            refuse_operator(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");
         }
         Function accumulator = environment_.at(*reads.funcs.begin());
         name_ = "the accumulator '" + accumulator.name() + "'";
         if (accumulator.updates().size() != 1) {
-            refuse(name_ + " has " + std::to_string(accumulator.updates().size()) + " updates, but needs one update");
+            refuse_operator(name_ + " has " + std::to_string(accumulator.updates().size()) +
+                            " updates, but needs one update");
         }
         refuse_scheduled(accumulator);
         stage_.accumulator = Func(accumulator);
@@ -280,12 +281,14 @@ private:
     void find_taps(const Function &accumulator) {
         const std::vector<ReductionVariable> &taps = accumulator.update(0).schedule().rvars();
         if (taps.size() != 2 && taps.size() != 3) {
-            refuse(name_ + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
+            refuse_operator(
+                name_ + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
         }
         diagonals_ = taps.size() == 2 && accumulator.dimensions() == 3;
         if (accumulator.dimensions() != 2 + phase_dimensions_ + (groups_apart_ || diagonals_ ? 1 : 0)) {
-            refuse(name_ + " is not of the form f(channel, pixel), with a phase, a group or a diagonal at the end "
-                           "where there are any");
+            refuse_operator(name_ +
+                            " is not of the form f(channel, pixel), with a phase, a group or a diagonal at the end "
+                            "where there are any");
         }
         op_.depthwise = taps.size() == 2 && !diagonals_;
         const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
@@ -304,9 +307,10 @@ private:
 
     void find_staging(const Function &staging) {
         if (staging.dimensions() != 4 + phase_dimensions_ || !staging.updates().empty()) {
-            refuse("the staging Func '" + staging.name() +
-                   "' is not of the form f(input channel, kernel column, kernel row, pixel), with a phase at the "
-                   "end where there are phases");
+            refuse_operator(
+                "the staging Func '" + staging.name() +
+                "' is not of the form f(input channel, kernel column, kernel row, pixel), with a phase at the "
+                "end where there are phases");
         }
         refuse_scheduled(staging);
         stage_.staging = Func(staging);
@@ -314,7 +318,7 @@ private:
         row_ = staging.args()[2];
         positions_ = loads_ = reads_of(staging.definition(), environment_);
         if (positions_.funcs.size() > 1) {
-            refuse("the staging Func '" + staging.name() + "' reads more than one Func");
+            refuse_operator("the staging Func '" + staging.name() + "' reads more than one Func");
         }
         if (!positions_.funcs.empty()) {
             find_window(environment_.at(*positions_.funcs.begin()));
@@ -324,8 +328,8 @@ private:
     void find_window(const Function &window) {
         loads_ = reads_of(window.definition(), environment_);
         if (window.dimensions() != 4 || !window.updates().empty() || loads_.funcs.size() != 1) {
-            refuse("the Func '" + window.name() +
-                   "' is not of the form f(input channel, column, row, tile) that looks up its tile");
+            refuse_operator("the Func '" + window.name() +
+                            "' is not of the form f(input channel, column, row, tile) that looks up its tile");
         }
         refuse_scheduled(window);
         stage_.window = Func(window);
@@ -367,7 +371,8 @@ private:
             }
         }
         if (!has_weights) {
-            refuse(name_ + " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
+            refuse_operator(name_ +
+                            " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
         }
     }
 

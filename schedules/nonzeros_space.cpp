@@ -7,7 +7,7 @@ namespace {
 /** The most vectors of a block whose sums fit the registers, for vectors of 16 pixels and for others. */
 constexpr int most_wide = 16, most_vectors = 12;
 
-std::string describe(const Theta &theta) {
+std::string describe_nonzeros(const Theta &theta) {
     const std::string block = count_of(theta, "vectors", "vector");
     return (is_window(theta) ? "tiles of " + extents_of(theta, "tile_h", "tile_w") + " that share what they read; "
                              : std::string("pixels that lie anywhere; ")) +
@@ -43,7 +43,7 @@ const Space &nonzeros_space() {
              },
              {"tile_h", "tile_w"}},
         },
-        describe,
+        describe_nonzeros,
         {}};
     return space;
 }

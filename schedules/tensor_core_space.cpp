@@ -16,7 +16,7 @@ bool is_quantized(const OperatorFacts &op) {
  * two would share a multiprocessor while others are idle. */
 constexpr int64_t lone_bytes = 116 << 10;
 
-template<TensorCores cores, bool quantized> std::string describe(const Theta &theta) {
+template<TensorCores cores, bool quantized> std::string describe_tensor_core(const Theta &theta) {
     const int64_t blocks = tensor_core_block(cores, theta, quantized).per_multiprocessor;
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; tensor cores, blocks of " +
            count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") + ", " +
@@ -85,7 +85,7 @@ template<bool quantized> Space make_space(TensorCores cores) {
              },
              {"block_pixels", "block_channels", "stages", "splits"}},
         },
-        sm90 ? describe<TensorCores::Sm90, quantized> : describe<TensorCores::Sm80, quantized>,
+        sm90 ? describe_tensor_core<TensorCores::Sm90, quantized> : describe_tensor_core<TensorCores::Sm80, quantized>,
         {}};
     for (const Knob &knob : space.knobs) {
         if (knob.name.rfind("tile_", 0) != 0) {

@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-std::string describe(const Theta &theta) {
+std::string describe_token(const Theta &theta) {
     std::string text = "blocks of " + count_of(theta, "rows", "row");
     if (theta.count("score_rows") != 0) {
         text += "; register tiles of " + count_of(theta, "score_rows", "row") + " x " +
@@ -53,7 +53,7 @@ Space make_space(bool scores, bool values) {
                  {"tile_w", "width of a tile, a token", {1}},
                  {"rows", "most rows in a block, which one task computes for one head", {16, 32, 48, 64, 96, 128}}},
                 {tile_of_one_token()},
-                describe,
+                describe_token,
                 {}};
     if (scores && values) {
         add_scores(space, "row_vectors", "vectors of rows in a register tile of scores", "score_keys",

@@ -11,6 +11,7 @@
 
 namespace distile {
 
+namespace calibrate_command {
 namespace {
 
 struct Options {
@@ -63,8 +64,10 @@ void calibrate(const Options &options) {
 }
 
 }  // namespace
+}  // namespace calibrate_command
 
 void add_calibrate_command(CLI::App &app) {
+    using namespace calibrate_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
         "calibrate", "Measure this machine's device profile, which ranks schedules; the machine should be idle");

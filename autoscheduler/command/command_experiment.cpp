@@ -17,6 +17,7 @@
 
 namespace distile {
 
+namespace experiment_command {
 namespace {
 
 using nlohmann::json;
@@ -412,8 +413,10 @@ CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about,
 }
 
 }  // namespace
+}  // namespace experiment_command
 
 void add_experiment_command(CLI::App &app) {
+    using namespace experiment_command;
     CLI::App *command = app.add_subcommand("experiment", "Measure how well the search itself works");
     command->require_subcommand(1);
 

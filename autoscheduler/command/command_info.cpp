@@ -15,6 +15,7 @@
 
 namespace distile {
 
+namespace info_command {
 namespace {
 
 struct Options {
@@ -90,8 +91,10 @@ void print_plan(const Plan &plan, bool json) {
 }
 
 }  // namespace
+}  // namespace info_command
 
 void add_info_command(CLI::App &app) {
+    using namespace info_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command =
         app.add_subcommand("info", "Explain a plan in words, or an operator and the sizes of its spaces of schedules");

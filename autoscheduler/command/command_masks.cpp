@@ -11,6 +11,7 @@
 
 namespace distile {
 
+namespace masks_command {
 namespace {
 
 constexpr int largest_extent = 65535;
@@ -79,8 +80,10 @@ void write_masks(const Options &options) {
 }
 
 }  // namespace
+}  // namespace masks_command
 
 void add_masks_command(CLI::App &app) {
+    using namespace masks_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand("masks", "Draw masks and write them to a file, for tune, rank or a program");
     command->add_option("names", options->names, "Masks: blob:DENSITY:SEED, random:DENSITY:SEED or checkerboard")

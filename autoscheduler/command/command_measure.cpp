@@ -9,6 +9,7 @@
 
 namespace distile {
 
+namespace measure_command {
 namespace {
 
 struct MeasureCommandOptions {
@@ -46,8 +47,10 @@ void measure(const MeasureCommandOptions &options) {
 }
 
 }  // namespace
+}  // namespace measure_command
 
 void add_measure_command(CLI::App &app) {
+    using namespace measure_command;
     const auto options = std::make_shared<MeasureCommandOptions>();
     CLI::App *command = app.add_subcommand(
         "measure", "Measure on this machine what `distile tune --folder` compiled on this one or another");

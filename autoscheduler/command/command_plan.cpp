@@ -14,6 +14,7 @@
 
 namespace distile {
 
+namespace plan_command {
 namespace {
 
 /** Schedules to measure: few enough for a minute of two cores, most of it for compiling. */
@@ -166,8 +167,10 @@ void make_plans(const PlanOptions &options) {
 }
 
 }  // namespace
+}  // namespace plan_command
 
 void add_plan_command(CLI::App &app) {
+    using namespace plan_command;
     const auto options = std::make_shared<PlanOptions>();
     CLI::App *command = app.add_subcommand(
         "plan",

@@ -7,6 +7,7 @@
 
 namespace distile {
 
+namespace portable_command {
 namespace {
 
 struct Options {
@@ -14,8 +15,10 @@ struct Options {
 };
 
 }  // namespace
+}  // namespace portable_command
 
 void add_portable_command(CLI::App &app) {
+    using namespace portable_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
         "portable", "Write an operator's plan for any CPU, which distile_add_polykernel adds to other plans");

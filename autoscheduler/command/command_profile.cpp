@@ -22,6 +22,7 @@
 
 namespace distile {
 
+namespace profile_command {
 namespace {
 
 struct Options {
@@ -180,8 +181,10 @@ void profile_plan(const Options &options) {
 }
 
 }  // namespace
+}  // namespace profile_command
 
 void add_profile_command(CLI::App &app) {
+    using namespace profile_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
         "profile", "Measure a plan's time table on this machine, by which the dispatcher chooses variants");
@@ -234,6 +237,7 @@ void add_profile_command(CLI::App &app) {
 }
 
 void add_compile_command(CLI::App &app) {
+    using namespace profile_command;
     const auto options = std::make_shared<CompileOptions>();
     CLI::App *command = app.add_subcommand(
         "compile", "Compile a plan to a shared object, which `distile profile` measures on any machine");

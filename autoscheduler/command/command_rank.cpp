@@ -11,6 +11,7 @@
 
 namespace distile {
 
+namespace rank_command {
 namespace {
 
 struct Options {
@@ -92,8 +93,10 @@ void rank_operator(const Options &options) {
 }
 
 }  // namespace
+}  // namespace rank_command
 
 void add_rank_command(CLI::App &app) {
+    using namespace rank_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command =
         app.add_subcommand("rank", "Rank every schedule of an operator by the analytical bound, and keep the best");

@@ -11,6 +11,7 @@
 
 namespace distile {
 
+namespace report_command {
 namespace {
 
 struct Options {
@@ -63,8 +64,10 @@ void report_logs(const Options &options) {
 }
 
 }  // namespace
+}  // namespace report_command
 
 void add_report_command(CLI::App &app) {
+    using namespace report_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand("report", "Report what searches found, from their logs: tables and figures");
     command->add_option("log", options->logs, "Logs of searches")->required();

@@ -21,6 +21,7 @@
 
 namespace distile {
 
+namespace show_command {
 namespace {
 
 struct Options {
@@ -151,8 +152,10 @@ void show(const Options &options) {
 }
 
 }  // namespace
+}  // namespace show_command
 
 void add_show_command(CLI::App &app) {
+    using namespace show_command;
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand("show", "Show a schedule as C++, and the terms of its bound");
     command->add_option("file", options->file, "Plan or operator file")->required();

@@ -15,6 +15,7 @@
 
 namespace distile {
 
+namespace tune_command {
 namespace {
 
 /** The levels of CPUs that --also takes, the most demanding first. */
@@ -152,8 +153,10 @@ void tune(const TuneOptions &options) {
 }
 
 }  // namespace
+}  // namespace tune_command
 
 void add_tune_command(CLI::App &app) {
+    using namespace tune_command;
     const auto options = std::make_shared<TuneOptions>();
     options->search.counts = 0;
     CLI::App *command = app.add_subcommand(

@@ -17,7 +17,7 @@ namespace distile {
 namespace {
 
 /** One point to measure. */
-struct Point {
+struct TimedPoint {
     const PlanVariant *variant = nullptr;
     int64_t first_tiles = 0, tiles = 0;  ///< The time is that of all counts between these.
     int batch = 1;
@@ -51,9 +51,9 @@ void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last,
 }
 
 /** Everything of one plan on one GPU or a part of it. */
-class Measurer {
+class CudaMeasurer {
 public:
-    Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
+    CudaMeasurer(const Plan &plan, const SharedObject &object, int multiprocessors)
         : plan_(plan), polykernel_(object.polykernel()), slice_(multiprocessors), images_(images_of(plan.op)) {
         kernel_ = make_kernel(context_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
@@ -98,12 +98,12 @@ public:
         }
         // The variants take turns, so that a change of the machine's speed meets all of them alike. Those with about as
         // many tiles follow each other: a large load lowers the clock, also for what comes just after it.
-        std::vector<Point *> turns;
-        for (Point &point : points_) {
+        std::vector<TimedPoint *> turns;
+        for (TimedPoint &point : points_) {
             turns.push_back(&point);
         }
         std::stable_sort(turns.begin(), turns.end(),
-                         [](const Point *a, const Point *b) { return a->tiles < b->tiles; });
+                         [](const TimedPoint *a, const TimedPoint *b) { return a->tiles < b->tiles; });
         const Attempt attempt = steadiest([&] { return replay(turns, seconds, what, progress); });
         if (profile.doubt.empty()) {
             profile.doubt = doubt_of(attempt.disturbance);
@@ -111,7 +111,7 @@ public:
         for (const PlanVariant &variant : plan_.variants) {
             std::vector<PlanTime> all;
             for (size_t i = 0; i < points_.size(); i++) {
-                const Point &point = points_[i];
+                const TimedPoint &point = points_[i];
                 if (point.variant != &variant) {
                     continue;
                 }
@@ -136,7 +136,7 @@ private:
         Disturbance disturbance;
     };
 
-    Attempt replay(const std::vector<Point *> &turns, double seconds, const std::string &what,
+    Attempt replay(const std::vector<TimedPoint *> &turns, double seconds, const std::string &what,
                    const Progress &progress) {
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();
@@ -145,7 +145,7 @@ private:
         double elapsed = 0;
         constexpr int least_rounds = 4;
         for (int round = 0; round < least_rounds || elapsed < seconds; round++) {
-            for (Point *const point : turns) {
+            for (TimedPoint *const point : turns) {
                 attempt.us[point - points_.data()].push_back(point->graph->time());
             }
             elapsed = std::chrono::duration<double>(Clock::now() - start).count();
@@ -255,7 +255,7 @@ private:
             }
         }
         std::sort(points_.begin() + static_cast<std::ptrdiff_t>(first), points_.end(),
-                  [](const Point &a, const Point &b) { return a.tiles < b.tiles; });
+                  [](const TimedPoint &a, const TimedPoint &b) { return a.tiles < b.tiles; });
     }
 
     /** Measures between two numbers of blocks until a line through the points is true: a kernel's time moves in waves
@@ -280,7 +280,7 @@ private:
     /** Adds a point and returns its time for now. */
     double add(const PlanVariant &variant, int64_t first_tiles, int64_t tiles, int batch, const Extents &input,
                const std::vector<uint8_t> &bytes) {
-        Point point;
+        TimedPoint point;
         point.variant = &variant;
         point.first_tiles = first_tiles;
         point.tiles = tiles;
@@ -300,7 +300,7 @@ private:
     }
 
     /** The call that needs no wait. Its tiles are listed by the first one, outside of the graph. */
-    void run(const Point &point) {
+    void run(const TimedPoint &point) {
         const DataType &type = op().dtype();
         const distile_tensor input = make_tensor(type, input_->data(), point.batch, point.input, op().in_channels());
         const distile_tensor output =
@@ -328,7 +328,7 @@ private:
     Kernel kernel_;
     Weights weights_;
     std::unique_ptr<GpuMemory> input_, output_, residual_, tokens_;
-    std::vector<Point> points_;
+    std::vector<TimedPoint> points_;
 };
 
 }  // namespace
@@ -337,7 +337,7 @@ Profile profile_cuda(const Plan &plan, const SharedObject &object, const Profile
                      const Progress &progress) {
     Profile profile;
     for (int multiprocessors : options.threads.empty() ? std::vector<int>{0} : options.threads) {
-        Measurer measurer(plan, object, multiprocessors);
+        CudaMeasurer measurer(plan, object, multiprocessors);
         profile.device = measurer.slice().device();
         measurer.measure(options.seconds_per_variant * static_cast<double>(plan.variants.size()), progress, profile);
     }

@@ -12,7 +12,7 @@ namespace distile {
 namespace {
 
 /** Numbers of tiles of an image to measure: few, where a call's fixed costs show, then parts of the image. */
-std::vector<int64_t> tile_counts(int64_t all) {
+std::vector<int64_t> opencl_tile_counts(int64_t all) {
     std::vector<int64_t> counts = {1, 16, 64};
     for (double part : {0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0}) {
         counts.push_back(std::llround(part * static_cast<double>(all)));
@@ -44,9 +44,9 @@ Repeats repeat(TrialRunner &runner, size_t mask, const RepeatedTime &point, doub
 }
 
 /** Measures the variants of a plan one by one. */
-class Measurer {
+class OpenClMeasurer {
 public:
-    Measurer(const Plan &plan, const SharedObject &object, TrialDevice &device, int units)
+    OpenClMeasurer(const Plan &plan, const SharedObject &object, TrialDevice &device, int units)
         : plan_(plan), object_(object), device_(device), units_(units) {
     }
 
@@ -84,7 +84,7 @@ private:
         const auto [height, width] = data.output_extents;
         const int64_t all = tiles_of_image(data.output_extents, variant.tile_h(), variant.tile_w());
         const TileDisc disc(height, width, variant.tile_h(), variant.tile_w());
-        const std::vector<int64_t> counts = variant.dense ? std::vector<int64_t>{all} : tile_counts(all);
+        const std::vector<int64_t> counts = variant.dense ? std::vector<int64_t>{all} : opencl_tile_counts(all);
         for (const int64_t count : counts) {
             const bool is_known = !times.empty() && times.back().variant == variant.name;
             if (is_known && images * count <= times.back().tiles) {
@@ -117,7 +117,7 @@ private:
 Profile profile_opencl(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                        const Progress &progress) {
     const std::unique_ptr<TrialDevice> device = make_opencl_device(options.threads.empty() ? 0 : options.threads[0]);
-    const Measurer measurer(plan, object, *device, opencl_units());
+    const OpenClMeasurer measurer(plan, object, *device, opencl_units());
     Profile profile{device->name(), {}, ""};
     for (size_t i = 0; i < plan.variants.size(); i++) {
         progress("measuring " + plan.variants[i].name,

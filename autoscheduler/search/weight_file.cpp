@@ -12,7 +12,7 @@ namespace distile {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string &path, const std::string &what) {
+[[noreturn]] void refuse_weights(const std::string &path, const std::string &what) {
     throw FileError("the weights '" + path + "' " + what);
 }
 
@@ -39,11 +39,12 @@ NpyFile open(const std::string &path) {
     try {
         return {path, {"<f4", "<f8"}};
     } catch (const std::domain_error &type) {
-        refuse(path, std::string("are of the type ") + type.what() +
-                         ", not float32 or float64: save them with numpy.save(path, weights.astype(numpy.float32))");
+        refuse_weights(path,
+                       std::string("are of the type ") + type.what() +
+                           ", not float32 or float64: save them with numpy.save(path, weights.astype(numpy.float32))");
     } catch (const std::invalid_argument &error) {
-        refuse(path, std::string("are not a NumPy array (") + error.what() +
-                         "); `python -m distile weights` makes one of other files");
+        refuse_weights(path, std::string("are not a NumPy array (") + error.what() +
+                                 "); `python -m distile weights` makes one of other files");
     } catch (const std::runtime_error &error) {
         throw FileError(error.what());
     }
@@ -58,8 +59,8 @@ std::vector<float> read(const std::string &path, const std::vector<size_t> &shap
         for (const size_t extent : shape) {
             wanted += (wanted.empty() ? "(" : ", ") + std::to_string(extent);
         }
-        refuse(path, "have the shape " + file.shape_text() + ", but the operator's are " + wanted + ") or (" +
-                         std::to_string(shape[0]) + ", " + std::to_string(others) + ")");
+        refuse_weights(path, "have the shape " + file.shape_text() + ", but the operator's are " + wanted + ") or (" +
+                                 std::to_string(shape[0]) + ", " + std::to_string(others) + ")");
     }
     return file.type() == "<f4" ? floats_of<float>(file.bytes()) : floats_of<double>(file.bytes());
 }
@@ -68,7 +69,7 @@ std::vector<float> read(const std::string &path, const std::vector<size_t> &shap
 
 std::vector<float> read_weights(const std::string &path, const Operator &op) {
     if (const std::string reason = why_no_nonzeros(op); !reason.empty()) {
-        refuse(path, "cannot be used: " + reason);
+        refuse_weights(path, "cannot be used: " + reason);
     }
     const std::vector<size_t> shape = filter_shape(op);
     const std::vector<float> given = read(path, shape);
@@ -77,8 +78,8 @@ std::vector<float> read_weights(const std::string &path, const Operator &op) {
     for (size_t i = 0; i < given.size(); i++) {
         const size_t tap = i % taps, channel = i / taps % inputs, output = i / taps / inputs;
         if (!std::isfinite(given[i])) {
-            refuse(path, "hold what is no finite number of float32, for output channel " + std::to_string(output) +
-                             " and input channel " + std::to_string(channel));
+            refuse_weights(path, "hold what is no finite number of float32, for output channel " +
+                                     std::to_string(output) + " and input channel " + std::to_string(channel));
         }
         weights[(output * taps + tap) * inputs + channel] = given[i];
     }
@@ -88,7 +89,7 @@ std::vector<float> read_weights(const std::string &path, const Operator &op) {
 double share_of_zeros(const std::vector<float> &weights, const std::string &path) {
     const auto zeros = std::count(weights.begin(), weights.end(), 0.0F);
     if (zeros == static_cast<ptrdiff_t>(weights.size())) {
-        refuse(path, "are all 0");
+        refuse_weights(path, "are all 0");
     }
     constexpr double digits = 1e4;  // For people who read the plan.
     const double share = std::round(digits * static_cast<double>(zeros) / static_cast<double>(weights.size())) / digits;

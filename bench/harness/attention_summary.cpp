@@ -11,6 +11,7 @@
 
 namespace distile::bench {
 
+namespace attention_summary {
 namespace {
 
 constexpr const char *kinds[] = {"attention", "scores", "values", "block"};
@@ -59,12 +60,15 @@ std::string masks_of_blocks(const std::vector<const Json *> &rows) {
 }
 
 }  // namespace
+}  // namespace attention_summary
 
 bool has_attention(const Json &rows) {
+    using namespace attention_summary;
     return std::any_of(rows.begin(), rows.end(), is_of_attention);
 }
 
 std::string attention_lines(const Json &rows) {
+    using namespace attention_summary;
     const std::vector<const Json *> measured = rows_of(rows);
     if (measured.empty()) {
         return "";
@@ -101,6 +105,7 @@ std::string attention_lines(const Json &rows) {
 }
 
 std::string attention_table(const Json &rows) {
+    using namespace attention_summary;
     std::string lines;
     for (const Json *found : rows_of(rows)) {
         const Json &row = *found;
@@ -125,6 +130,7 @@ std::string attention_table(const Json &rows) {
 }
 
 Panel attention_panel(const Json &file) {
+    using namespace attention_summary;
     const Json &header = file.at("header");
     Panel panel;
     panel.note = "dashed: packed tokens";

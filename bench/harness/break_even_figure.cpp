@@ -8,6 +8,7 @@
 
 namespace distile::bench {
 
+namespace break_even_figure {
 namespace {
 
 constexpr int panel_width = 300, panel_height = 300;
@@ -83,8 +84,10 @@ std::string draw_legend(const std::vector<std::string> &operators, const std::ve
 }
 
 }  // namespace
+}  // namespace break_even_figure
 
 std::string draw_break_even(const std::vector<BreakEvenPanel> &panels) {
+    using namespace break_even_figure;
     // In the order of the first panel.
     std::vector<std::string> operators, words;
     for (const BreakEvenPanel &panel : panels) {

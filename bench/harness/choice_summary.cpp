@@ -11,18 +11,18 @@ namespace distile::bench {
 namespace {
 
 /** Who chose, the field of what that lost, and how people read both. */
-struct Chooser {
+struct ChooserRows {
     const char *name, *field;
     double scale; /**< From the field to what is shown. */
     const char *caption;
 };
-constexpr Chooser choosers[] = {
+constexpr ChooserRows choosers[] = {
     {"device", "loss_us", 1,
      "The GPU chooses the variant in a captured graph: microseconds more than with the best variant named"},
     {"linked", "loss", 100,
      "The host chooses, with cuDNN among the candidates: percent slower than cuDNN alone, by the kernels"}};
 
-std::vector<const Json *> rows_of(const Json &rows, const Chooser &chooser) {
+std::vector<const Json *> rows_of(const Json &rows, const ChooserRows &chooser) {
     std::vector<const Json *> found;
     for (const Json &row : rows) {
         if (row.at("status") == "measured" && row.at("kind") == "choice" && row.at("chooser") == chooser.name) {
@@ -39,7 +39,7 @@ struct Worst {
 };
 
 /** A line for each type and batch, a column for each density. */
-std::string losses_of(const std::vector<const Json *> &rows, const Chooser &chooser) {
+std::string losses_of(const std::vector<const Json *> &rows, const ChooserRows &chooser) {
     std::set<std::string> densities;
     std::map<std::pair<std::string, int>, std::map<std::string, Worst>> lines;
     size_t met = 0;
@@ -80,7 +80,7 @@ std::string losses_of(const std::vector<const Json *> &rows, const Chooser &choo
 
 std::string choice_losses(const Json &rows) {
     std::string text;
-    for (const Chooser &chooser : choosers) {
+    for (const ChooserRows &chooser : choosers) {
         text += losses_of(rows_of(rows, chooser), chooser);
     }
     return text;
@@ -88,7 +88,7 @@ std::string choice_losses(const Json &rows) {
 
 std::string choice_table(const Json &rows) {
     std::string text;
-    for (const Chooser &chooser : choosers) {
+    for (const ChooserRows &chooser : choosers) {
         for (const Json *found : rows_of(rows, chooser)) {
             const Json &row = *found;
             text += fmt::format("| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {:+.1f} | {} |\n",

@@ -7,6 +7,7 @@
 
 namespace distile::bench {
 
+namespace eta_figure {
 namespace {
 
 constexpr int panel_width = 380, panel_height = 300, margin = 56;
@@ -92,8 +93,10 @@ std::string draw_legend(const EtaAxis &axis, const Panel &panel) {
 }
 
 }  // namespace
+}  // namespace eta_figure
 
 std::string draw_eta(const std::vector<Panel> &panels) {
+    using namespace eta_figure;
     const int width = panel_width * static_cast<int>(panels.size());
     std::string text;
     const EtaAxis axis(panels);

@@ -14,6 +14,7 @@
 
 namespace distile::bench {
 
+namespace numerics_summary {
 namespace {
 
 /** The goals for the means of speed-ups; 0 if there is none. */
@@ -213,8 +214,10 @@ std::string other_operator_means(const std::vector<NumericsLine> &lines) {
 }
 
 }  // namespace
+}  // namespace numerics_summary
 
 std::string numerics_means(const Json &rows, bool has_goals) {
+    using namespace numerics_summary;
     const std::vector<NumericsLine> lines = numerics_lines(rows, "cudnn");
     const bool others =
         std::any_of(lines.begin(), lines.end(), [](const NumericsLine &line) { return line.dtype != strict_dtype; });
@@ -223,6 +226,7 @@ std::string numerics_means(const Json &rows, bool has_goals) {
 }
 
 std::string numerics_rows(const Json &rows) {
+    using namespace numerics_summary;
     std::string text;
     for (const Json &row : rows) {
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || dtype_of(row) == strict_dtype) {

@@ -8,6 +8,7 @@
 
 namespace distile::bench {
 
+namespace opencl_summary {
 namespace {
 
 std::vector<const Json *> rows_of(const Json &rows) {
@@ -26,8 +27,10 @@ struct Means {
 };
 
 }  // namespace
+}  // namespace opencl_summary
 
 std::string opencl_means(const Json &rows) {
+    using namespace opencl_summary;
     std::map<std::pair<int, std::string>, Means> lines;
     for (const Json *row : rows_of(rows)) {
         Means &means = lines[{row->at("batch"), fmt::format("{:.1f}", row->at("density").get<double>())}];
@@ -50,6 +53,7 @@ std::string opencl_means(const Json &rows) {
 }
 
 std::string opencl_table(const Json &rows) {
+    using namespace opencl_summary;
     std::string text;
     for (const Json *found : rows_of(rows)) {
         const Json &row = *found;

@@ -11,12 +11,12 @@ namespace distile::bench {
 
 namespace {
 
-struct Line {
+struct OperatorLine {
     std::string category;
     int32_t height, width, in_channels, out_channels, kernel, stride;
 };
 
-Line find_line(const std::string &path, int32_t id) {
+OperatorLine find_line(const std::string &path, int32_t id) {
     std::ifstream stream(path);
     if (!stream) {
         throw std::runtime_error("the operators '" + path + "' cannot be opened; restore the file from the repository");
@@ -106,7 +106,7 @@ BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spe
 
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec,
                             const distile_polykernel &polykernel) {
-    const Line line = find_line(csv_path, spec.id);
+    const OperatorLine line = find_line(csv_path, spec.id);
     // The file does not name padding, epilogues and types, so those come from the PolyKernel.
     const BenchOperator op = make_operator(spec, line.category, line.height, line.width, polykernel);
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||

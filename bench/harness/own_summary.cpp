@@ -11,6 +11,7 @@
 
 namespace distile::bench {
 
+namespace own_summary {
 namespace {
 
 /** The way that others are compared with. */
@@ -193,8 +194,10 @@ std::string seconds(const std::vector<Line> &lines) {
 }
 
 }  // namespace
+}  // namespace own_summary
 
 std::string own_means(const Json &rows) {
+    using namespace own_summary;
     const std::vector<Line> all = lines_of(rows);
     std::vector<Line> counted;
     std::copy_if(all.begin(), all.end(), std::back_inserter(counted),
@@ -203,6 +206,7 @@ std::string own_means(const Json &rows) {
 }
 
 std::string own_table(const Json &rows) {
+    using namespace own_summary;
     const std::vector<Line> lines = lines_of(rows);
     if (lines.empty()) {
         return "";

@@ -7,6 +7,7 @@
 
 namespace distile::bench {
 
+namespace scaling_figure {
 namespace {
 
 constexpr int panel_width = 380, panel_height = 320, left = 56, right = 76, top = 40, bottom = 50;
@@ -72,8 +73,10 @@ std::string draw(const Axes &axes, const Curve &curve) {
 }
 
 }  // namespace
+}  // namespace scaling_figure
 
 std::string draw_scaling(const std::vector<ScalingPanel> &panels) {
+    using namespace scaling_figure;
     const Axes axes(panels);
     std::string text;
     for (size_t i = 0; i < panels.size(); i++) {

@@ -10,6 +10,7 @@
 
 namespace distile::bench {
 
+namespace tokens_summary {
 namespace {
 
 /** An operator: its name in results, and how people read it and its rival. */
@@ -81,21 +82,26 @@ std::string means_of(const Json &rows, const Kind &kind) {
 }
 
 }  // namespace
+}  // namespace tokens_summary
 
 std::string token_density(const Json &row) {
+    using namespace tokens_summary;
     constexpr double step = .05;
     return fmt::format("{:.2f}", std::round(row.at("density").get<double>() / step) * step);
 }
 
 double speedup(const Json &row, const char *over, const char *ours) {
+    using namespace tokens_summary;
     return row.at(over).get<double>() / row.at(ours).get<double>();
 }
 
 bool is_of_tokens(const Json &row) {
+    using namespace tokens_summary;
     return kind_of(row) != nullptr;
 }
 
 std::string token_means(const Json &rows) {
+    using namespace tokens_summary;
     std::string text;
     for (const Kind &kind : kinds) {
         text += means_of(rows, kind);
@@ -104,6 +110,7 @@ std::string token_means(const Json &rows) {
 }
 
 std::string token_table(const Json &rows) {
+    using namespace tokens_summary;
     std::string text;
     for (const Kind &kind : kinds) {
         std::string lines;

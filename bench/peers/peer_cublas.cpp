@@ -15,12 +15,12 @@ namespace distile::bench {
 
 namespace {
 
-constexpr size_t workspace_bytes = size_t{64} << 20;
+constexpr size_t cublas_workspace_bytes = size_t{64} << 20;
 /** Algorithms of the heuristic that are timed. */
 constexpr int most_algorithms = 16;
 
 /** A function of cuBLAS. The library is loaded at its first use, so programs start without it. */
-template<typename Function> Function find(const char *name) {
+template<typename Function> Function find_cublas(const char *name) {
     static void *const library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
     const auto function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
     if (!function) {
@@ -30,7 +30,7 @@ template<typename Function> Function find(const char *name) {
     return function;
 }
 
-#define LT_FUNCTION(name) find<decltype(&::name)>(#name)
+#define LT_FUNCTION(name) find_cublas<decltype(&::name)>(#name)
 
 void require(cublasStatus_t status, const char *name) {
     if (status != CUBLAS_STATUS_SUCCESS) {
@@ -107,7 +107,7 @@ cublasLtMatmulPreference_t make_preference() {
 
 struct Cublas::Session {
     explicit Session(const GpuSlice &slice)
-        : slice(slice), handle(make_handle(), LT_FUNCTION(cublasLtDestroy)), workspace(workspace_bytes) {
+        : slice(slice), handle(make_handle(), LT_FUNCTION(cublasLtDestroy)), workspace(cublas_workspace_bytes) {
     }
 
     const GpuSlice &slice;
@@ -158,14 +158,14 @@ private:
         const float one = 1, zero = 0;
         return LT_FUNCTION(cublasLtMatmul)(session_->handle.get(), product_.get(), &one, filter_data_, filter_.get(),
                                            input_data_, input_.get(), &zero, output, output_.get(), output,
-                                           output_.get(), &algorithm, session_->workspace.data(), workspace_bytes,
-                                           static_cast<cudaStream_t>(session_->slice.stream()));
+                                           output_.get(), &algorithm, session_->workspace.data(),
+                                           cublas_workspace_bytes, static_cast<cudaStream_t>(session_->slice.stream()));
     }
     void choose() {
         const Owned<cublasLtMatmulPreference_t> preference(make_preference(),
                                                            LT_FUNCTION(cublasLtMatmulPreferenceDestroy));
         LT(cublasLtMatmulPreferenceSetAttribute, preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-           &workspace_bytes, sizeof(workspace_bytes));
+           &cublas_workspace_bytes, sizeof(cublas_workspace_bytes));
         std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> found{};
         LT(cublasLtMatmulAlgoGetHeuristic, session_->handle.get(), product_.get(), filter_.get(), input_.get(),
            output_.get(), output_.get(), preference.get(), most_algorithms, found.data(), &num_algorithms_);

@@ -5,7 +5,7 @@ namespace distile::ort {
 
 namespace {
 
-enum PoolInput : size_t { input_x, input_mask, input_kept };
+enum PoolInput : size_t { pool_x, pool_mask, pool_kept };
 
 template<distile_pooling pooling> class Pool : public LeasingKernel {
 public:
@@ -17,18 +17,18 @@ public:
 
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
-        const Tensor x = call.input(input_x);
+        const Tensor x = call.input(pool_x);
         const distile_tensor input = read(lease, x, layout_, x_scratch);
         const distile_window &window = window_.window;
         const int32_t height = extent(input.height, window.kernel_h, window.stride_h, window.dilation_h,
                                       int64_t{window.pad_top} + window_.pad_bottom);
         const int32_t width = extent(input.width, window.kernel_w, window.stride_w, window.dilation_w,
                                      int64_t{window.pad_left} + window_.pad_right);
-        const Output output(call, lease, x, layout_, height, width, input.channels, call.optional(input_kept));
+        const Output output(call, lease, x, layout_, height, width, input.channels, call.optional(pool_kept));
         distile_pool_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
+        args.mask = mask_of(lease, call.input(pool_mask), layout_, input.batch);
         args.window = window;
         args.pooling = pooling;
         args.count_padding = count_padding_ ? 1 : 0;
@@ -65,10 +65,10 @@ public:
 
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
-        const Tensor x = call.input(input_x);
+        const Tensor x = call.input(pool_x);
         const distile_tensor input = read(lease, x, layout_, x_scratch);
         const Output output(call, lease, x, layout_, 1, 1, input.channels, std::nullopt);
-        const auto mask = call.optional(input_mask);
+        const auto mask = call.optional(pool_mask);
         distile_global_pool_args args{};
         args.input = &input;
         args.output = &output.view();

@@ -5,7 +5,7 @@ namespace distile::ort {
 
 namespace {
 
-enum UpsampleInput : size_t { input_x, input_mask, input_kept };
+enum UpsampleInput : size_t { upsample_x, upsample_mask, upsample_kept };
 
 /** Nearest upsampling. */
 class Upsample : public LeasingKernel {
@@ -16,14 +16,14 @@ public:
 
     void compute(const Call &call) override {
         const Lease lease = lease_for(call);
-        const Tensor x = call.input(input_x);
+        const Tensor x = call.input(upsample_x);
         const distile_tensor input = read(lease, x, layout_, x_scratch);
         const Output output(call, lease, x, layout_, number(input.height * scales_[0], "a height"),
-                            number(input.width * scales_[1], "a width"), input.channels, call.optional(input_kept));
+                            number(input.width * scales_[1], "a width"), input.channels, call.optional(upsample_kept));
         distile_upsample_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
+        args.mask = mask_of(lease, call.input(upsample_mask), layout_, input.batch);
         args.scale_h = number(scales_[0], "a scale");
         args.scale_w = number(scales_[1], "a scale");
         args.inactive = output.inactive();

@@ -10,6 +10,7 @@
 
 namespace distile {
 
+namespace cpu_functions {
 namespace {
 
 std::set<std::string> words_of(const std::string &text) {
@@ -94,8 +95,10 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
 }
 
 }  // namespace
+}  // namespace cpu_functions
 
 const Backend &cpu_backend() {
+    using namespace cpu_functions;
     static const Backend backend = {
         "cpu",
         "DISTILE_CPU",

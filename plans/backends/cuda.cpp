@@ -8,6 +8,7 @@
 
 namespace distile {
 
+namespace cuda_functions {
 namespace {
 
 constexpr const char *capability = "cuda_capability_", *architecture = "sm_";
@@ -100,8 +101,10 @@ const char *generic_profile(const std::string &target) {
 }
 
 }  // namespace
+}  // namespace cuda_functions
 
 const Backend &cuda_backend() {
+    using namespace cuda_functions;
     static const Backend backend = {
         "cuda",
         "DISTILE_CUDA",

@@ -6,6 +6,7 @@
 
 namespace distile {
 
+namespace opencl_functions {
 namespace {
 
 /** What all code needs. */
@@ -74,8 +75,10 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
 }
 
 }  // namespace
+}  // namespace opencl_functions
 
 const Backend &opencl_backend() {
+    using namespace opencl_functions;
     static const Backend backend = {
         "opencl",
         "DISTILE_OPENCL",

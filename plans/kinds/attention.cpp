@@ -3,6 +3,7 @@
 
 namespace distile {
 
+namespace attention_functions {
 namespace {
 
 Channels channels(const Operator &op) {
@@ -34,8 +35,10 @@ std::vector<Operand> operands(const Operator &op) {
 }
 
 }  // namespace
+}  // namespace attention_functions
 
 const OperatorSchema &attention_schema() {
+    using namespace attention_functions;
     static const OperatorSchema schema = {
         kind_name(DISTILE_MASKED_ATTENTION),
         DISTILE_MASKED_ATTENTION,

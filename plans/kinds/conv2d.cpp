@@ -3,6 +3,7 @@
 
 namespace distile {
 
+namespace conv2d_functions {
 namespace {
 
 std::vector<IntegerParam> params() {
@@ -26,8 +27,10 @@ std::string describe(const Operator &op) {
 }
 
 }  // namespace
+}  // namespace conv2d_functions
 
 const OperatorSchema &conv2d_schema() {
+    using namespace conv2d_functions;
     static const OperatorSchema schema = {
         kind_name(DISTILE_MASKED_CONV2D),
         DISTILE_MASKED_CONV2D,

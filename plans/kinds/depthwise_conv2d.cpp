@@ -2,6 +2,7 @@
 
 namespace distile {
 
+namespace depthwise_conv2d_functions {
 namespace {
 
 std::vector<IntegerParam> params() {
@@ -24,8 +25,10 @@ OperatorFacts facts(const Operator &op) {
 }
 
 }  // namespace
+}  // namespace depthwise_conv2d_functions
 
 const OperatorSchema &depthwise_conv2d_schema() {
+    using namespace depthwise_conv2d_functions;
     static const OperatorSchema schema = {
         "masked_depthwise_conv2d",
         DISTILE_MASKED_CONV2D,

@@ -3,6 +3,7 @@
 
 namespace distile {
 
+namespace linear_functions {
 namespace {
 
 Channels channels(const Operator &op) {
@@ -46,8 +47,10 @@ std::string describe(const Operator &op) {
 }
 
 }  // namespace
+}  // namespace linear_functions
 
 const OperatorSchema &linear_schema() {
+    using namespace linear_functions;
     static const OperatorSchema schema = {kind_name(DISTILE_MASKED_LINEAR),
                                           DISTILE_MASKED_LINEAR,
                                           "linear layer",

@@ -2,6 +2,7 @@
 
 namespace distile {
 
+namespace matmul_functions {
 namespace {
 
 /** The channels of scores, for the typical number of keys. */
@@ -46,8 +47,10 @@ std::vector<Operand> operands_of_values(const Operator &op) {
 }
 
 }  // namespace
+}  // namespace matmul_functions
 
 const OperatorSchema &scores_schema() {
+    using namespace matmul_functions;
     static const OperatorSchema schema = {"masked_scores",
                                           DISTILE_MASKED_MATMUL,
                                           "scores of attention",
@@ -66,6 +69,7 @@ const OperatorSchema &scores_schema() {
 }
 
 const OperatorSchema &values_schema() {
+    using namespace matmul_functions;
     static const OperatorSchema schema = {"masked_values",
                                           DISTILE_MASKED_MATMUL,
                                           "values of attention",

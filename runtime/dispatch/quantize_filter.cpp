@@ -16,7 +16,7 @@ using namespace distile;
 
 namespace {
 
-constexpr const char *call = "distile_quantize_filter";
+constexpr const char *quantize_call = "distile_quantize_filter";
 
 /** The range of a type of filters; null for others. */
 struct Range {
@@ -34,21 +34,21 @@ const Range *find_range(distile_dtype dtype) {
 distile_status check_source(distile_context *context, const distile_weights_source *source,
                             const distile_filter_extents *extents, distile_dtype dtype, const void *filter,
                             const float *scales, const float *bias) {
-    distile_status status = check_pointers(context, call, {{source, "source"}, {extents, "extents"}});
+    distile_status status = check_pointers(context, quantize_call, {{source, "source"}, {extents, "extents"}});
     if (status == DISTILE_OK) {
-        status = check_pointers(context, call,
+        status = check_pointers(context, quantize_call,
                                 {{source->filter, "source's filter"}, {filter, "filter"}, {scales, "scales"}});
     }
     if (status != DISTILE_OK) {
         return status;
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
-                    TypeText(raw(source->dtype)).text, float_type_names().c_str());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s",
+                    quantize_call, TypeText(raw(source->dtype)).text, float_type_names().c_str());
     }
-    status = check_source_alignment(context, call, *source);
+    status = check_source_alignment(context, quantize_call, *source);
     if (status == DISTILE_OK) {
-        status = check_alignment(context, call,
+        status = check_alignment(context, quantize_call,
                                  {{scales, sizeof(float), "the array of scales"}, {bias, sizeof(float), "bias"}});
     }
     if (status != DISTILE_OK) {
@@ -56,23 +56,24 @@ distile_status check_source(distile_context *context, const distile_weights_sour
     }
     if (!find_range(dtype)) {
         return fail(context, DISTILE_ERROR_BAD_TYPE,
-                    "%s: the quantized filter has the data type %s; the types are int8 and int4", call,
+                    "%s: the quantized filter has the data type %s; the types are int8 and int4", quantize_call,
                     TypeText(raw(dtype)).text);
     }
-    status = check_enumerator(context, call, "order", source->order);
+    status = check_enumerator(context, quantize_call, "order", source->order);
     if (status != DISTILE_OK) {
         return status;
     }
     if (source->quantization || !is_reserved_zero(source->reserved)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the source has a %s", call,
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the source has a %s", quantize_call,
                     source->quantization ? "quantization, which is for packing" : "reserved field that is not 0");
     }
     const bool normalised = source->bn_mean && source->bn_variance;
     if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance", call);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance",
+                    quantize_call);
     }
     if (!bias && (normalised || source->bias)) {
-        return fail_null(context, call, "bias, which the source has,");
+        return fail_null(context, quantize_call, "bias, which the source has,");
     }
     const int32_t least = std::min({extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w});
     const double elements = static_cast<double>(extents->out_channels) * extents->in_channels * extents->kernel_h *
@@ -82,7 +83,7 @@ distile_status check_source(distile_context *context, const distile_weights_sour
                : fail(context, DISTILE_ERROR_BAD_SHAPE,
                       "%s: the filter has %d x %d x %d x %d elements (output channels, input channels, rows, columns); "
                       "each must be at least 1, and all fewer than 2^31",
-                      call, extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w);
+                      quantize_call, extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w);
 }
 
 }  // namespace
@@ -91,10 +92,10 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
                                                   const distile_filter_extents *extents, distile_dtype dtype,
                                                   void *filter, float *scales, float *bias) {
     if (!context) {
-        return fail_null(call, "context");
+        return fail_null(quantize_call, "context");
     }
     const distile_status status = check_source(context, source, extents, dtype, filter, scales, bias);
-    return status != DISTILE_OK ? status : guarded(context, call, [&] {
+    return status != DISTILE_OK ? status : guarded(context, quantize_call, [&] {
         try {
             const FilterExtents shape = {extents->out_channels, extents->in_channels, extents->kernel_h,
                                          extents->kernel_w};
@@ -117,7 +118,7 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
                     for (float weight : weights) {
                         if (!std::isfinite(weight)) {
                             return fail(context, DISTILE_ERROR_BAD_VALUE,
-                                        "%s: a weight of output channel %d is not finite", call, o);
+                                        "%s: a weight of output channel %d is not finite", quantize_call, o);
                         }
                         least = std::min(least, weight);
                         most = std::max(most, weight);
@@ -147,7 +148,7 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
             }
             return DISTILE_OK;
         } catch (const SourceError &error) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, error.what());
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", quantize_call, error.what());
         }
     });
 }

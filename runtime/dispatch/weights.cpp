@@ -31,7 +31,7 @@ distile_status distile::check_source_alignment(distile_context *context, const c
 
 namespace {
 
-constexpr const char *call = "distile_weights_pack";
+constexpr const char *pack_call = "distile_weights_pack";
 
 distile_status check_scale(distile_context *context, const distile_scale &scale, const char *name,
                            distile_dtype dtype) {
@@ -39,39 +39,40 @@ distile_status check_scale(distile_context *context, const distile_scale &scale,
         return scale.scale == 0 && scale.zero_point == 0
                    ? DISTILE_OK
                    : fail(context, DISTILE_ERROR_BAD_VALUE,
-                          "%s: the %s is not quantized; its scale and zero point must be 0", call, name);
+                          "%s: the %s is not quantized; its scale and zero point must be 0", pack_call, name);
     }
-    return check_quantized_scale(context, call, scale, name, dtype);
+    return check_quantized_scale(context, pack_call, scale, name, dtype);
 }
 
 distile_status check_quantization(const distile_kernel &kernel, const distile_weights_source &source) {
     distile_context *context = &kernel.context;
     const char *const name = kernel.polykernel.name;
     if (!is_quantized(kernel.polykernel)) {
-        return source.quantization ? fail(context, DISTILE_ERROR_BAD_VALUE,
-                                          "%s: '%s' is not quantized, but the source has a quantization", call, name)
-                                   : DISTILE_OK;
+        return source.quantization
+                   ? fail(context, DISTILE_ERROR_BAD_VALUE,
+                          "%s: '%s' is not quantized, but the source has a quantization", pack_call, name)
+                   : DISTILE_OK;
     }
     if (!source.quantization || !source.quantization->filter_scales) {
-        return fail_null(context, call, source.quantization ? "filter's scales" : "source's quantization");
+        return fail_null(context, pack_call, source.quantization ? "filter's scales" : "source's quantization");
     }
     if (raw(source.dtype) != DISTILE_INT8 && raw(source.dtype) != DISTILE_INT4) {
         return fail(context, DISTILE_ERROR_BAD_TYPE,
                     "%s: '%s' is quantized and takes a filter of int8 or int4: make one with distile_quantize_filter",
-                    call, name);
+                    pack_call, name);
     }
     if (source.bn_mean) {
         return fail(context, DISTILE_ERROR_BAD_VALUE,
                     "%s: batch normalisation cannot be folded into a quantized filter: fold it with "
                     "distile_quantize_filter",
-                    call);
+                    pack_call);
     }
     const distile_quantization &quantization = *source.quantization;
     if (!is_reserved_zero(quantization.reserved)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", call);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", pack_call);
     }
     distile_status status =
-        check_alignment(context, call,
+        check_alignment(context, pack_call,
                         {{quantization.filter_scales, sizeof(float), "the array of the filter's scales"},
                          {quantization.bias, sizeof(int32_t), "the bias of the quantization"}});
     if (status == DISTILE_OK) {
@@ -88,8 +89,8 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
         const float scale = quantization.filter_scales[o];
         if (!(scale > 0) || std::isinf(scale)) {
             return fail(context, DISTILE_ERROR_BAD_VALUE,
-                        "%s: the filter's scale of output channel %d is %g; it must be above 0 and finite", call, o,
-                        static_cast<double>(scale));
+                        "%s: the filter's scale of output channel %d is %g; it must be above 0 and finite", pack_call,
+                        o, static_cast<double>(scale));
         }
     }
     return status;
@@ -98,32 +99,34 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
 distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
     distile_context *context = &kernel.context;
     if (!kernel.kind.weights) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no weights to pack", call, kernel.polykernel.name);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no weights to pack", pack_call,
+                    kernel.polykernel.name);
     }
     if (!source) {
-        return fail_null(context, call, "source");
+        return fail_null(context, pack_call, "source");
     }
     distile_status status =
-        check_pointers(context, call, {{source->filter, "source's filter"}, {weights, "pointer to the weights"}});
+        check_pointers(context, pack_call, {{source->filter, "source's filter"}, {weights, "pointer to the weights"}});
     if (status != DISTILE_OK) {
         return status;
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", call,
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s", pack_call,
                     TypeText(raw(source->dtype)).text, float_type_names().c_str());
     }
-    status = check_enumerator(context, call, "order", source->order);
+    status = check_enumerator(context, pack_call, "order", source->order);
     if (status != DISTILE_OK) {
         return status;
     }
     const bool normalised = source->bn_mean && source->bn_variance;
     if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance", call);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance",
+                    pack_call);
     }
     if (!is_reserved_zero(source->reserved)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", pack_call);
     }
-    const distile_status aligned = check_source_alignment(context, call, *source);
+    const distile_status aligned = check_source_alignment(context, pack_call, *source);
     return aligned == DISTILE_OK ? check_quantization(kernel, *source) : aligned;
 }
 
@@ -206,14 +209,14 @@ extern "C" {
 distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
                                     distile_weights **weights) {
     if (!kernel) {
-        return fail_null(call, "kernel");
+        return fail_null(pack_call, "kernel");
     }
     distile_context *context = &kernel->context;
     const distile_status status = check_source(*kernel, source, weights);
     if (status != DISTILE_OK) {
         return status;
     }
-    return guarded(context, call, [&] {
+    return guarded(context, pack_call, [&] {
         try {
             const FloatFilter filter(*kernel, *source);
             auto packed = std::make_unique<distile_weights>();
@@ -231,7 +234,7 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             *weights = packed.release();
             return DISTILE_OK;
         } catch (const SourceError &error) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, error.what());
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", pack_call, error.what());
         }
     });
 }

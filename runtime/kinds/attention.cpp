@@ -2,6 +2,7 @@
 
 namespace distile {
 
+namespace attention_functions {
 namespace {
 
 const distile_attention &attention_of(const void *op) {
@@ -27,9 +28,16 @@ float scale(const void *op) {
 constexpr TokenRows rows = {one_row, one_row, scale};
 
 }  // namespace
+}  // namespace attention_functions
 
-const OperatorKind attention_kind = {DISTILE_MASKED_ATTENTION, why_illegal, output_size, border_of_tokens,
-                                     window_of_tokens,         all_tokens,  nullptr,     &rows,
+const OperatorKind attention_kind = {DISTILE_MASKED_ATTENTION,
+                                     attention_functions::why_illegal,
+                                     attention_functions::output_size,
+                                     border_of_tokens,
+                                     window_of_tokens,
+                                     all_tokens,
+                                     nullptr,
+                                     &attention_functions::rows,
                                      DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -43,6 +43,7 @@ int64_t conv_output_extent(const Axis &axis, int64_t input) {
     return room < 0 ? 0 : room / axis.stride + 1;
 }
 
+namespace conv2d_functions {
 namespace {
 
 ImageSize output_size(const void *op, const ImageSize &input) {
@@ -106,9 +107,11 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
 constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter, epilogue_of_conv};
 
 }  // namespace
+}  // namespace conv2d_functions
 
 const OperatorKind conv2d_kind = {
-    DISTILE_MASKED_CONV2D, why_channels_illegal, output_size, border, window, interior, &weights, nullptr,
+    DISTILE_MASKED_CONV2D,    why_channels_illegal,       conv2d_functions::output_size, conv2d_functions::border,
+    conv2d_functions::window, conv2d_functions::interior, &conv2d_functions::weights,    nullptr,
     DISTILE_MATH_TF32};
 
 }  // namespace distile

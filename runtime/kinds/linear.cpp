@@ -4,6 +4,7 @@
 
 namespace distile {
 
+namespace linear_functions {
 namespace {
 
 const distile_linear &linear_of(const void *op) {
@@ -77,8 +78,11 @@ int64_t filter_elements(const void *op) {
 constexpr WeightPacking weights = {weights_shape, packs, pack, filter_elements, epilogue};
 
 }  // namespace
+}  // namespace linear_functions
 
 const OperatorKind linear_kind = {
-    DISTILE_MASKED_LINEAR, why_illegal, output_size, border, window, interior, &weights, nullptr, DISTILE_MATH_FLOAT32};
+    DISTILE_MASKED_LINEAR,    linear_functions::why_illegal, linear_functions::output_size, linear_functions::border,
+    linear_functions::window, linear_functions::interior,    &linear_functions::weights,    nullptr,
+    DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -2,6 +2,7 @@
 
 namespace distile {
 
+namespace matmul_functions {
 namespace {
 
 const distile_matmul &matmul_of(const void *op) {
@@ -39,9 +40,16 @@ float scale(const void *op) {
 constexpr TokenRows rows = {input_rows, output_rows, scale};
 
 }  // namespace
+}  // namespace matmul_functions
 
-const OperatorKind matmul_kind = {DISTILE_MASKED_MATMUL, why_illegal, output_size, border_of_tokens,
-                                  window_of_tokens,      all_tokens,  nullptr,     &rows,
+const OperatorKind matmul_kind = {DISTILE_MASKED_MATMUL,
+                                  matmul_functions::why_illegal,
+                                  matmul_functions::output_size,
+                                  border_of_tokens,
+                                  window_of_tokens,
+                                  all_tokens,
+                                  nullptr,
+                                  &matmul_functions::rows,
                                   DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -4,6 +4,7 @@
 
 namespace distile {
 
+namespace polyphase_functions {
 namespace {
 
 template<bool nearest> ImageSize output_size(const void *op, const ImageSize &input) {
@@ -88,8 +89,9 @@ template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind ki
 }
 
 }  // namespace
+}  // namespace polyphase_functions
 
-const OperatorKind conv_transpose2d_kind = make_kind<false>(DISTILE_MASKED_CONV_TRANSPOSE2D);
-const OperatorKind upsample_conv2d_kind = make_kind<true>(DISTILE_MASKED_UPSAMPLE_CONV2D);
+const OperatorKind conv_transpose2d_kind = polyphase_functions::make_kind<false>(DISTILE_MASKED_CONV_TRANSPOSE2D);
+const OperatorKind upsample_conv2d_kind = polyphase_functions::make_kind<true>(DISTILE_MASKED_UPSAMPLE_CONV2D);
 
 }  // namespace distile

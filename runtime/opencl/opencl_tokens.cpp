@@ -13,7 +13,7 @@ namespace {
 /** The most groups or rows of a grid that loop. */
 constexpr int64_t most_groups = 4096;
 
-constexpr KernelNames normalize_names("normalize");
+constexpr KernelNames normalize_rows_names("normalize");
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void OpenClDevice::normalize(const Normalization &normalization) {
         }
     }
     const TileList list = normalization.mask.list({1, 1}, {});
-    launch(normalize_names.of(output.dtype),
+    launch(normalize_rows_names.of(output.dtype),
            items_for(static_cast<uint64_t>(std::min(list.capacity, most_groups)) * group_items), input.data,
            cl_long{input.stride_n}, cl_long{input.stride_h}, cl_long{input.stride_w}, output.data,
            cl_long{output.stride_n}, cl_long{output.stride_h}, cl_long{output.stride_w}, list.xy,

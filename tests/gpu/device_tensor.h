@@ -13,6 +13,12 @@
 
 namespace distile {
 
+/** Sets a mask to bytes of the device. */
+inline void set_mask(const Gpu &gpu, const Mask &mask, const DeviceArray<uint8_t> &bytes, int32_t batch, int32_t height,
+                     int32_t width) {
+    gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+}
+
 /** A tensor on the device, in an allocation of its own. Without a guard that is exactly as large as the tensor, so that
  * compute-sanitizer sees every access beside it. With one the tensor lies between bytes that must stay as they are, and
  * begins at an address that is no better aligned than it must be. */

@@ -1,6 +1,7 @@
 // Output buffers on a GPU: chains of operators against plain loops, and graphs.
 #include "gpu_polykernels.h"
 #include "runtime/base/types.h"
+#include "tests/gpu/device_tensor.h"
 #include "tests/gpu/gpu_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference.h"
@@ -115,11 +116,6 @@ struct Download {
     unsigned char *begin;
     std::vector<float> values;
 };
-
-void set_mask(const Gpu &gpu, const Mask &mask, const DeviceArray<uint8_t> &bytes, int32_t batch, int32_t height,
-              int32_t width) {
-    gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
-}
 
 /** What a layer computes from an input of the host's. */
 ReferenceOutput expect(const Layer &layer, const distile_tensor &input, const distile_tensor *residual,

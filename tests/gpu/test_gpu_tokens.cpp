@@ -23,11 +23,6 @@ std::vector<float> draw_around(float mean, float spread, size_t count, std::mt19
     return values;
 }
 
-void set_mask(const Gpu &gpu, const Mask &mask, const DeviceArray<uint8_t> &bytes, int32_t batch, int32_t height,
-              int32_t width) {
-    gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
-}
-
 /** A call on a GPU, its arguments in turns. */
 void run_normalization(const Gpu &gpu, const Mask &mask, distile_dtype dtype, const std::vector<int32_t> &shape,
                        int32_t channels, int number, std::mt19937 &random) {

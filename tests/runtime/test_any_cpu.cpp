@@ -3,6 +3,7 @@
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_16_48_avx512.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include "tests/support/cpu_features_of.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/reference.h"
@@ -67,10 +68,6 @@ const distile_polykernel *taken(const distile_polykernel &chain, const char *fea
     CHECK((status == DISTILE_OK) == (kernel != nullptr));
     CHECK((status == DISTILE_OK || status == DISTILE_ERROR_UNSUPPORTED_DEVICE));
     return kernel ? taken_by(owned, chain) : nullptr;
-}
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Shape {
     int32_t batch, height, width;
 };
 
-class Masks {
+class MasksOfBytes {
 public:
     Contents of(const Mask &mask, const Shape &shape) const {
         Contents contents;
@@ -71,7 +71,7 @@ constexpr int32_t widths[] = {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 1
 
 TEST_CASE("A mask from bits is that from bytes, whatever lies beyond the width", "[mask_sources]") {
     std::mt19937 random(31);
-    const Masks masks;
+    const MasksOfBytes masks;
     for (int32_t width : widths) {
         for (const Shape shape : {Shape{1, 1, width}, Shape{3, 5, width}}) {
             const std::vector<uint8_t> bytes = draw_bytes(shape, random);
@@ -102,7 +102,7 @@ TEST_CASE("A mask from bits is that from bytes, whatever lies beyond the width",
 
 TEST_CASE("The bits of a mask set another one", "[mask_sources]") {
     std::mt19937 random(32);
-    const Masks masks;
+    const MasksOfBytes masks;
     for (int32_t width : widths) {
         const Shape shape{2, 7, width};
         const Contents due = masks.of_bytes(draw_bytes(shape, random), shape);
@@ -116,7 +116,7 @@ TEST_CASE("The bits of a mask set another one", "[mask_sources]") {
 
 TEST_CASE("A mask is written as bytes, and nothing between its rows", "[mask_sources]") {
     std::mt19937 random(34);
-    const Masks masks;
+    const MasksOfBytes masks;
     constexpr uint8_t untouched = 7;
     for (int32_t width : widths) {
         const Shape shape{3, 5, width};
@@ -141,7 +141,7 @@ TEST_CASE("A mask is written as bytes, and nothing between its rows", "[mask_sou
 
 TEST_CASE("A mirror has the bytes of every mask that is set, and nothing between its rows", "[mask_sources]") {
     std::mt19937 random(35);
-    const Masks masks;
+    const MasksOfBytes masks;
     const Mask other = make_mask(masks.context);
     distile_mask *const mask = masks.mask.get();
     const distile_window window = {3, 2, 1, 1, 1, 1, 1, 0, DISTILE_WINDOW_CONV};
@@ -193,7 +193,7 @@ TEST_CASE("A mirror has the bytes of every mask that is set, and nothing between
 
 TEST_CASE("The bytes of one image serve a batch", "[mask_sources]") {
     std::mt19937 random(41);
-    const Masks masks;
+    const MasksOfBytes masks;
     const std::vector<uint8_t> one = draw_bytes({1, 5, 70}, random);
     std::vector<uint8_t> all;
     for (int n = 0; n < 3; n++) {
@@ -206,7 +206,7 @@ TEST_CASE("The bytes of one image serve a batch", "[mask_sources]") {
 
 TEST_CASE("A mask keeps its contents if its mirror is too small for others", "[mask_sources]") {
     std::mt19937 random(36);
-    const Masks masks;
+    const MasksOfBytes masks;
     const Shape shape{2, 5, 9};
     const std::vector<uint8_t> bytes = draw_bytes(shape, random);
     REQUIRE(distile_mask_set_bytes(masks.mask.get(), bytes.data(), 2, 5, 9, 45, 9) == DISTILE_OK);
@@ -226,7 +226,7 @@ TEST_CASE("A mask keeps its contents if its mirror is too small for others", "[m
 
 TEST_CASE("A mask from indices is that from bytes, in any order and with repeats", "[mask_sources]") {
     std::mt19937 random(33);
-    const Masks masks;
+    const MasksOfBytes masks;
     for (int32_t width : widths) {
         for (const Shape shape : {Shape{1, 1, width}, Shape{3, 5, width}}) {
             const int32_t pixels = shape.height * width;
@@ -258,7 +258,7 @@ TEST_CASE("A mask from indices is that from bytes, in any order and with repeats
 
 TEST_CASE("Indices and counts out of range are refused, and the mask stays", "[mask_sources]") {
     std::mt19937 random(34);
-    const Masks masks;
+    const MasksOfBytes masks;
     const Shape shape{2, 3, 70};
     const std::vector<uint8_t> bytes = draw_bytes(shape, random);
     const Contents due = masks.of_bytes(bytes, shape);
@@ -303,7 +303,7 @@ TEST_CASE("Indices and counts out of range are refused, and the mask stays", "[m
 
 TEST_CASE("Rows of bits that are too short or too long are refused, and the mask stays", "[mask_sources]") {
     std::mt19937 random(35);
-    const Masks masks;
+    const MasksOfBytes masks;
     const Shape shape{1, 2, 65};
     const Contents due = masks.of_bytes(draw_bytes(shape, random), shape);
     const std::vector<uint32_t> words(100, ~0u);

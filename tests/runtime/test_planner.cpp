@@ -29,8 +29,8 @@ using namespace distile;
 namespace {
 
 /** One operator of a chain, with its weights as they were and packed. */
-struct Layer {
-    Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
+struct PlannedLayer {
+    PlannedLayer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
         : kernel(make_kernel(context, polykernel)), kind(polykernel.kind), conv(convolution_of(polykernel)) {
         filter = draw(Values::Floats, filter_size(conv), random);
         bias = draw(Values::Floats, conv.out_channels, random);
@@ -100,7 +100,7 @@ std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &ran
 
 /** Runs a layer into the planner's next tensor, with a mask that is drawn, and checks every value of it. `tensor` is
  * the input, and then the output. */
-void run_layer(const Layer &layer, const Context &context, const Planner &planner, const Mask &mask,
+void run_layer(const PlannedLayer &layer, const Context &context, const Planner &planner, const Mask &mask,
                const distile_border &readers, distile_tensor &tensor, std::mt19937 &random) {
     const distile_tensor from = tensor;
     const int32_t height = reference_output_height(layer.conv, from.height, layer.kind);
@@ -190,12 +190,12 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
                 const Context context = make_context(options);
                 // Each reads the first channels of what the one before it made. The fifth halves the rows, and the
                 // last makes two rows and three columns of one: buffers meet two resolutions within a step.
-                const Layer layers[] = {Layer(context, test_conv3_16_48_avx2, random),
-                                        Layer(context, test_conv3_48_16_residual_avx2, random),
-                                        Layer(context, test_conv3_16_48_avx2, random),
-                                        Layer(context, test_depthwise3_24_avx2, random),
-                                        Layer(context, test_conv3_s21_17_3_residual_avx2, random),
-                                        Layer(context, test_transpose34_s23_3_17_avx2, random)};
+                const PlannedLayer layers[] = {PlannedLayer(context, test_conv3_16_48_avx2, random),
+                                               PlannedLayer(context, test_conv3_48_16_residual_avx2, random),
+                                               PlannedLayer(context, test_conv3_16_48_avx2, random),
+                                               PlannedLayer(context, test_depthwise3_24_avx2, random),
+                                               PlannedLayer(context, test_conv3_s21_17_3_residual_avx2, random),
+                                               PlannedLayer(context, test_transpose34_s23_3_17_avx2, random)};
                 distile_planner_options planner_options{};
                 planner_options.clearing = clearing;
                 planner_options.buffers = threads == 1 ? 3 : 4;
@@ -214,7 +214,7 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
                     TestTensor input(batch, height, width, 16);
                     input.draw(Values::Floats, random);
                     distile_tensor from = input.view();
-                    for (const Layer &layer : layers) {
+                    for (const PlannedLayer &layer : layers) {
                         const distile_kernel *next =
                             &layer == std::end(layers) - 1 ? nullptr : (&layer + 1)->kernel.get();
                         from.channels = layer.conv.in_channels;

@@ -4,6 +4,7 @@
 #include "test_polykernels.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include "tests/support/conv2d_cases.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/plain_linear.h"
@@ -29,16 +30,6 @@ using namespace distile;
 namespace {
 
 constexpr distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
-void set_mask(const Context &context, const Mask &mask, const std::vector<uint8_t> &bytes, int32_t batch,
-              int32_t height, int32_t width) {
-    check(context,
-          distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
-}
 
 /** A linear layer with weights, on a context. */
 struct Layer {

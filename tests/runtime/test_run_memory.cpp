@@ -3,6 +3,7 @@
 #include "test_polykernels.h"
 #include "tests/support/callers.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/plain_linear.h"
 #include "tests/support/session.h"
@@ -18,16 +19,6 @@
 using namespace distile;
 
 namespace {
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
-void set_mask(const Context &context, const Mask &mask, const std::vector<uint8_t> &bytes, int32_t batch,
-              int32_t height, int32_t width) {
-    check(context,
-          distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
-}
 
 /** What a stand-in for a dense variant saw of the lists of tiles. */
 struct SeenList {

@@ -4,10 +4,6 @@
 
 namespace distile {
 
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
 Call::Call(const distile_polykernel &polykernel, const distile_context_options &options, int32_t batch, int32_t height,
            int32_t width)
     : conv(convolution_of(polykernel)), context(make_context(options)), kernel(make_kernel(context, polykernel)),

@@ -5,6 +5,7 @@
 #define DISTILE_TESTS_API_CALL_H
 
 #include "test_polykernels.h"
+#include "tests/support/contains.h"
 #include "tests/support/reference.h"
 #include "tests/support/test_tensor.h"
 #include <cstdint>
@@ -26,8 +27,6 @@ template<typename Enum> void set_raw(Enum &value, int32_t raw) {
     static_assert(sizeof(Enum) == sizeof(raw));
     std::memcpy(&value, &raw, sizeof(raw));
 }
-
-bool contains(const std::string &text, const std::string &part);
 
 /** A legal call with random values. Tests spoil one argument, run it, and look at what it says and at the output. */
 struct Call {

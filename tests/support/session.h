@@ -13,6 +13,7 @@
 #include <distile/polykernel.h>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace distile {
 
@@ -24,6 +25,12 @@ inline distile_planner_options planner_options(int32_t buffers, distile_clearing
     options.buffers = buffers;
     options.clearing = clearing;
     return options;
+}
+
+inline void set_mask(const Context &context, const Mask &mask, const std::vector<uint8_t> &bytes, int32_t batch,
+                     int32_t height, int32_t width) {
+    check(context,
+          distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
 }
 
 /** It shares nothing with others except the constant PolyKernel. */

@@ -8,10 +8,6 @@ using nlohmann::json;
 
 namespace distile {
 
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
 void refuse(const std::function<void()> &read, const std::vector<std::string> &words) {
     std::string message = "(nothing was thrown)";
     try {

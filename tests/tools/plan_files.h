@@ -6,6 +6,7 @@
 
 #include "plans/operator_schema.h"
 #include "schedules/space.h"
+#include "tests/support/contains.h"
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,8 +18,6 @@ constexpr const char *avx2 = "x86-64-linux-avx-avx2-f16c-fma-sse41",
                      *avx512 = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41",
                      *hopper = "x86-64-linux-cuda-cuda_capability_90a",
                      *ampere = "x86-64-linux-cuda-cuda_capability_80";
-
-bool contains(const std::string &text, const std::string &part);
 
 /** What a function throws as a FileError, which must name `words`. */
 void refuse(const std::function<void()> &read, const std::vector<std::string> &words);

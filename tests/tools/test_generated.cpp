@@ -6,6 +6,7 @@
 #include "tests/support/activation_tests.h"
 #include "tests/support/catch.h"
 #include "tests/tools/generated_operator.h"
+#include "tests/tools/plan_files.h"
 
 #include <cmath>
 #include <limits>
@@ -20,8 +21,6 @@ using namespace distile;
 namespace {
 
 const char *const portable = "x86-64-linux";
-const char *const avx2 = "x86-64-linux-avx-avx2-f16c-fma-sse41";
-const char *const avx512 = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
 
 /** The targets whose code this CPU runs. */
 std::vector<const char *> targets() {

@@ -7,6 +7,7 @@
 #include "schedules/dot_product_space.h"
 #include "schedules/tensor_core_space.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/bound_cases.h"
 
@@ -21,13 +22,7 @@
 using namespace distile;
 using nlohmann::json;
 
-namespace {
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("Device profiles are read as they were written, and the generic ones are whole", "[device]") {
     for (const char *name : {"generic_avx2", "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda",

@@ -12,6 +12,7 @@
 #include "plans/plan.h"
 #include "plans/tensor_core.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -38,10 +39,6 @@ template<typename Function> std::string message_of(const Function &function) {
 
 std::string refusal(const std::string &generator, const std::string &params) {
     return message_of([&] { parse(generator, params); });
-}
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 namespace distile {
 
+namespace cpu_functions {
 namespace {
 
 template<typename Sink>
@@ -90,8 +91,10 @@ std::vector<const char *> profiles_of(const Architecture &architecture) {
 }
 
 }  // namespace
+}  // namespace cpu_functions
 
 const BoundBackend &cpu_bound_backend() {
+    using namespace cpu_functions;
     static const BoundBackend backend = {cpu_backend(),
                                          space,
                                          cpu_problem,

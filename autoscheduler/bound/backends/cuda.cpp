@@ -13,6 +13,7 @@
 
 namespace distile {
 
+namespace cuda_functions {
 namespace {
 
 /** The needs of a block as if it prefetched, whether it does or not. */
@@ -107,8 +108,10 @@ int tensor32_per_cycle(const std::string &features) {
 }
 
 }  // namespace
+}  // namespace cuda_functions
 
 const BoundBackend &cuda_bound_backend() {
+    using namespace cuda_functions;
     static const BoundBackend backend = {
         cuda_backend(),
         space,

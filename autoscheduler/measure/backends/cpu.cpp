@@ -4,6 +4,7 @@
 
 namespace distile {
 
+namespace cpu_functions {
 namespace {
 
 void check(const std::string &device, const std::string &target) {
@@ -18,8 +19,10 @@ void check(const std::string &device, const std::string &target) {
 }
 
 }  // namespace
+}  // namespace cpu_functions
 
 const MeasureBackend &cpu_measure_backend() {
+    using namespace cpu_functions;
     static const MeasureBackend backend = {cpu_backend(), calibrate_cpu,        check, profile_cpu, make_cpu_device,
                                            true,          "1 and one per core", 1};
     return backend;
