@@ -50,6 +50,15 @@ def without_precompiled(command):
     return {**command, "command": words}
 
 
+def of_each_file(command):
+    """The commands of the files that a unity build compiles at once; otherwise the command itself."""
+    unity = pathlib.Path(command["file"])
+    if unity.parent.name != "Unity":
+        return [command]
+    files = re.findall(r'^#include "([^"]+)"', unity.read_text(), re.MULTILINE)
+    return [{**command, "file": file, "command": command["command"].replace(str(unity), file)} for file in files]
+
+
 def main():
     processes, *mode = sys.argv[1:]
     files = english.tracked_files()
@@ -63,6 +72,7 @@ def main():
     # Check a file only once, even if it is in several targets.
     ours = {str(ROOT / source) for source in sources}
     commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
+    commands = [one for command in commands for one in of_each_file(command)]
     commands = {command["file"]: without_precompiled(command) for command in commands if command["file"] in ours}
     (ROOT / "build/lint").mkdir(exist_ok=True)
     (ROOT / "build/lint/compile_commands.json").write_text(json.dumps(list(commands.values())))
