@@ -17,6 +17,13 @@ from .build_lock import building
 from .description import Operator
 from .toolchain import environment, has_cuda_compiler
 
+# Runs words with environment variables.
+Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
+
+
+def _run_as_this(words: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+
 
 class Machine:
     """This machine, on which others compile at the same time, but measure only alone."""
@@ -59,12 +66,13 @@ def compile_polykernel(
     check: Callable[[str], None] | None = None,
     machine: Machine | None = None,
     wait: bool = True,
+    run: Run = _run_as_this,
 ) -> None:
     """Compiles the PolyKernel of an operator into a shared object, with the compiler in this folder, unless it is
     there. `typical` is the size at which it runs most; `check` is called with the path of the object and raises where
     it cannot be used. With a `machine`, the times by which it chooses variants are measured there; else they are
-    estimates. Where another process compiles it, waits for that, or without `wait` raises BlockingIOError. Raises
-    RuntimeError with the compiler's message if it fails."""
+    estimates. Where another process compiles it, waits for that, or without `wait` raises BlockingIOError. `run` runs the
+    command, by default in no other way than this process. Raises RuntimeError with the compiler's message if it fails."""
     with building(target, wait) as folder:
         if folder is None:
             return
@@ -84,7 +92,7 @@ def compile_polykernel(
             *(plans or _backend_options(operator, compiler)),
         ]
         with machine.shared() if machine else contextlib.nullcontext():
-            _run(build, operator)
+            _run(build, operator, run)
         if check:
             check(str(folder / "built.so"))
         os.replace(folder / "built.so", target)
@@ -160,11 +168,10 @@ def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
 
 
-def _run(command, operator: Operator) -> str:
+def _run(command, operator: Operator, run: Run = _run_as_this) -> str:
     """What the command prints."""
     variables = environment(pathlib.Path(command[0]).parent)
-    words = [str(word) for word in command]
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    done = run([str(word) for word in command], variables)
     if done.returncode != 0:
         raise RuntimeError(f"no PolyKernel could be built for {operator}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

@@ -68,6 +68,8 @@ sys.path = [path for path in sys.path if path]
 package = types.ModuleType("distile")
 package.__path__ = [sys.argv[1]]
 sys.modules["distile"] = package
+import os
+os.nice(10)
 from distile.build_process import serve
 serve()
 """
@@ -212,6 +214,11 @@ class _Builder:
         self.tell([wanted] if wanted.state is State.FAILED else [])
 
 
+def _found_compiler() -> pathlib.Path | None:
+    folder = compiler_folder()
+    return None if folder is None else folder.absolute()
+
+
 _builder = _Builder()
 _listeners: list[Callable[[], None]] = []
 os.register_at_fork(after_in_child=_builder.forget_process)
@@ -222,8 +229,8 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
 
     Args:
         when: "never": such calls run dense (the default, or what the environment variable DISTILE_BUILD says).
-            "background": they run dense, and return at once, while a process of low priority compiles beside; later
-            calls run the PolyKernel as soon as it is there. "now": the first such call compiles it, and waits.
+            "background": they run dense, and return at once, while a process compiles on idle cores; later calls run
+            the PolyKernel as soon as it is there. "now": the first such call compiles it, and waits.
         progress: called with a line of text about each; default: "now" prints to standard error.
 
     What cannot be compiled is dense, and a warning says why, once. Setting it again tries those again. At the exit of
@@ -235,11 +242,11 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
         _builder.when, _builder.progress = _checked(when), progress
         changed = list(_listeners)
         _builder.told.clear()
-        _builder.compiler = None
+        _builder.compiler = _found_compiler() if when == "background" else None
         for operator, one in list(_builder.requests.items()):
             if one.state is State.FAILED:
                 del _builder.requests[operator]
-        if when == "background" and compiler_folder() is not None:
+        if _builder.compiler is not None:
             with contextlib.suppress(OSError):  # The call that needs it says why.
                 _builder.start()  # So no call waits for it.
     for listener in changed:
@@ -301,6 +308,8 @@ def _finish() -> None:
             _print(f"{len(operators)} {'operators' if len(operators) > 1 else 'operator'} ran dense to the end: {why}")
             for operator in operators:
                 print(f"  {operator}", file=sys.stderr)
+            if why == State.BUILDING.value:
+                print("distile.build compiles a model's PolyKernels ahead, on all cores", file=sys.stderr)
     if _builder.helper is not None:
         _builder.helper.leave()
 

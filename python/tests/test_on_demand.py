@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import distile
-from distile import on_demand, polykernels, toolchain
+from distile import build_process, on_demand, polykernels, toolchain
 from distile.build_lock import one_of
 from distile.nn import MaskedConv2d, MaskedLinear
 from on_demand_program import VERSION, ask, wait_for
@@ -29,6 +29,7 @@ while [ $# -gt 0 ]; do
 done
 cat "$operator" >> {folder}/log
 echo >> {folder}/log
+echo "$$ $DISTILE_JOBS" > {folder}/last
 while [ ! -e {folder}/go ]; do sleep .02; done
 if grep -q wrong "$operator"; then
     echo "no kernel is wrong" >&2
@@ -55,7 +56,8 @@ def folder(tmp_path, monkeypatch):
 def own_builder(monkeypatch):
     """Each test has its own process beside, and none is left. Its priority is that of the test, which would wait long on
     a busy machine."""
-    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", on_demand._Helper._PROGRAM.replace("serve()", "serve(0)"))
+    hasty = on_demand._Helper._PROGRAM.replace("os.nice(10)", "").replace("serve()", "serve(waits=False)")
+    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", hasty)
     monkeypatch.setattr(on_demand, "_builder", on_demand._Builder())
     yield
     if helper := on_demand._builder.helper:
@@ -75,9 +77,9 @@ def wait_until(condition) -> None:
         time.sleep(0.01)
 
 
-def program(*words: str, **more) -> subprocess.Popen:
+def program(*words: str, when: str = "background") -> subprocess.Popen:
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen([sys.executable, str(PROGRAM), *words], **pipes, **more)
+    return subprocess.Popen([sys.executable, str(PROGRAM), when, *words], **pipes)
 
 
 def built(folder: pathlib.Path) -> int:
@@ -97,8 +99,12 @@ def test_beside(folder):
     assert sorted(path.suffix for path in (folder / "cache").iterdir()) == [".lock", ".lock", ".so"]
 
 
-def test_four_processes_build_each_once(folder):
-    running = [program("a", "bb", "ccc", "wait") for _ in range(4)]
+@pytest.mark.parametrize("when", on_demand.TIMES[1:])
+def test_four_processes_build_each_once(folder, when):
+    """All ask before any is built."""
+    running = [program("a", "bb", "ccc", "wait", when=when) for _ in range(4)]
+    for one in running:
+        assert one.stdout.readline() == "asks\n"
     wait_until(lambda: begun(folder))
     (folder / "go").touch()
     for one in running:
@@ -116,12 +122,22 @@ def test_places(tmp_path):
             pass
 
 
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (15, 1), (16, 2), (256, 8)])
+def test_one_at_once(monkeypatch, cores, processes):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert build_process._at_once() == processes
+
+
 def test_killed(folder):
-    """A killed process, its helper and its compiler leave what the next one takes over."""
+    """What compiles gives way to all others. A killed process, its helper and its compiler leave what the next one takes
+    over."""
     killed = program("a", "hang")
     helper = int(killed.stdout.readline())
-    wait_until(lambda: begun(folder))
-    assert os.getpriority(os.PRIO_PROCESS, helper) == 19
+    wait_until(lambda: begun(folder) and (folder / "last").read_text())
+    compiler, jobs = (folder / "last").read_text().split()
+    assert jobs == "1"
+    priorities = [os.getpriority(os.PRIO_PROCESS, one) for one in (0, helper)]
+    assert priorities[1] == min(priorities[0] + 10, 19) and os.sched_getscheduler(int(compiler)) == os.SCHED_IDLE
     for number in (helper, killed.pid):
         os.kill(number, signal.SIGKILL)
     killed.communicate(timeout=300)
@@ -132,13 +148,38 @@ def test_killed(folder):
     assert built(folder) == 1 and not list((folder / "cache").glob("*.building"))
 
 
+STARVING = """#!/bin/sh
+echo "$$ $(cut -d ' ' -f 41 /proc/$$/stat)" >> {folder}/log
+[ -e {folder}/again ] || {{ touch {folder}/again; sleep 300 & wait; }}
+exec {folder}/builder "$@"
+"""
+
+
+def test_no_idle_core(folder, monkeypatch):
+    """A compiler that gets no core for a while begins anew with a share of one, and what it began is ended."""
+    starving = folder / "distile_builder"
+    starving.rename(folder / "builder")
+    starving.write_text(STARVING.format(folder=folder))
+    starving.chmod(0o755)
+    hasty = on_demand._Helper._PROGRAM.replace("waits=False", "")
+    hasty = hasty.replace("import serve", "import serve\nfrom distile import build_process\nbuild_process.PATIENCE_S = 0.3")
+    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", hasty)
+    on_demand.set_build("background")
+    assert not ask("a")
+    (folder / "go").touch()
+    wait_for("a")
+    (first, idle), (second, other) = (line.split() for line in begun(folder)[:2])
+    assert int(idle) == os.SCHED_IDLE and int(other) == os.SCHED_OTHER
+    assert (folder / "last").read_text().split()[0] == second and not pathlib.Path(f"/proc/{first}").exists()
+
+
 def test_exit(folder):
     """A program ends at once, and says what was dense. What is begun is built, and no more."""
     left = program("a", "bb", "leave")
     output, errors = left.communicate(timeout=300)  # Which ends when nobody holds its output.
     assert left.returncode == 0 and output == "left\n"
     assert errors.startswith(f"distile: 2 operators ran dense to the end: {on_demand.State.BUILDING.value}\n  masked_")
-    assert errors.count("\n  masked_linear(") == 2 and errors.count("\n") == 3
+    assert errors.count("\n  masked_linear(") == 2 and errors.count("\n") == 4 and "distile.build compiles" in errors
     wait_until(lambda: begun(folder))
     (folder / "go").touch()
     wait_until(lambda: built(folder) and not list((folder / "cache").glob("*.building")))

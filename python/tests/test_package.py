@@ -81,11 +81,11 @@ def test_build():
 def test_build_measured(monkeypatch):
     measured = []
 
-    def run(command, operator, before=compiler._run):
+    def run(command, operator, *how, before=compiler._run):
         if command[1] == "build":
             plans = [json.loads(path.read_text()) for path in command[command.index("--plan") + 1 :]]
             measured.extend(plan["profile"]["device"] for plan in plans if "profile" in plan)
-        printed = before(command, operator)
+        printed = before(command, operator, *how)
         if command[1] == "profile":
             plan = json.loads(command[2].read_text())
             command[2].write_text(json.dumps({**plan, "profile": {**plan["profile"], "doubt": "the machine was busy"}}))

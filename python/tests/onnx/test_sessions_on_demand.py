@@ -1,5 +1,9 @@
 """What sessions ask for that lack PolyKernels."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import time
 
 import ml_dtypes
@@ -24,7 +28,8 @@ with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's 
 @pytest.fixture(autouse=True)
 def never(monkeypatch):
     """Sessions ask for nothing after a test. A low priority would let tests wait long on a busy machine."""
-    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", on_demand._Helper._PROGRAM.replace("serve()", "serve(0)"))
+    hasty = on_demand._Helper._PROGRAM.replace("os.nice(10)", "").replace("serve()", "serve(waits=False)")
+    monkeypatch.setattr(on_demand._Helper, "_PROGRAM", hasty)
     yield
     set_build("never")
 
@@ -117,3 +122,36 @@ def test_background():
     assert not np.array_equal(result, dense)  # By rounding.
     np.testing.assert_allclose(result, dense, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(session_of(model).run(None, feeds)[0], result)
+
+
+PROGRAM = """
+import sys, time, warnings
+import onnxruntime
+from distile.onnx import session_options, set_build, still_dense
+
+warnings.simplefilter("ignore")
+set_build("background")
+sessions = [onnxruntime.InferenceSession(path, session_options()) for path in sys.argv[1:]]
+while not all("no kernel here" in why for why in still_dense().values()):
+    time.sleep(0.01)
+"""
+
+
+def test_exit(tmp_path):
+    """A program with sessions says at its exit what stayed dense, and why."""
+    builder = tmp_path / "distile_builder"
+    builder.write_text("#!/bin/sh\necho no kernel here >&2\nexit 1\n")
+    builder.chmod(0o755)
+    models = [tmp_path / f"{channels}.onnx" for channels in (9, 17)]
+    for path in models:
+        path.write_bytes(one_layer(int(path.stem)).SerializeToString())
+    package = str(pathlib.Path(on_demand.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    more = dict(DISTILE_COMPILER=str(tmp_path), DISTILE_CACHE=str(tmp_path / "cache"), PYTHONPATH=path)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, models)], env={**os.environ, **more}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stderr[done.stderr.index("distile: ") :]
+    assert said.count("1 operator ran dense to the end: no PolyKernel could be built for masked_conv2d(") == 2
+    assert said.count("no kernel here") == 2 and "in_channels=9" in said and "in_channels=17" in said
