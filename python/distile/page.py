@@ -16,7 +16,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --back: #14181f; --text: #e6e9ee; --soft: #97a1b0; --line: #2c3440;
     --card: #1c222c; --masked: #5aa2ee; --dense: #56606f; --bad: #e8945f; } }
 body { background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; margin: 2em auto;
-    max-width: 80em; padding: 0 1em; }
+    max-width: 80em; overflow-wrap: anywhere; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: .2em; } h2 { font-size: 1.15em; margin-top: 2em; }
 .soft { color: var(--soft); } .bad { color: var(--bad); }
 .figures { display: flex; flex-wrap: wrap; gap: 1em; margin: 1.5em 0; }
@@ -26,12 +26,12 @@ pre { background: var(--card); border-radius: 8px; overflow-x: auto; padding: 1e
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .35em .6em; text-align: right; white-space: nowrap; }
-td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 14em; }
+td:first-child { white-space: normal; min-width: 12em; }
 th { color: var(--soft); font-weight: normal; vertical-align: bottom; }
 th:nth-child(-n+2), td:nth-child(-n+2), td.bars, th.bars { text-align: left; }
 img { display: block; height: 40px; image-rendering: pixelated; border: 1px solid var(--line); min-width: 20px; }
 .bar { border-radius: 2px; height: 8px; margin: 3px 0; min-width: 1px; }
-.bars { min-width: 9em; } .d { background: var(--dense); } .m { background: var(--masked); }
+.bars { min-width: 8em; } .d { background: var(--dense); } .m { background: var(--masked); }
 .key { display: inline-block; height: .7em; width: 1.2em; border-radius: 2px; }
 """
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -140,7 +140,7 @@ def _row(row: Row, longest: float) -> str:
         html.escape(row.kind),
         _image(row),
         f"{row.density:.0%}",
-        f"{row.dense_work / 1e6:.1f} → {row.work / 1e6:.1f}",
+        f"{row.dense_work / 1e6:.1f} → {row.work / 1e6:.1f}" if row.dense_work else "",
         None,
         _ms(row.dense_us),
         _ms(row.masked_us),

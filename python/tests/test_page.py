@@ -1,6 +1,14 @@
-"""The page of distile.explain."""
+"""The page of distile.explain, also as a browser shows it, where one is installed (apt-get install chromium)."""
 
+import functools
+import html
+import http.server
+import json
 import math
+import re
+import shutil
+import subprocess
+import threading
 
 import pytest
 import torch
@@ -9,6 +17,7 @@ from torch import nn
 import distile
 from distile import explain
 from distile.page import Found, Whole, page
+from distile.pictures import levels
 from distile.report import Row
 from pages import Page
 from test_first_minute import pixels
@@ -91,3 +100,72 @@ def test_of_a_model(tmp_path):
     assert len(rows) == 2
     (picture, _) = Page(path.read_text()).images
     assert [[pixel[3] == 255 for pixel in line] for line in pixels(picture)] == mask[0].tolist()
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WIDTHS = (360, 800, 1400)
+# Looks at the page in frames of several widths, and is then dumped.
+LOOKING = """<!DOCTYPE html><pre id="found"></pre><script>
+const wait = promise => new Promise(done => promise.addEventListener("load", done, {once: true}));
+async function look(width) {
+    const frame = document.createElement("iframe");
+    frame.width = width;
+    frame.src = "page.html";
+    const loaded = wait(frame);
+    document.body.append(frame);
+    await loaded;
+    const page = frame.contentDocument, all = selector => [...page.querySelectorAll(selector)];
+    const box = one => one.getBoundingClientRect();
+    return {
+        blank: page.documentElement.scrollWidth - page.documentElement.clientWidth,
+        title: page.title,
+        pictures: all("img").map(one => [one.naturalWidth, one.naturalHeight, box(one).width, box(one).height]),
+        bars: all("tbody .bar").map(one => box(one).width),
+        cut: all("h1, p, li, .figures div").filter(one => one.scrollWidth > one.clientWidth).length,
+        colour: frame.contentWindow.getComputedStyle(page.querySelector(".bar.m")).backgroundColor,
+    };
+}
+(async () => {
+    const found = [];
+    for (const width of [WIDTHS]) found.push(await look(width));
+    document.getElementById("found").textContent = JSON.stringify(found);
+})();
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_in_a_browser(tmp_path):
+    """Nothing is cut or wider than the window, pictures load and keep their shape, and bars are as long as the times."""
+    whole, tokens = torch.ones(1, 24, 36, dtype=torch.bool), torch.rand(1, 197) < 0.5
+    rows = [
+        row(name="stem", picture=levels(whole.tolist()), full_us=160.0),
+        row(name="blocks.11.attention_of_a_long_name.projection.of.many.parts", picture=levels(tokens.tolist())),
+        row(name="norm", dense_work=0, work=0, masked_us=25.0, runs_dense=True, why_dense="no PolyKernel " * 9),
+    ]
+    text = page(Found("A" * 30, "on a CPU " * 30, rows, Whole(3e4, 1e4, 5e4), ["fc: " + "why " * 60], "model = x" * 40))
+    (tmp_path / "page.html").write_text(text)
+    (tmp_path / "looking.html").write_text(LOOKING.replace("WIDTHS", ", ".join(map(str, WIDTHS))))
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format, *arguments):
+            asked.append(self.path)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        address = f"http://127.0.0.1:{server.server_port}/looking.html"
+        command = [BROWSER, *flags, "--virtual-time-budget=20000", "--dump-dom", address]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+        server.shutdown()
+    found = json.loads(html.unescape(re.search('<pre id="found">(.*?)</pre>', shown, re.DOTALL).group(1)))
+    assert len(found) == len(WIDTHS)
+    for one in found:
+        assert one["blank"] <= 0 and one["cut"] == 0, one
+        assert one["title"].startswith("AAA") and one["colour"] == "rgb(46, 125, 209)"
+        assert len(one["pictures"]) == 2
+        for width, height, wide, high in one["pictures"]:
+            assert width and height and math.isclose((wide - 2) / (high - 2), width / height, rel_tol=0.1)
+        dense, masked = one["bars"][::2], one["bars"][1::2]
+        assert [round(part / all, 1) for all, part in zip(dense, masked)] == [0.4, 0.4, 0.2] or min(masked) < 10, one
+    assert set(asked) <= {"/looking.html", "/page.html", "/favicon.ico"}
