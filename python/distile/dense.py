@@ -16,6 +16,12 @@ from .activations import split_slope
 from .weight_zeros import zeros_of
 
 MOST_TOKENS = 65535  # As the library takes in one call.
+BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
 _library = torch.library.Library("distile", "FRAGMENT")
 
 
@@ -40,6 +46,19 @@ def finish(result, mask, residual, activation):
     return torch.where(_spread(mask, result), result, result.new_zeros(()))
 
 
+def _finish_own(result, mask, residual, activation):
+    """finish() of a result that nobody else has. Where it needs no gradients, its bits are cleared in place, which takes a
+    sixth of the time."""
+    if torch.is_grad_enabled() or result.dtype not in BITS:
+        return finish(result, mask, residual, activation)
+    if residual is not None:
+        result = result + residual
+    result = ACTIVATIONS[activation](result)
+    bits = BITS[result.dtype]
+    result.view(bits).bitwise_and_(_spread(mask, result).to(bits).neg_())  # All bits of -1 are set.
+    return result
+
+
 def _spread(mask, result):
     """The mask with the dimensions of a result: images [N, C, H, W] or tokens [N, T, C]."""
     return mask.bool().unsqueeze(1 if result.dim() == 4 else -1)
@@ -52,7 +71,7 @@ def conv2d(input, weight, bias, mask, residual, stride, padding, dilation, group
         result = F.conv2d(input, weight, bias, stride, (top, left), dilation, groups)
     else:
         result = F.conv2d(F.pad(input, (left, right, top, bottom)), weight, bias, stride, 0, dilation, groups)
-    return finish(result, mask, residual, activation)
+    return _finish_own(result, mask, residual, activation)
 
 
 def conv_transpose2d(
@@ -61,7 +80,8 @@ def conv_transpose2d(
     """What torch.ops.distile.conv_transpose2d computes."""
     top, bottom, left, right = padding
     full = F.conv_transpose2d(input, weight, bias, stride, 0, output_padding, groups, dilation)
-    return finish(full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right], mask, residual, activation)
+    own = full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right]
+    return _finish_own(own, mask, residual, activation)
 
 
 def upsample_conv2d(input, weight, bias, mask, residual, scale, padding, dilation, groups, activation):
@@ -72,7 +92,7 @@ def upsample_conv2d(input, weight, bias, mask, residual, scale, padding, dilatio
 
 def linear(input, weight, bias, mask, residual, activation):
     """What torch.ops.distile.linear computes."""
-    return finish(F.linear(input, weight, bias), mask, residual, activation)
+    return _finish_own(F.linear(input, weight, bias), mask, residual, activation)
 
 
 def _run(operator, typical, masked, dense, out, zero, mask, reason):

@@ -78,6 +78,28 @@ def test_linear(no_dense):
         close(actual, dense.linear(x, weight, bias, mask, None, "gelu"), 384)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("activation", ["none", "gelu"])
+@pytest.mark.filterwarnings("ignore:distile")
+def test_dense_ones_are_zero_where_inactive(dtype, activation):
+    """Also of numbers that are none, and what a call got stays."""
+    x, added = torch.randn(2, 5, 6, 7).to(dtype), torch.randn(2, 3, 6, 7).to(dtype)
+    x[1, :, 2, 3], added[0, 1, 4, 5] = torch.nan, torch.inf
+    weight, bias, mask = torch.randn(3, 5, 1, 1).to(dtype), torch.randn(3).to(dtype), random_mask(2, 6, 7)
+    mask[1, 2, 3] = mask[0, 4, 5] = False
+    for residual in (None, added):
+        kept = [one.clone() for one in (x, added)]
+        args = (residual, (1, 1), (0,) * 4, (1, 1), 1, activation)
+        result = dense.conv2d(x, weight, bias, mask, *args)  # Where there may be gradients.
+        with torch.no_grad():
+            assert torch.equal(dense.conv2d(x, weight, bias, mask, *args), result)
+            called = torch.ops.distile.conv2d(x, weight, bias, mask.byte(), residual, activation=activation)
+            torch.testing.assert_close(called, result, rtol=2e-2, atol=2e-2)
+        assert not result[~mask.unsqueeze(1).expand_as(result)].any()
+        for one, before in zip((x, added), kept):
+            torch.testing.assert_close(one, before, rtol=0, atol=0, equal_nan=True)
+
+
 def test_fallback_and_warning(monkeypatch):
     """Without a PolyKernel the dense operator runs, and the first such call of a process warns: no other, whatever
     Python's filters let through."""
