@@ -55,7 +55,10 @@ def test_gradient(text):
 def test_operator(text):
     x = inputs().float().view(1, -1, 1, 1)
     result = ops.activate(x, torch.ones(1, 1, 1, dtype=torch.bool), activation=text)
-    torch.testing.assert_close(result, dense.ACTIVATIONS[text](x), rtol=1e-5, atol=1e-6, equal_nan=True)
+    due = dense.ACTIVATIONS[text](x)
+    if text == "gelu":
+        due[x == math.inf] = math.inf  # PyTorch 2.15 has NaN.
+    torch.testing.assert_close(result, due, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @torch.no_grad()
