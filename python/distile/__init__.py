@@ -5,6 +5,7 @@ tokens. docs/python.md in the repository explains them. distile.onnx, for ONNX R
 (docs/onnx.md).
 """
 
+import importlib
 import importlib.util
 
 if importlib.util.find_spec("torch"):
@@ -21,6 +22,12 @@ if importlib.util.find_spec("torch"):
     from .pruning import prune
     from .stages import bordered, stage
     from .weights import cast_weights, forget, set_weights_check
+
+    def __getattr__(name: str):
+        # `python -m distile.explain` would complain of a module that is there already.
+        if name == "explain":
+            return importlib.import_module(".explain", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     load_own_weights()
     __all__ = [

@@ -50,7 +50,10 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one
     fails.
     """
-    operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
+    if what and isinstance(what[0], torch.nn.Module):
+        operators = _needed_by_call(*what, mask=mask)
+    else:
+        operators = list(what)
     operators = [one.built_for(polykernels.typical_size(one)) for one in operators if _can_be_built(one)]
     for operator in operators:
         if polykernels.shared_object(operator).is_file():
@@ -70,6 +73,26 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
         except BaseException:
             pool.shutdown(cancel_futures=True)  # Compilations that have started still end.
             raise
+    return operators
+
+
+def _needed_by_call(model: torch.nn.Module, *example, mask) -> list[Operator]:
+    """needed_by(), with a warning of a model that ran without masks, and so needs nothing."""
+    from . import masks
+    from .nn_base import Masked
+
+    if not example:
+        raise TypeError("distile.build takes a model and its example inputs: distile.build(model, x, mask=mask)")
+    with masks.resolving() as taken:
+        operators = needed_by(model, *example, mask=mask)
+    if not operators and all(one is None for one in taken):
+        is_masked = any(isinstance(layer, Masked) for layer in model.modules())
+        why = (
+            "no layer ran with a mask: give one, as distile.build(model, x, mask=mask)"
+            if is_masked
+            else "the model has no masked layer: distile.convert(model.eval(), example=x) makes them"
+        )
+        warnings.warn(f"distile.build: {why}", stacklevel=4)
     return operators
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
+import warnings
 from collections.abc import Callable, Iterable
 
 import torch
@@ -90,7 +91,7 @@ def convert(
     takes their places. The model still loads what was saved before. The layer's mask then comes after them. torch.fx
     follows the flow of the data, or in what it cannot trace, its parts and nn.Sequential.
     """
-    rules = _checked(list(rules), model)
+    rules = _checked(rules, model)
     trace = None if example is None else tracing.run(model, *tracing.arguments_of(example))
     conversion = _Conversion(rules, trace)
     conversion.visit("", model)
@@ -102,6 +103,12 @@ def convert(
         folds = fusion.folds
     if report is not None:
         report += conversion.rows.values()
+    if rules and not made and not any(isinstance(one, Masked) for one in model.modules()):
+        warnings.warn(
+            f"distile.convert replaced no layer of {type(model).__name__}, so masks change nothing; `report=rows` gives "
+            "the reasons",
+            stacklevel=2,
+        )
     if model in made:
         return _waiting(made[model]) if example is None else made[model]
     for parent in list(model.modules()):
@@ -160,8 +167,15 @@ def _waiting(model: nn.Module) -> nn.Module:
     return model
 
 
-def _checked(rules: list[Rule], model: nn.Module) -> list[Rule]:
+def _checked(rules: Iterable[Rule], model: nn.Module) -> list[Rule]:
     """Rules that are right, with a warning of those that match nothing."""
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"distile.convert replaces the layers of a torch.nn.Module of Python code, not of {type(model).__name__}"
+        )
+    if isinstance(rules, torch.Tensor):
+        raise TypeError("distile.convert takes rules as its second argument, and an input as example=x")
+    rules = list(rules)
     for rule in rules:
         if not isinstance(rule, (tuple, list)) or len(rule) != 2 or not isinstance(rule[0], (str, type)):
             raise ValueError(f"a rule is (pattern or class, how), as ('layer2.*', True), and not {rule!r}: give a list")

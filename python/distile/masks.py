@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -307,6 +308,8 @@ def resolve(
             if torch.is_grad_enabled():
                 recomputation.check(_spans.value())
             shared = _shared.value()
+            if shared is not None and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+                _warn_of_export()
         elif mask is not None and not isinstance(mask, (SharedMask, dict)):
             as_mask(mask)  # Says what is wrong.
         if isinstance(shared, dict):
@@ -318,6 +321,14 @@ def resolve(
     if _resolvers:
         _resolvers[-1].append(found)
     return found
+
+
+def _warn_of_export() -> None:
+    warnings.warn(
+        "distile: the exported program keeps the mask of distile.mask as a constant; give masks to layers as arguments "
+        "where calls have their own",
+        stacklevel=2,
+    )
 
 
 def _for_batch(mask: torch.Tensor, batch: int) -> torch.Tensor:
