@@ -1,29 +1,47 @@
 #!/usr/bin/env bash
-# The wheel alone is enough: in a root of Debian 12 that holds Python and no compiler, pip installs it with its extra
+# The wheel alone is enough: in a root of a Debian that holds Python and no compiler, pip installs it with its extra
 # `compiler`, and a PolyKernel for a shape that does not ship is built and compared with the dense layer.
-# Usage: bare_root.sh <wheel> <folder with PyTorch, a site-packages of this system's Python> <scratch folder>
+# Usage: bare_root.sh <wheel> <folder with PyTorch> <scratch folder> [suite]
+# The suite is bookworm (Debian 12, Python 3.11), or another that this system's mirror has, as trixie (Debian 13, Python
+# 3.13). The folder has PyTorch, ONNX Runtime and the others of requirements/python.txt for the suite's Python: the
+# site-packages of this system's environment, or for another Python what this installs:
+#   pip install --target <folder> --python-version 3.13 --only-binary :all: -r requirements/python.txt
 # Needs root, and Debian's and Python's packages from the network: 30 and 190 MB.
 set -euo pipefail
 wheel=$(realpath "$1")
 torch=$(realpath "$2")
+suite=${4:-bookworm}
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 mkdir -p "$3"
 scratch=$(realpath "$3")
 root=$scratch/root
 
 # Every package that these need, as if none were installed.
-mkdir -p "$scratch/debs/partial" "$scratch/wheels"
-: >"$scratch/status"
-apt-get -o Dir::State::status="$scratch/status" -o Dir::Cache::archives="$scratch/debs" -qq -y --no-install-recommends \
-    --download-only install base-files bash coreutils python3-venv libstdc++6 >/dev/null
+mkdir -p "$scratch/$suite"/{debs,lists}/partial "$scratch/wheels"
+: >"$scratch/$suite/status"
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' | grep -v security | head -n 1)
+echo "deb $mirror $suite main" >"$scratch/$suite/sources.list"
+apt() {
+    apt-get -o Dir::Etc::SourceList="$scratch/$suite/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::State::Lists="$scratch/$suite/lists" -o Dir::State::status="$scratch/$suite/status" \
+        -o Dir::Cache::archives="$scratch/$suite/debs" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -qq "$@"
+}
+apt update
+apt -y --no-install-recommends --download-only install base-files bash coreutils python3-venv libstdc++6 >/dev/null
+version=$(echo "$scratch/$suite"/debs/python3.*-venv_*.deb | sed 's/.*python\(3[.0-9]*\)-venv_.*/\1/')
+compgen -G "$torch/torch/_C.cpython-${version/./}-*" >/dev/null ||
+    { echo "$torch has no PyTorch for Python $version, which is that of $suite" >&2; exit 1; }
 rm -rf "$root"
 mkdir -p "$root"/{proc,dev,tmp,root,usr/{bin,lib,lib64,sbin},wheels,torch,tests}
 ln -s usr/bin usr/lib usr/lib64 usr/sbin "$root"
-for package in "$scratch"/debs/*.deb; do
+for package in "$scratch/$suite"/debs/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$root"
 done
+# What the packages' scripts would do: pip of Debian 13 starts with no certificate missing.
 ln -sf bash "$root/usr/bin/sh"
-python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 -d "$scratch/wheels" \
+mkdir -p "$root/etc/ssl/certs"
+find "$root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$root/etc/ssl/certs/ca-certificates.crt"
+python3 -m pip download -q --no-deps --only-binary :all: --python-version "$version" -d "$scratch/wheels" \
     'halide==21.*' 'ziglang>=0.17.1,<0.18' numpy imageio pillow
 cp "$wheel" "$scratch/wheels"
 
@@ -34,7 +52,7 @@ for program in cc gcc clang ld as cmake ninja nvcc; do
 done
 python3 -m venv /env
 # PyTorch and what else its folder holds, but distile. It wants a newer setuptools than a new environment has.
-/env/bin/pip uninstall -q -y setuptools
+/env/bin/pip uninstall -q -y setuptools 2>/dev/null
 mkdir /linked
 for package in /torch/*; do
     [[ $package == */distile* ]] || ln -s "$package" /linked
