@@ -137,7 +137,7 @@ python-wheel: build/release/build.ninja .venv-torch/distile.stamp  ## build and 
 .PHONY: dist
 dist: python-wheel  ## pack what a release uploads into build/dist, and try each file
 	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release
+	@$(CMAKE) --build --preset release --target distile_installed
 	@cmake/dist.sh .venv/bin build/release build/wheel .venv-torch build/dist
 
 .venv-torch/distile.stamp: requirements/python.txt

@@ -111,6 +111,16 @@ foreach (folder IN ITEMS operators plans devices)
     install(DIRECTORY data/${folder} DESTINATION "${data_folder}" ${compiler})
 endforeach ()
 
+# All that an installation holds, and no tests and no benchmarks.
+add_custom_target(distile_installed)
+foreach (kind IN LISTS kinds)
+    add_dependencies(distile_installed ${${kind}})
+endforeach ()
+if (DISTILE_BUILD_POLYKERNELS)
+    add_dependencies(distile_installed ${polykernels})
+endif ()
+add_dependencies(distile_installed ${programs} distile_tools)
+
 # Two links: the command on the PATH, and the headers beside the command.
 set(full_tools_folder "${CMAKE_INSTALL_FULL_LIBDIR}/distile")
 file(RELATIVE_PATH command "${CMAKE_INSTALL_FULL_BINDIR}" "${full_tools_folder}/distile")
