@@ -141,6 +141,7 @@ dist: python-wheel  ## pack what a release uploads into build/dist, and try each
 	@cmake/dist.sh .venv/bin build/release build/wheel .venv-torch build/dist
 
 .venv-torch/distile.stamp: requirements/python.txt
+	@[[ ! -L .venv-torch ]] || { echo "distile: error: .venv-torch is a link, whose folder this would clear" >&2; exit 1; }
 	@/usr/bin/python3 -m venv --clear .venv-torch
 	@.venv-torch/bin/pip install -r requirements/python.txt
 	@touch $@

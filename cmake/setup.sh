@@ -105,6 +105,8 @@ make_python_environment() {
     [[ -x $python ]] || python=$(command -v python3)
     key="$(sha256sum requirements/build.txt) $("$python" --version) $PWD"
     if [[ $(cat .venv/distile.stamp 2>/dev/null) != "$key" ]]; then
+        [[ ! -L .venv ]] || fail "$PWD/.venv is a link to $(realpath -m .venv), which an installation here would clear." \
+            "Remove the link, then run the same command again."
         say "installing Halide, CMake and Ninja into .venv (120 MB to download)"
         "$python" -m venv --clear .venv
         pip_install -r requirements/build.txt
