@@ -34,6 +34,11 @@ public:
           part_(std::max<int64_t>(most_part_bytes / (products.set_panels * panel_channels * weights_.bytes), 1)),
           keeps_weights_(num_panels(weights_.out_channels) * panel_channels * weights_.reduction * weights_.bytes <=
                          most_kept_bytes) {
+        for (int32_t tap = 0; tap < std::min<int64_t>(taps(), most_pieces); tap++) {
+            const int32_t row = tap / given.columns.kernel, column = tap % given.columns.kernel;
+            tap_offsets_[tap] = int64_t{row} * given.rows.dilation * given.input.stride_h +
+                                int64_t{column} * given.columns.dilation * given.input.stride_w;
+        }
         const int64_t groups = divide_up(given.count, group_pixels(0));
         pixel_shares_ = std::clamp<int64_t>(groups / least_thread_groups, 1, threads);
         set_shares_ = std::min(divide_up(threads, pixel_shares_), sets_);
@@ -148,6 +153,11 @@ private:
         return {static_cast<int32_t>(given_.image[index]), static_cast<int32_t>(xy >> 16),
                 static_cast<int32_t>(xy & 0xffff)};
     }
+    /** A pixel's window. */
+    struct Window {
+        Pixel pixel;
+        const float *inside;  ///< Its first tap, if all of it is inside the input and its taps have offsets; else null.
+    };
     static float *address(const PixelMemory &memory, const Pixel &pixel, int64_t channel) {
         return memory.at(pixel.image, pixel.y, pixel.x) + channel;
     }
@@ -184,12 +194,12 @@ private:
         }
     }
 
-    /** Where the pixels of a group read the first channel of some taps. */
+    /** Where the pixels of a group read the first channel of some taps. The last set may have code for more pixels. */
     void find_inputs(int64_t pixel, int32_t count, int64_t first_tap, int64_t taps, const float **inputs) const {
-        const auto slots = static_cast<int32_t>(group_pixels(0));
+        const int64_t slots = std::max(group_pixels(0), group_pixels(sets_ - 1));
         for (int32_t i = 0; i < slots; i++) {
             // Code for more pixels than there are computes the last one again.
-            const Pixel from = pixel_at(pixel + std::min(i, count - 1));
+            const Window from = window_of(pixel_at(pixel + std::min(i, count - 1)));
             for (int64_t tap = 0; tap < taps; tap++) {
                 inputs[tap * most_group_pixels + i] = input_at(from, static_cast<int32_t>(first_tap + tap), 0);
             }
@@ -245,14 +255,14 @@ private:
     void multiply(int64_t set, int64_t pixel, int64_t first, int64_t last, GroupProduct product) const {
         const float *inputs[most_pieces * most_group_pixels];
         int32_t lengths[most_pieces];
-        Pixel group[most_group_pixels];
+        Window group[most_group_pixels];
         // Code for more pixels than there are computes the last one again.
         const auto slots = static_cast<int32_t>(group_pixels(set));
         for (int32_t i = 0; i < slots; i++) {
-            group[i] = pixel_at(pixel + std::min(i, product.pixels - 1));
+            group[i] = window_of(pixel_at(pixel + std::min(i, product.pixels - 1)));
         }
-        const int32_t taps = lie_in_rows(group, product.pixels) ? given_.columns.kernel : 1;
-        const int64_t stretch = int64_t{taps} * given_.in_channels;
+        const int32_t taps_of_piece = lie_in_rows(group, product.pixels) ? given_.columns.kernel : 1;
+        const int64_t stretch = int64_t{taps_of_piece} * given_.in_channels;
         product.inputs = inputs;
         product.lengths = lengths;
         int64_t begin = first;
@@ -265,7 +275,7 @@ private:
             begin = end;
         };
         for (int64_t at = first; at < last;) {
-            const auto tap = static_cast<int32_t>(at / stretch * taps);
+            const auto tap = static_cast<int32_t>(at / stretch * taps_of_piece);
             const int64_t number = at % stretch;
             const auto length =
                 static_cast<int32_t>(std::min({stretch - number, last - at, int64_t{most_piece_channels}}));
@@ -285,15 +295,29 @@ private:
     }
 
     /** Whether what each pixel reads of an input row lies in one piece, inside the input. */
-    bool lie_in_rows(const Pixel *group, int32_t pixels) const {
+    bool lie_in_rows(const Window *group, int32_t pixels) const {
         const ConvolutionAxis &columns = given_.columns;
         return columns.kernel > 1 && columns.dilation == 1 && given_.input.stride_w == given_.in_channels &&
-               std::all_of(group, group + pixels, [&](const Pixel &pixel) {
-                   return columns.holds(columns.at(pixel.x, 0)) &&
-                          columns.holds(columns.at(pixel.x, columns.kernel - 1));
+               std::all_of(group, group + pixels, [&](const Window &window) {
+                   return window.inside || (columns.holds(columns.at(window.pixel.x, 0)) &&
+                                            columns.holds(columns.at(window.pixel.x, columns.kernel - 1)));
                });
     }
 
+    int64_t taps() const {
+        return int64_t{given_.rows.kernel} * given_.columns.kernel;
+    }
+
+    Window window_of(const Pixel &pixel) const {
+        const ConvolutionAxis &rows = given_.rows, &columns = given_.columns;
+        const int32_t y = rows.at(pixel.y, 0), x = columns.at(pixel.x, 0);
+        const bool is_inside = rows.holds(y) && rows.holds(rows.at(pixel.y, rows.kernel - 1)) && columns.holds(x) &&
+                               columns.holds(columns.at(pixel.x, columns.kernel - 1)) && taps() <= most_pieces;
+        return {pixel, is_inside ? address(given_.input, {pixel.image, y, x}, 0) : nullptr};
+    }
+    const float *input_at(const Window &window, int32_t tap, int64_t channel) const {
+        return window.inside ? window.inside + tap_offsets_[tap] + channel : input_at(window.pixel, tap, channel);
+    }
     const float *input_at(const Pixel &pixel, int32_t tap, int64_t channel) const {
         const int32_t y = given_.rows.at(pixel.y, tap / given_.columns.kernel);
         const int32_t x = given_.columns.at(pixel.x, tap % given_.columns.kernel);
@@ -348,6 +372,7 @@ private:
     const int64_t sets_, part_;
     const bool keeps_weights_;
     int64_t pixel_shares_, set_shares_;
+    int64_t tap_offsets_[most_pieces];  ///< From the first tap of a window.
 };
 
 }  // namespace
