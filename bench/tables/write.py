@@ -11,6 +11,7 @@ import sys
 
 import devices
 import first_screen
+import general
 import networks
 import pruned
 import rows
@@ -29,7 +30,7 @@ def parts():
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
     return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts(),
-            **first_screen.parts()}
+            **first_screen.parts(), **general.parts()}
 
 
 def fill(document, known, used):
