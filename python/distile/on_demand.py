@@ -294,7 +294,16 @@ def still_dense() -> dict[Operator, str]:
         answered = _builder.read()
         found = {one.operator: one.why_dense for one in _builder.requests.values() if one.state is not State.BUILT}
     _builder.tell(answered)
-    return found
+    return {operator: why for operator, why in found.items() if not _is_computed(operator)}
+
+
+_is_computed: Callable[[Operator], bool] = lambda operator: False  # noqa: E731
+
+
+def compute_without(is_computed: Callable[[Operator], bool]) -> None:
+    """Says which operators without a PolyKernel do not run dense."""
+    global _is_computed
+    _is_computed = is_computed
 
 
 def _finish() -> None:

@@ -127,6 +127,7 @@ def ask_again() -> None:
 
 
 on_demand.on_change(ask_again)
+on_demand.compute_without(lambda operator: operator.has_general_code)
 
 
 def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
@@ -173,12 +174,8 @@ def still_dense() -> dict[Operator, str]:
     """The operators that ran dense so far and still would, and why."""
     found = {operator: why_not_built(operator) or NOT_ASKED for operator in missing()}
     ready = [operator for operator in found if _files(operator)]
-    asked = on_demand.still_dense()
-    return {
-        operator: why
-        for operator, why in {**found, **asked}.items()
-        if operator not in ready and not operator.has_general_code
-    }
+    found = {operator: why for operator, why in found.items() if not operator.has_general_code}
+    return {operator: why for operator, why in {**found, **on_demand.still_dense()}.items() if operator not in ready}
 
 
 def typical_size(operator: Operator) -> dict[str, int] | None:

@@ -264,8 +264,8 @@ def test_arguments(monkeypatch):
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:distile")
 def test_never():
-    layer = MaskedLinear(11, 13)
-    layer(torch.randn(1, 3, 11), torch.ones(1, 3, dtype=torch.bool))
+    layer = MaskedLinear(11, 13).half()  # The library computes float32 without a PolyKernel.
+    layer(torch.randn(1, 3, 11).half(), torch.ones(1, 3, dtype=torch.bool))
     (why,) = (why for operator, why in distile.still_dense().items() if ("out_channels", 13) in operator.params)
     assert why == polykernels.NOT_ASKED and on_demand._builder.helper is None
 
@@ -274,15 +274,15 @@ def test_never():
 @pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_layer():
-    """The first calls are dense, later ones run the PolyKernel, also in compiled code and threads."""
+    """The first calls run code for any shape, later ones the PolyKernel, also in compiled code and threads."""
     distile.set_build("background")
     layer = MaskedConv2d(7, 16, 3, padding=1, activation="relu")
     x, mask = torch.randn(1, 7, 9, 8), torch.rand(1, 9, 8) < 0.5
     expected = torch.where(mask[:, None], layer(x), 0.0)
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, mask), expected)
+    torch.testing.assert_close(compiled(x, mask), expected, rtol=1e-4, atol=1e-4)
     operator = distile.missing()[-1]
-    assert ("in_channels", 7) in operator.params and operator in distile.still_dense()
+    assert ("in_channels", 7) in operator.params and operator not in distile.still_dense()
 
     def call_until_built():
         wait_until(
@@ -294,7 +294,6 @@ def test_layer():
         thread.start()
     for thread in threads:
         thread.join(300)
-    assert operator not in distile.still_dense()
     with polykernels.recording() as missing:
         torch.testing.assert_close(layer(x, mask), expected, rtol=1e-4, atol=1e-4)
     assert not missing

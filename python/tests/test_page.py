@@ -32,10 +32,10 @@ import torch
 from torch import nn
 
 def model():
-    return nn.Sequential(nn.Conv2d(3, 128, 3, padding=1), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())
+    return nn.Sequential(nn.Conv2d(4, 128, 3, padding=1, groups=2), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())
 
 def example():
-    return torch.randn(1, 3, 16, 12)
+    return torch.randn(1, 4, 16, 12)
 """
 
 
