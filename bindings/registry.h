@@ -46,8 +46,8 @@ private:
 /** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. */
 const distile_polykernel *find_polykernel(const OperatorKey &key);
 
-/** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one with
- * weights of float32; null if there is neither. */
+/** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one
+ * with weights of float32; null if there is neither. */
 const distile_polykernel *general_polykernel(const OperatorKey &key);
 
 /** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips

@@ -14,9 +14,9 @@ void define_twins();
 
 /** When code for any shape (distile/general.h) computes an operator that has no PolyKernel of its own. */
 enum class General : int64_t {
-    kept = 0,   /**< If a call before has kept it: else the twin decides. */
-    once = 1,   /**< In this call. */
-    always = 2, /**< From this call on, as long as the operator has no PolyKernel. */
+    kept = 0,     /**< If a call before has kept it: else the twin decides. */
+    once = 1,     /**< In this call. */
+    always = 2,   /**< From this call on, as long as the operator has no PolyKernel. */
     forgotten = 3 /**< As kept, and none is kept from calls before. */
 };
 /** Says so for calls of this thread; what is forgotten is so in all. */

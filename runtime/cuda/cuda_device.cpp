@@ -7,8 +7,8 @@
 #include "runtime/cuda/cuda_planner.h"
 #include "runtime/cuda/pixel_update.h"
 #include "runtime/cuda/stage_runner.h"
-#include "runtime/stage/stage_target.h"
 #include "runtime/gpu/rehearsal.h"
+#include "runtime/stage/stage_target.h"
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -5,8 +5,8 @@
 #ifndef DISTILE_CPU_ARCHITECTURE_H
 #define DISTILE_CPU_ARCHITECTURE_H
 
-#include "runtime/cpu/simd/simd_level.h"
 #include "runtime/cpu/products/products.h"
+#include "runtime/cpu/simd/simd_level.h"
 #include <vector>
 
 namespace distile {

@@ -14,8 +14,8 @@ namespace distile {
 
 /** `Isa` tells the code of instruction sets apart. */
 template<class Isa> struct ProductLoops {
-    static constexpr int32_t lanes = dot_product::register_lanes;
-    static constexpr int32_t panel_vectors = panel_channels / lanes;
+    static constexpr int64_t lanes = dot_product::register_lanes;
+    static constexpr int64_t panel_vectors = panel_channels / lanes;
     using Floats = typename dot_product::Activation<Isa>::Floats;
 
     // Weights widened to float32. Vectors are returned by address, because how else depends on the instruction set.
@@ -28,14 +28,14 @@ template<class Isa> struct ProductLoops {
 
     /** The sums of a group, in registers. */
     template<int Panels, int Pixels> struct Sums {
-        static constexpr int vectors = Panels * panel_vectors, channels = Panels * panel_channels;
+        static constexpr int64_t vectors = Panels * panel_vectors, channels = Panels * panel_channels;
         Floats of[Pixels][vectors];
 
         [[gnu::always_inline]] void start(const GroupProduct &product) {
 #pragma GCC unroll 16
-            for (int pixel = 0; pixel < Pixels; pixel++) {
+            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
 #pragma GCC unroll 16
-                for (int v = 0; v < vectors; v++) {
+                for (int64_t v = 0; v < vectors; v++) {
                     of[pixel][v] = Floats{};
                     if (product.adds) {
                         load(product.sums + pixel * channels + v * lanes, of[pixel][v]);
@@ -45,9 +45,9 @@ template<class Isa> struct ProductLoops {
         }
         [[gnu::always_inline]] void store(const GroupProduct &product) const {
 #pragma GCC unroll 16
-            for (int pixel = 0; pixel < Pixels; pixel++) {
+            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
 #pragma GCC unroll 16
-                for (int v = 0; v < vectors; v++) {
+                for (int64_t v = 0; v < vectors; v++) {
                     std::memcpy(product.sums + pixel * channels + v * lanes, &of[pixel][v], sizeof(Floats));
                 }
             }
@@ -57,13 +57,13 @@ template<class Isa> struct ProductLoops {
     template<class Weight, int Panels>
     [[gnu::always_inline]] static void load_panels(const Weight *weights, int64_t distance, Floats *factors) {
 #pragma GCC unroll 16
-        for (int v = 0; v < Panels * panel_vectors; v++) {
+        for (int64_t v = 0; v < Panels * panel_vectors; v++) {
             load(weights + v / panel_vectors * distance + v % panel_vectors * lanes, factors[v]);
         }
     }
 
     template<class Weight, int Panels, int Pixels> static void multiply_group(const GroupProduct &product) {
-        constexpr int vectors = Panels * panel_vectors;
+        constexpr int64_t vectors = Panels * panel_vectors;
         Sums<Panels, Pixels> sums;
         sums.start(product);
         const auto *weights = static_cast<const Weight *>(product.weights);
@@ -73,7 +73,7 @@ template<class Isa> struct ProductLoops {
         for (int32_t piece = 0; piece < product.num_pieces; piece++) {
             const float *inputs[Pixels];
 #pragma GCC unroll 16
-            for (int pixel = 0; pixel < Pixels; pixel++) {
+            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
                 inputs[pixel] = product.inputs[piece * most_group_pixels + pixel];
             }
             const int64_t length = product.lengths[piece];
@@ -85,10 +85,10 @@ template<class Isa> struct ProductLoops {
                 Floats factors[vectors];
                 load_panels<Weight, Panels>(weights, distance, factors);
 #pragma GCC unroll 16
-                for (int pixel = 0; pixel < Pixels; pixel++) {
+                for (int64_t pixel = 0; pixel < Pixels; pixel++) {
                     const Floats input = Floats{} + inputs[pixel][k];
 #pragma GCC unroll 16
-                    for (int v = 0; v < vectors; v++) {
+                    for (int64_t v = 0; v < vectors; v++) {
                         sums.of[pixel][v] += input * factors[v];
                     }
                 }
@@ -98,7 +98,7 @@ template<class Isa> struct ProductLoops {
     }
 
     template<class Weight, int Panels, int Pixels> static void multiply_group_depthwise(const GroupProduct &product) {
-        constexpr int vectors = Panels * panel_vectors;
+        constexpr int64_t vectors = Panels * panel_vectors;
         Sums<Panels, Pixels> sums;
         sums.start(product);
         const auto *weights = static_cast<const Weight *>(product.weights);
@@ -106,10 +106,10 @@ template<class Isa> struct ProductLoops {
             Floats factors[vectors];
             load_panels<Weight, Panels>(weights, product.panel_distance, factors);
 #pragma GCC unroll 16
-            for (int pixel = 0; pixel < Pixels; pixel++) {
+            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
                 const float *const channels = product.inputs[tap * most_group_pixels + pixel] + product.input_offset;
 #pragma GCC unroll 16
-                for (int v = 0; v < vectors; v++) {
+                for (int64_t v = 0; v < vectors; v++) {
                     Floats input;
                     load(channels + v * lanes, input);
                     sums.of[pixel][v] += input * factors[v];

@@ -83,8 +83,8 @@ DISTILE_API int64_t distile_stage_weights_bytes(const distile_context *context, 
 
 /** Packs float32 weights [out_channels][in_channels][kernel_h][kernel_w] for stages of the context's device, both in
  * host memory. In int8, an output channel's largest weight becomes 127 or -127, and the other weights are rounded to
- * what that makes of 1: by at most half of the largest weight's 127th. Errors: NULL_POINTER, BAD_CHANNELS (also a kernel
- * of no pixels), BAD_TYPE, UNSUPPORTED_DEVICE. */
+ * what that makes of 1: by at most half of the largest weight's 127th. Errors: NULL_POINTER, BAD_CHANNELS (also a
+ * kernel of no pixels), BAD_TYPE, UNSUPPORTED_DEVICE. */
 DISTILE_API distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype,
                                                       int32_t out_channels, int32_t in_channels, int32_t kernel_h,
                                                       int32_t kernel_w, const float *weights, void *packed);
