@@ -14,6 +14,7 @@ struct Runner::OwnBench {
         std::map<std::string, double> seconds;
         std::unique_ptr<MaskedOperator> ours;
     };
+    static constexpr const char *general_way = "general";
 
     OwnBench(std::string name, Context own, const BenchOperator &op, int32_t batch,
              const std::vector<OwnKernel> &kernels)
@@ -24,7 +25,7 @@ struct Runner::OwnBench {
             ways.push_back({kernel.way, kernel.seconds, make(kernel.object.polykernel(), times)});
         }
         if (general) {
-            ways.push_back({"general", {}, make(*general, {})});
+            ways.push_back({general_way, {}, make(*general, {})});
         }
     }
 
@@ -84,10 +85,15 @@ void Runner::measure(const OwnRow &row, Json &result) {
     result["peer_implementation"] = peer.implementation(row.bordered);
 
     std::vector<std::function<void()>> sides;
+    std::vector<const OwnBench::Way *> ways;
     for (const OwnBench::Way &way : bench.ways) {
+        if (way.name == OwnBench::general_way && row.mask.name == "dense") {
+            continue;  // It has no dense variant.
+        }
         const char *const variant = forced_variant(row.mask, *way.ours);
         way.ours->spoil_output();
         sides.emplace_back([&, variant, side = way.ours.get()] { side->run(mask, row.bordered, false, variant); });
+        ways.push_back(&way);
     }
     sides.emplace_back([&] { peer.run(row.bordered); });
     const std::vector<Spread> spreads = measure_sides(sides, options_.measure);
@@ -96,13 +102,13 @@ void Runner::measure(const OwnRow &row, Json &result) {
     result["peer_us"] = to_json(spreads.back());
     result["rounds"] = spreads.back().rounds;
     result["peer_max_rel_err"] = rounded(bench.peers.check(row.peer, row.bordered, bench.problem));
-    for (size_t i = 0; i < bench.ways.size(); i++) {
-        MaskedOperator &masked = *bench.ways[i].ours;
-        Json way = {{"way", bench.ways[i].name}};
+    for (size_t i = 0; i < ways.size(); i++) {
+        MaskedOperator &masked = *ways[i]->ours;
+        Json way = {{"way", ways[i]->name}};
         add_ours(way, spreads[i], spreads.back(), mask.density() * (1 - op.weight_zeros));
         add_choice(way, masked, mask, forced_variant(row.mask, masked));
         way["max_rel_err"] = rounded(masked.check_output(mask, false));
-        way["seconds"] = bench.ways[i].seconds;
+        way["seconds"] = ways[i]->seconds;
         result["ways"].push_back(std::move(way));
     }
 }

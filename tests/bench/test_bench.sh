@@ -138,14 +138,14 @@ import json, sys
 
 row = json.load(open(sys.argv[1]))["rows"][0]
 ways = row["ways"]
-assert [way["way"] for way in ways] == ["bound", "tune"]
+assert [way["way"] for way in ways] == ["bound", "tune", "general"]
 assert ways[0]["predicted_us"] == 0 and ways[1]["predicted_us"] > 0
 assert all(abs(way["eta"] * way["t_masked_us"] / row["t_peer_us"] - row["density"]) < 1e-3 for way in ways)
 assert ways[1]["seconds"] == {"tune": 1.5, "compile": 2} and ways[0]["seconds"] == {}
 PYTHON
 shown=$("$bench" --summary "$folder/own.json")
 for line in '^| Plan | 0.1 | dense | against tune | plan, s | compile, s |$' '^| tune | .* | 1.00 (1.00 test_conv3_16_48) | 2 | 2 |$' \
-    '^| test_conv3_16_48 40x40 16->48 3x3 | blob | 0.10 | bordered | ' '^| test_conv3_16_48 | - | compile 2.0, tune 1.5 |$'; do
+    '^| test_conv3_16_48 40x40 16->48 3x3 | blob | 0.10 | bordered | ' '^| test_conv3_16_48 | - | - | compile 2.0, tune 1.5 |$'; do
     has "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" "${loaded[@]}" --resume 2>/dev/null | has '0 measured, 2 kept' || fail "--resume measured loaded operators again"
