@@ -102,8 +102,9 @@ private:
     std::unordered_map<OperatorKey, const distile_polykernel *, Hash> polykernels_, general_;
 };
 
+/** Never destroyed: threads that end later still use PolyKernels that it has made. */
 Registry &registry() {
-    static Registry registry;
+    static Registry &registry = *new Registry();
     return registry;
 }
 

@@ -176,16 +176,16 @@ private:
     }
 
     void check_weights_type(CheckedStep &checked) const {
-        const int32_t given = raw(step_.weights_dtype);
-        checked.weights_dtype = given == 0 ? step_.input->dtype : step_.weights_dtype;
+        // The caller's number may be no enumerator, so it is not read as one before.
+        const int32_t given = raw(step_.weights_dtype), same = raw(step_.input->dtype);
         const bool is_known = given == 0 || (find_type(given) && target_.packs(step_.weights_dtype));
-        if (!is_known || (!target_.mixes_types && checked.weights_dtype != step_.input->dtype)) {
+        if (!is_known || (!target_.mixes_types && given != 0 && given != same)) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE,
-                               "%s: the weights are %s; with tensors of %s, stages "
-                               "take %s here",
-                               call_, TypeText(given).text, TypeText(step_.input->dtype).text,
+                               "%s: the weights are %s; with tensors of %s, stages take %s here", call_,
+                               TypeText(given).text, TypeText(same).text,
                                target_.mixes_types ? target_.weight_types : "the same")};
         }
+        checked.weights_dtype = given == 0 ? step_.input->dtype : step_.weights_dtype;
     }
 
     /** Checks that all windows stay within the input and its border. */

@@ -122,5 +122,9 @@ TEST_CASE("What has no general code is refused", "[general]") {
     const int number = 99;
     std::memcpy(&unknown.epilogue, &number, sizeof(number));
     CHECK(create(DISTILE_MASKED_CONV2D, &unknown, DISTILE_FLOAT32, DISTILE_FLOAT32) == DISTILE_ERROR_BAD_VALUE);
+    distile_linear linear{};
+    linear.in_channels = linear.out_channels = 8;
+    std::memcpy(&linear.epilogue, &number, sizeof(number));
+    CHECK(create(DISTILE_MASKED_LINEAR, &linear, DISTILE_FLOAT32, DISTILE_FLOAT32) == DISTILE_ERROR_BAD_VALUE);
     distile_general_polykernel_destroy(nullptr);
 }

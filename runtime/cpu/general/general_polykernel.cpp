@@ -114,7 +114,8 @@ distile_conv2d convolution_of(distile_operator_kind kind, const void *op) {
     conv.out_channels = linear.out_channels;
     conv.residual = linear.residual;
     conv.groups = conv.kernel_h = conv.kernel_w = conv.stride_h = conv.stride_w = conv.dilation_h = conv.dilation_w = 1;
-    conv.epilogue = linear.epilogue;
+    // The caller's number may be no enumerator, so it is not read as one.
+    std::memcpy(&conv.epilogue, &linear.epilogue, sizeof(conv.epilogue));
     return conv;
 }
 
