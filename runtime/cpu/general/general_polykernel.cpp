@@ -182,7 +182,7 @@ distile_status distile_general_polykernel_create(distile_context *context, disti
         if (!are_numbers(conv)) {
             return fail(
                 context, DISTILE_ERROR_BAD_VALUE,
-                "%s: a number of the operator is not one: channels, kernel, strides and dilations are positive, "
+                "%s: a number of the operator is out of range: channels, kernel, strides and dilations are positive, "
                 "padding is at least 0, the activation is known, and residual is 0 or 1",
                 call);
         }

@@ -18,7 +18,8 @@ template<class Isa> struct ProductLoops {
     static constexpr int64_t panel_vectors = panel_channels / lanes;
     using Floats = typename dot_product::Activation<Isa>::Floats;
 
-    // Weights widened to float32. Vectors are returned by address, because how else depends on the instruction set.
+    // Weights, widened to float32. How functions return vectors depends on the instruction set, so these take
+    // addresses.
     [[gnu::always_inline]] static void load(const float *from, Floats &to) {
         std::memcpy(&to, from, sizeof(to));
     }
