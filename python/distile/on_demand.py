@@ -228,9 +228,9 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
     """When PolyKernels are compiled that a call lacks.
 
     Args:
-        when: "never": such calls run dense (the default, or what the environment variable DISTILE_BUILD says).
-            "background": they run dense, and return at once, while a process compiles on idle cores; later calls run
-            the PolyKernel as soon as it is there. "now": the first such call compiles it, and waits.
+        when: "never": such calls run code for any shape, or dense where there is none (the default, or what the
+            environment variable DISTILE_BUILD says). "background": they do so too, and return at once, while a process
+            compiles on idle cores; later calls run the PolyKernel as soon as it is there. "now": the first such call compiles it, and waits.
         progress: called with a line of text about each; default: "now" prints to standard error.
 
     What cannot be compiled is dense, and a warning says why, once. Setting it again tries those again. At the exit of

@@ -41,6 +41,16 @@ General make_general(const Context &context, distile_operator_kind kind, const v
     return {made, distile_general_polykernel_destroy};
 }
 
+/** Tests it with the code of each instruction set that this CPU has. */
+void test_each_code(const distile_polykernel &general) {
+    for (const PixelProducts *products : known_pixel_products()) {
+        if (missing_cpu_feature(products->features).empty()) {
+            INFO("features " << products->features);
+            test_operator(general, 0, products->features);
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE("General code computes convolutions of any shape", "[general]") {
@@ -52,12 +62,7 @@ TEST_CASE("General code computes convolutions of any shape", "[general]") {
     for (const distile_conv2d &shape : shapes) {
         for (const distile_dtype weights : {DISTILE_FLOAT32, DISTILE_BFLOAT16}) {
             const General general = make_general(context, DISTILE_MASKED_CONV2D, &shape, weights);
-            for (const PixelProducts *products : known_pixel_products()) {
-                if (missing_cpu_feature(products->features).empty()) {
-                    INFO("features " << products->features);
-                    test_operator(*general, 0, products->features);
-                }
-            }
+            test_each_code(*general);
         }
     }
     const General general = make_general(context, DISTILE_MASKED_CONV2D, &shapes[0]);
@@ -76,12 +81,7 @@ TEST_CASE("General code computes depthwise convolutions of any shape", "[general
         shape.groups = shape.in_channels;
         for (const distile_dtype weights : {DISTILE_FLOAT32, DISTILE_BFLOAT16}) {
             const General general = make_general(context, DISTILE_MASKED_CONV2D, &shape, weights);
-            for (const PixelProducts *products : known_pixel_products()) {
-                if (missing_cpu_feature(products->features).empty()) {
-                    INFO("features " << products->features);
-                    test_operator(*general, 0, products->features);
-                }
-            }
+            test_each_code(*general);
         }
     }
 }
