@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from common import Buffers, Network, conv, image, profile, randomise, train, visible, weight_of, where
+from common import Buffers, Network, conv, image, nhwc, profile, randomise, train, visible, weight_of, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -53,49 +53,39 @@ class Bottleneck(nn.Module):
         return torch.relu(shortcut + where(mask, branch, 0.0))
 
 
-class ResNet(Network):
+class Bottlenecks(Network):
+    """Bottlenecks and the buffers that they share, between a start and an end of the network."""
+
     bound = 1e-4
 
-    def __init__(self, size=640, density=0.3, batch=1, blocks=(3, 4, 23, 3), width=64, classes=1000, seed=0):
+    def __init__(self):
         super().__init__()
-        self.buffers = Buffers()
-        self.stem = MaskedConv2d(3, width, 7, stride=2, padding=3, activation="relu")
-        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.blocks = nn.ModuleList()
-        channels = width
-        for stage, count in enumerate(blocks):
-            for number in range(count):
-                stride = 2 if stage > 0 and number == 0 else 1
-                self.blocks.append(Bottleneck(channels, width << stage, stride, self.buffers))
-                channels = 4 * width << stage
-        self.head = nn.Linear(channels, classes)
-        randomise(self, seed)
-        with torch.no_grad():
-            for block in self.blocks:
-                block.expand.weight.mul_(0.3)
-        self.to(memory_format=torch.channels_last)
-        self.image = image(size, batch=batch)
-        self._calibrate(profile(len(self.blocks), density))
+        self.buffers, self.blocks = Buffers(), nn.ModuleList()
+
+    def append(self, channels, width, count, stride=1) -> int:
+        """Appends `count` bottlenecks, the first with this stride, and returns their output channels."""
+        for number in range(count):
+            self.blocks.append(Bottleneck(channels, width, 1 if number else stride, self.buffers))
+            channels = 4 * width
+        return channels
 
     @torch.no_grad()
-    def _calibrate(self, densities):
-        x = self._start(self.image)
-        for block, density in zip(self.blocks, densities):
-            x = block.plain(x, train(block.unit, x, density))
+    def finish(self, given, density, seed):
+        """Draws all weights, and trains the mask units on this input for a mean density."""
+        randomise(self, seed)
+        for block in self.blocks:
+            block.expand.weight.mul_(0.3)
+        self.to(memory_format=torch.channels_last)
+        self.image = given
+        x = self._start(given)
+        for block, share in zip(self.blocks, profile(len(self.blocks), density)):
+            x = block.plain(x, train(block.unit, x, share))
 
     def _start(self, x):
-        return self.pool(conv(self.stem, x))
+        return x
 
     def _finish(self, x):
-        return x, self.head(x.mean((2, 3)))
-
-    def masked(self):
-        height, width = ((size + 1) // 2 for size in self.image.shape[2:])
-        x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
-        with self.buffers.stage():
-            for block in self.blocks:
-                x = block(x)
-        return self._finish(x)
+        return x
 
     def dense_inputs(self):
         return (self.image,)
@@ -118,6 +108,32 @@ class ResNet(Network):
     def cached_bytes(self):
         return self.buffers.bytes()
 
+
+class ResNet(Bottlenecks):
+    def __init__(self, size=640, density=0.3, batch=1, blocks=(3, 4, 23, 3), width=64, classes=1000, seed=0):
+        super().__init__()
+        self.stem = MaskedConv2d(3, width, 7, stride=2, padding=3, activation="relu")
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        channels = width
+        for stage, count in enumerate(blocks):
+            channels = self.append(channels, width << stage, count, stride=2 if stage else 1)
+        self.head = nn.Linear(channels, classes)
+        self.finish(image(size, batch=batch), density, seed)
+
+    def _start(self, x):
+        return self.pool(conv(self.stem, x))
+
+    def _finish(self, x):
+        return x, self.head(x.mean((2, 3)))
+
+    def masked(self):
+        height, width = ((size + 1) // 2 for size in self.image.shape[2:])
+        x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
+        with self.buffers.stage():
+            for block in self.blocks:
+                x = block(x)
+        return self._finish(x)
+
     def pictures(self):
         middle = self.blocks[len(self.blocks) // 4]
         features = self._finish(self.expected()[0])[0]
@@ -126,3 +142,26 @@ class ResNet(Network):
             "mask of a block": middle.mask[0].float(),
             "output": visible(features[0].mean(0)),
         }
+
+
+class ThirdStage(Bottlenecks):
+    """The 22 bottlenecks of ResNet-101's third stage that have no shortcut of their own, and one more of them, on random
+    features."""
+
+    def __init__(self, side=14, density=0.3, batch=1, count=23, width=256, seed=0):
+        super().__init__()
+        channels = self.append(4 * width, width, count)
+        field = torch.randn(batch, channels, side, side, generator=torch.Generator().manual_seed(seed))
+        self.finish(nhwc(field.relu()), density, seed)
+
+    def masked(self):
+        x = self.buffers.images("features", self.image, *self.image.shape[1:])
+        x.copy_(self.image)
+        with self.buffers.stage():
+            for block in self.blocks:
+                x = block(x)
+        return x
+
+    def pictures(self):
+        middle = self.blocks[len(self.blocks) // 4]
+        return {"mask of a block": middle.mask[0].float(), "output": visible(self.expected()[0].float().mean(0))}

@@ -23,7 +23,7 @@ from common import error, move, store_weights, tensors_of
 from distile.building import needed_by
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
-from dynconv_resnet import ResNet
+from dynconv_resnet import ResNet, ThirdStage
 from graphs import Replayed
 from pruned import Bert, MobileNet
 from sige_ddpm import DDPM
@@ -38,6 +38,8 @@ import json_rows
 BY_DENSITY = {
     "dynconv-resnet": lambda density, batch: ResNet(640, density or 0.3, batch),
     "dynconv-resnet-224": lambda density, batch: ResNet(224, density or 0.3, batch),
+    "resnet-stage-14": lambda density, batch: ThirdStage(14, density or 0.3, batch),
+    "resnet-stage-40": lambda density, batch: ThirdStage(40, density or 0.3, batch),
     "dynconv-pose": lambda density, batch: PoseNetwork(256, density or 0.383, batch),
     "avit-t": lambda density, batch: AViT("T", density or 0.5, batch),
     "avit-s": lambda density, batch: AViT("S", density or 0.5, batch),

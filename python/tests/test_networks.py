@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
 SMALL = {
     "dynconv-resnet": lambda: dynconv_resnet.ResNet(64, 0.3, width=16, blocks=(1, 2, 2, 1)),
+    "resnet-stage": lambda: dynconv_resnet.ThirdStage(10, 0.4, batch=2, count=3, width=16),
     "dynconv-resnet batch": lambda: dynconv_resnet.ResNet(72, 0.5, batch=2, width=32, blocks=(1, 1, 1, 1)),
     "dynconv-pose": lambda: dynconv_pose.PoseNetwork(64, 0.383, batch=2, stacks=1, levels=2),
     "avit-t": lambda: avit.AViT("T", 0.5, batch=2, layers=4, pixels=64),
