@@ -24,6 +24,7 @@ namespace distile {
 struct ChoiceTable;
 struct PlannerSettings;
 struct Stage;
+struct StageTrace;
 struct StageTarget;
 
 /** Layer norm or RMS norm of the active pixels. The output may be the input. */
@@ -209,8 +210,9 @@ public:
     virtual const StageTarget *stage_target() const {
         return nullptr;
     }
-    /** Runs a stage's steps, which have been checked for the target. */
-    virtual void run_stage(const Stage &stage);
+    /** Runs a stage's steps, which have been checked for the target. With a trace, waits for them and adds their items.
+     */
+    virtual void run_stage(const Stage &stage, StageTrace *trace);
     /** The features that a PolyKernel's code needs and this device lacks; "" if none. */
     virtual std::string missing_features(const distile_polykernel &polykernel) const = 0;
     /** The most virtual pixels (tiles times tile size) that one call may have. */

@@ -62,11 +62,11 @@ const StageTarget *CpuDevice::stage_target() const {
     return &cpu_stage_target;
 }
 
-void CpuDevice::run_stage(const Stage &stage) {
+void CpuDevice::run_stage(const Stage &stage, StageTrace *trace) {
     if (!stages_) {
         stages_ = std::make_unique<CpuStageRunner>(*this);
     }
-    stages_->run(stage);
+    stages_->run(stage, trace);
 }
 
 std::string CpuDevice::missing_features(const distile_polykernel &polykernel) const {

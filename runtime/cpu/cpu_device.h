@@ -50,7 +50,7 @@ public:
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
     const StageTarget *stage_target() const override;
-    void run_stage(const Stage &stage) override;
+    void run_stage(const Stage &stage, StageTrace *trace) override;
     std::string missing_features(const distile_polykernel &polykernel) const override;
     int64_t most_virtual_pixels() const override;
     std::unique_ptr<LoadedCode> load(const distile_kernel &) override {

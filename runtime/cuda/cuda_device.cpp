@@ -325,11 +325,11 @@ const StageTarget *CudaDevice::stage_target() const {
     return &gpu_stage_target;
 }
 
-void CudaDevice::run_stage(const Stage &stage) {
+void CudaDevice::run_stage(const Stage &stage, StageTrace *trace) {
     if (!stages_) {
         stages_ = std::make_unique<StageRunner>(*this);
     }
-    stages_->run(stage);
+    stages_->run(stage, trace);
 }
 
 // ---- Work ------------------------------------------------------------------------------------

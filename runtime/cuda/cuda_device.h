@@ -87,7 +87,7 @@ public:
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
     const StageTarget *stage_target() const override;
-    void run_stage(const Stage &stage) override;
+    void run_stage(const Stage &stage, StageTrace *trace) override;
     std::string missing_features(const distile_polykernel &polykernel) const override;
     int64_t most_virtual_pixels() const override {
         return (int64_t{1} << 30) - 1;

@@ -43,7 +43,7 @@ bool are_same_windows(const distile_window &a, const distile_window &b) {
 /** What a launch's kernel gets, step by step. */
 class ProgramWriter {
 public:
-    ProgramWriter(const Stage &stage, StageProgram &program) : stage_(stage), program_(program) {
+    explicit ProgramWriter(const Stage &stage) : stage_(stage) {
     }
 
     /** Adds steps from one on, as far as one launch can have them, and returns the first that is left. */
@@ -51,17 +51,27 @@ public:
         // A step and what prepares its mask.
         constexpr uint32_t most_at_once = 2;
         size_t end = begin;
-        while (end < stage_.steps.size() && program_.num_steps + most_at_once <= most_stage_steps &&
+        while (end < stage_.steps.size() && steps_.size() + most_at_once <= most_stage_steps &&
                (end == begin || !stage_.steps[end].starts_launch)) {
             const CheckedStep &step = stage_.steps[end];
+            const size_t before = steps_.size();
             if (step.given.kind == DISTILE_STEP_SCORES) {
                 add_scores(step);
             } else {
                 add_convolution(step, end);
             }
+            given_.resize(given_.size() + steps_.size() - before, static_cast<int32_t>(end));
             end++;
         }
         return end;
+    }
+
+    const std::vector<StageStep> &steps() const {
+        return steps_;
+    }
+    /** The stage's step of each of them. */
+    const std::vector<int32_t> &given() const {
+        return given_;
     }
 
 private:
@@ -70,7 +80,7 @@ private:
     }
 
     StageStep &add(const MaskShape &output, bool starts_level) {
-        StageStep &step = program_.steps[program_.num_steps++];
+        StageStep &step = steps_.emplace_back();
         step.height = make_divisor(static_cast<uint32_t>(output.height));
         step.width = make_divisor(static_cast<uint32_t>(output.width));
         step.words_per_row = make_divisor(static_cast<uint32_t>((output.width + 31) / 32));
@@ -87,6 +97,7 @@ private:
         step.input = view_of(given.input);
         step.made = mask.start_words(checked.output);
         step.mirror = mask.mirror;
+        step.row_bytes = make_divisor((step.width.value + 7) / 8);
         step.channels = static_cast<uint32_t>(given.input->channels);
         step.bias = static_cast<const float *>(given.weights);
         step.score_bias = given.score_bias;
@@ -97,11 +108,10 @@ private:
 
     void add_convolution(const CheckedStep &checked, size_t number) {
         const distile_stage_step &given = checked.given;
-        const bool prepares = given.mask && !is_prepared(given);
-        if (prepares) {
+        if (given.mask && !is_prepared(given)) {
             add_preparation(checked, number);
         }
-        StageStep &step = add(checked.output, checked.starts_level && !prepares);
+        StageStep &step = add(checked.output, checked.starts_level);
         step.input = view_of(given.input);
         step.output = view_of(given.output);
         step.residual = view_of(given.residual);
@@ -144,7 +154,7 @@ private:
         const DeviceBits bits = bits_of(*kept_mask_);
         const MaskShape mask{checked.output.batch, bits.height, bits.width};
         fits_ = std::max(stage_words(mask), kept_reader_ ? stage_words(kept_size_) : 0) <= most_kept_words;
-        StageStep &step = add(kept_reader_ ? kept_size_ : mask, checked.starts_level);
+        StageStep &step = add(kept_reader_ ? kept_size_ : mask, false);
         step.work = StageWork::Prepare;
         step.rows = rows_of(*kept_mask_, kept_reader_);
     }
@@ -166,7 +176,8 @@ private:
     }
 
     const Stage &stage_;
-    StageProgram &program_;
+    std::vector<StageStep> steps_;
+    std::vector<int32_t> given_;
     // What blocks have prepared.
     distile_mask *kept_mask_ = nullptr;
     const distile_window *kept_reader_ = nullptr;
@@ -176,7 +187,7 @@ private:
 
 }  // namespace
 
-StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device) {
+StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device), times_(device) {
     if (device.capability != needed_capability) {
         throw Failure{fail(&device.context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
                            "distile_run_stage: stages need a GPU of compute capability 9.0, and this one has %d.%d: "
@@ -221,30 +232,84 @@ void StageRunner::check_memory(const Stage &stage) const {
     }
 }
 
-void StageRunner::run(const Stage &stage) {
+void StageRunner::run(const Stage &stage, StageTrace *trace) {
+    if (trace) {
+        device_.refuse_capture("distile_trace_stage waits");
+    }
     check_memory(stage);
     const distile_dtype dtype = stage.steps.front().given.input->dtype;
     memory_.reserve(sizeof(StageMemory));
     const CUdeviceptr memory = memory_.address();
     const auto program = std::make_unique<StageProgram>();
     for (size_t begin = 0; begin < stage.steps.size();) {
-        *program = {};
-        const size_t end = ProgramWriter(stage, *program).add_from(begin);
-        const uint64_t words = program->num_steps * (sizeof(StageStep) / sizeof(uint32_t));
-        constexpr uint32_t words_of_block = 64;
-        device_.launch(begin_, device_.caller_stream, grid_of(words, words_of_block), *program, memory);
+        ProgramWriter writer(stage);
+        const size_t end = writer.add_from(begin);
+        const std::vector<StageStep> &steps = writer.steps();
+        for (size_t first = 0; first < steps.size(); first += program->num_steps) {
+            program->first = static_cast<uint32_t>(first);
+            program->num_steps = static_cast<uint32_t>(std::min<size_t>(steps.size() - first, most_passed_steps));
+            std::copy_n(steps.begin() + static_cast<std::ptrdiff_t>(first), program->num_steps, program->steps);
+            const uint64_t words = program->num_steps * (sizeof(StageStep) / sizeof(uint32_t));
+            constexpr uint32_t words_of_block = 64;
+            device_.launch(begin_, device_.caller_stream, grid_of(words, words_of_block), *program, memory);
+        }
         LaunchGrid grid{static_cast<uint32_t>(device_.threads())};
-        const StageSettings settings{program->num_steps, stage.tiles != 0 ? stage.tiles : ~0u, make_divisor(grid.x),
-                                     tile_costs};
+        StageSettings settings{};
+        settings.num_steps = static_cast<uint32_t>(steps.size());
+        settings.tiles = stage.tiles != 0 ? stage.tiles : ~0u;
+        settings.blocks = make_divisor(grid.x);
+        settings.costs = tile_costs;
+        if (trace) {
+            time_items(settings);
+        }
         grid.threads = stage_threads;
         grid.shared_bytes = stage_shared_bytes;
         grid.together = true;
         device_.launch(dtype == DISTILE_FLOAT16 ? float16_ : bfloat16_, device_.caller_stream, grid, settings, memory);
+        if (trace) {
+            add_items(settings, steps, writer.given(), *trace);
+        }
         for (; begin < end; begin++) {
             if (stage.steps[begin].given.kind == DISTILE_STEP_SCORES) {
                 static_cast<CudaMask &>(*stage.steps[begin].given.mask).end_words();
             }
         }
+    }
+}
+
+void StageRunner::time_items(StageSettings &settings) {
+    constexpr uint32_t most_items = 4096;  // A block's items that have times.
+    const uint64_t bytes = uint64_t{settings.blocks.value} * most_items * sizeof(StageItemTimes);
+    times_.reserve(bytes);
+    device_.check(device_.driver.cuMemsetD8Async(times_.address(), 0, bytes, device_.caller_stream), "cuMemsetD8Async");
+    settings.times = times_.as<StageItemTimes>();
+    settings.timed_items = most_items;
+}
+
+void StageRunner::add_items(const StageSettings &settings, const std::vector<StageStep> &steps,
+                            const std::vector<int32_t> &given, StageTrace &trace) {
+    const uint32_t of_block = settings.timed_items;
+    std::vector<StageItemTimes> times(size_t{settings.blocks.value} * of_block);
+    uint32_t began = 0;
+    const auto read = [&](void *to, CUdeviceptr from, size_t bytes) {
+        device_.check(device_.driver.cuMemcpyDtoHAsync(to, from, bytes, device_.caller_stream), "cuMemcpyDtoHAsync");
+    };
+    read(times.data(), times_.address(), times.size() * sizeof(StageItemTimes));
+    read(&began, memory_.address() + offsetof(StageMemory, began), sizeof(began));
+    device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
+    if (trace.items.empty()) {
+        began_ = began;
+    }
+    for (size_t i = 0; i < times.size(); i++) {
+        const StageItemTimes &item = times[i];
+        if (item.is_set == 0) {
+            continue;
+        }
+        const StageWork work = steps[item.step].work;
+        const bool convolves = work == StageWork::Convolve, scores = work == StageWork::Score;
+        trace.items.push_back({given[item.step], static_cast<int32_t>(i / of_block), work == StageWork::Prepare ? 1 : 0,
+                               item.listed - began_, item.open - began_, scores ? 0 : item.begun - began_,
+                               convolves ? item.multiplied - began_ : 0, item.stored - began_, item.told - began_});
     }
 }
 

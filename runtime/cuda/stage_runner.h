@@ -9,6 +9,9 @@
 
 namespace distile {
 
+struct StageStep;
+struct StageSettings;
+
 /** Keeps the kernels loaded for its lifetime. */
 class StageRunner {
 public:
@@ -18,15 +21,21 @@ public:
     StageRunner(const StageRunner &) = delete;
     StageRunner &operator=(const StageRunner &) = delete;
 
-    void run(const Stage &stage);
+    void run(const Stage &stage, StageTrace *trace);
 
 private:
     void check_memory(const Stage &stage) const;
+    /** Lets the blocks of a launch write down when their items come to each point. */
+    void time_items(StageSettings &settings);
+    /** Waits for a launch, and adds its items. */
+    void add_items(const StageSettings &settings, const std::vector<StageStep> &steps,
+                   const std::vector<int32_t> &given, StageTrace &trace);
 
     CudaDevice &device_;
     CUmodule module_ = nullptr;
     CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr;
-    DeviceMemory memory_;
+    DeviceMemory memory_, times_;
+    uint32_t began_ = 0;  ///< When the traced stage began, by the GPU's clock.
 };
 
 }  // namespace distile

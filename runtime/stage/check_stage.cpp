@@ -1,5 +1,6 @@
 #include "runtime/stage/check_stage.h"
 #include "runtime/base/context.h"
+#include "runtime/base/device.h"
 #include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/mask/mask_checks.h"
@@ -23,7 +24,7 @@ public:
 
     CheckedStep run() {
         require(check_enumerator(context_, call_, "kind", step_.kind));
-        if (!is_reserved_zero(step_.reserved)) {
+        if (!is_reserved_zero(step_.reserved) || step_.reserved32 != 0) {
             throw bad_value("a reserved field is not 0");
         }
         check_step_tensor(step_.input, "input", step_.input ? step_.input->channels : 0, true);
@@ -38,6 +39,7 @@ public:
             check_scores(checked);
         } else {
             check_convolution(checked);
+            spread(checked);
         }
         find_order(checked);
         return checked;
@@ -106,6 +108,9 @@ private:
         const distile_tensor &input = *step_.input;
         if (step_.output || step_.residual || step_.reader || step_.later || step_.bias) {
             throw bad_value("scores have no output, residual, reader, later pixels or bias");
+        }
+        if (step_.spreads != 0) {
+            throw bad_value("scores write their mask alone: `spreads` must be 0");
         }
         if (raw(step_.weights_dtype) != 0) {
             throw bad_value("the weights of scores are float32: their type must be 0");
@@ -289,9 +294,22 @@ private:
         return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
     }
 
+    /** Leaves out the mask where waiting for it takes as long as computing all pixels. */
+    void spread(CheckedStep &checked) const {
+        if (step_.spreads != 0 && (step_.spreads != 1 || step_.residual || step_.later)) {
+            throw bad_value("it may write other pixels only if `spreads` is 1, without a residual and later pixels");
+        }
+        const int64_t numbers =
+            int64_t{checked.output.batch} * checked.output.height * checked.output.width * step_.output->channels;
+        if (step_.spreads != 0 && numbers <= target_.spread_numbers * context_->device->threads()) {
+            checked.given.mask = nullptr;
+            checked.given.reader = nullptr;
+        }
+    }
+
     void find_order(CheckedStep &checked) const {
         for (auto step = before_.rbegin(); step != before_.rend() && !checked.starts_level; ++step) {
-            checked.starts_level = conflict(step->given, step_);
+            checked.starts_level = conflict(step->given, checked.given);
             if (step->starts_level) {
                 break;
             }

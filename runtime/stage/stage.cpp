@@ -3,10 +3,11 @@
 #include "runtime/base/device.h"
 #include "runtime/stage/check_stage.h"
 #include "runtime/stage/stage_target.h"
+#include <algorithm>
 
 namespace distile {
 
-void Device::run_stage(const Stage &) {
+void Device::run_stage(const Stage &, StageTrace *) {
     throw Failure{fail(&context, DISTILE_ERROR_INTERNAL, "distile_run_stage: the device has a target, but no stages")};
 }
 
@@ -34,8 +35,26 @@ extern "C" {
 distile_status distile_run_stage(distile_context *context, const distile_stage_args *args) {
     constexpr const char *call = "distile_run_stage";
     constexpr auto check = [](distile_context *, const char *, const distile_stage_args &) { return DISTILE_OK; };
-    return call_with(context, call, args, +check,
-                     [&] { context->device->run_stage(checked_stage(context, *args, target_of(context, call))); });
+    return call_with(context, call, args, +check, [&] {
+        context->device->run_stage(checked_stage(context, *args, target_of(context, call)), nullptr);
+    });
+}
+
+distile_status distile_trace_stage(distile_context *context, const distile_stage_args *args, distile_stage_item *items,
+                                   int64_t capacity, int64_t *count) {
+    constexpr const char *call = "distile_trace_stage";
+    constexpr auto check = [](distile_context *, const char *, const distile_stage_args &) { return DISTILE_OK; };
+    return call_with(context, call, args, +check, [&] {
+        require(check_pointers(context, call, {{count, "pointer to the number of items"}}));
+        if (capacity < 0 || (capacity > 0 && !items)) {
+            throw Failure{fail(context, DISTILE_ERROR_BAD_VALUE, "%s: room for %lld items at %s", call,
+                               static_cast<long long>(capacity), items ? "their place" : "null")};
+        }
+        StageTrace trace;
+        context->device->run_stage(checked_stage(context, *args, target_of(context, call)), &trace);
+        *count = static_cast<int64_t>(trace.items.size());
+        std::copy_n(trace.items.begin(), std::min(*count, capacity), items);
+    });
 }
 
 int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtype dtype, int32_t out_channels,

@@ -18,8 +18,8 @@ inline int64_t stage_words(const MaskShape &shape) {
 
 /** A checked step. */
 struct CheckedStep {
-    const distile_stage_step &given;
-    MaskShape output;  ///< The output's, or of scores the mask's.
+    distile_stage_step given;  ///< Without a mask if the device computes all pixels.
+    MaskShape output;          ///< The output's, or of scores the mask's.
     distile_dtype weights_dtype;
     bool starts_level;  ///< Reads or overwrites what an earlier step of its level writes or reads.
     /** A device must have run all steps before it starts to plan this one: it makes a mask that one of them used. */
@@ -33,6 +33,10 @@ struct CheckedStep {
 struct Stage {
     std::vector<CheckedStep> steps;
     uint32_t tiles;  ///< The tiles that blocks may use, a bit each; 0: all.
+};
+
+struct StageTrace {
+    std::vector<distile_stage_item> items;
 };
 
 }  // namespace distile

@@ -29,6 +29,8 @@ struct StageTarget {
     size_t vector_bytes;                      ///< The alignment of tensors, of their strides and of scores.
     size_t weight_alignment;
     bool reads_outside;  ///< Windows may read outside a tensor's border.
+    /** Numbers of an output for each worker up to which computing all takes no longer than waiting for a mask. */
+    int64_t spread_numbers;
     int64_t most_words;  ///< The most words of 32 pixels that a mask may have.
     /** The bytes of packed weights of a possible filter. */
     int64_t (*weight_bytes)(const StageFilter &filter, distile_dtype dtype);

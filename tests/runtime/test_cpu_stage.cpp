@@ -68,7 +68,7 @@ TEST_CASE("A stage on a CPU computes what its steps do one by one, bit by bit wh
     for_each_code([](const CpuMachine &cpu) {
         for (const double density : {-1., .1, .5, 1., 0.}) {
             CpuTestedStage stage(cpu, DISTILE_FLOAT32, 5, true);
-            add_bottlenecks(stage, 2, 13, 37, 64, 24, 2, density);
+            add_bottlenecks(stage, 2, 13, 37, 64, 24, 2, density, density == .5);
             stage.check(0);
         }
     });
@@ -127,4 +127,29 @@ TEST_CASE("A stage on a CPU gives the same bits with any number of threads", "[s
     }
     CHECK(results[0] == results[1]);
     CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("The trace of a stage on a CPU has its steps in order", "[stage]") {
+    const CpuMachine cpu(present_cpu_features());
+    CpuTestedStage stage(cpu, DISTILE_FLOAT32, 14, false);
+    add_bottlenecks(stage, 1, 9, 10, 16, 8, 1, -1);
+    uint32_t end = 0;
+    for (const distile_stage_item &item : stage.trace()) {
+        CHECK((item.open >= end && item.stored >= item.open && item.worker == 0));
+        CHECK((item.multiplied == 0) == (item.begun == 0));
+        end = item.stored;
+    }
+}
+
+TEST_CASE("The trace of a stage refuses what is wrong", "[stage]") {
+    const Context context = make_context();
+    const distile_stage_args args{};
+    int64_t count = 0;
+    distile_stage_item item{};
+    CHECK(distile_trace_stage(nullptr, &args, &item, 1, &count) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_trace_stage(context.get(), nullptr, &item, 1, &count) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_trace_stage(context.get(), &args, &item, 1, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_trace_stage(context.get(), &args, nullptr, 1, &count) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(distile_trace_stage(context.get(), &args, &item, -1, &count) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(distile_trace_stage(context.get(), &args, &item, 1, &count) == DISTILE_ERROR_NULL_POINTER);
 }

@@ -105,6 +105,10 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
         {"0 steps", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.num_steps = 0; }},
         {"reserved", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.reserved[1] = 1; }},
         {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved[3] = 1; }},
+        {"reserved number of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved32 = 1; }},
+        {"other pixels beside a residual", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[3].spreads = 1; }},
+        {"other pixels of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].spreads = 1; }},
+        {"twice other pixels", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].spreads = 2; }},
         {"kind", DISTILE_ERROR_BAD_VALUE,
          [](Arguments &s) {
              const int number = 7;

@@ -38,6 +38,11 @@ template<class Machine> struct StageImage {
         return values[((static_cast<size_t>(n) * whole_height() + y + border) * whole_width() + x + border) * channels +
                       c];
     }
+    void set_free(int32_t n, int32_t y, int32_t x, bool free) {
+        is_free.resize(values.size());
+        const auto first = is_free.begin() + (&at(n, y, x, 0) - values.data());
+        std::fill(first, first + channels, free);
+    }
     template<typename Draw> void fill(const Draw &draw) {
         for (int32_t n = 0; n < batch; n++) {
             for (int32_t y = 0; y < height; y++) {
@@ -82,6 +87,7 @@ template<class Machine> struct StageImage {
     distile_dtype dtype;
     int32_t batch, height, width, channels, border;
     std::vector<float> values;
+    std::vector<bool> is_free;  ///< Values that may be anything: a step may have written them, too.
     typename Machine::template Array<unsigned char> device;
 };
 
@@ -218,18 +224,44 @@ public:
         return all;
     }
 
+    /** Runs the steps, and returns their items: each step has one. */
+    std::vector<distile_stage_item> trace() {
+        const std::vector<distile_stage_step> steps = given();
+        const distile_stage_args args = arguments(steps, 0);
+        int64_t count = 0;
+        machine_.check(distile_trace_stage(machine_.context.get(), &args, nullptr, 0, &count));
+        std::vector<distile_stage_item> items(static_cast<size_t>(count) + 1000);
+        machine_.check(distile_trace_stage(machine_.context.get(), &args, items.data(),
+                                           static_cast<int64_t>(items.size()), &count));
+        REQUIRE((count > 0 && count <= static_cast<int64_t>(items.size())));
+        items.resize(static_cast<size_t>(count));
+        for (int32_t step = 0; step < args.num_steps; step++) {
+            CHECK(std::any_of(items.begin(), items.end(),
+                              [&](const distile_stage_item &item) { return item.step == step; }));
+        }
+        return items;
+    }
+
     std::mt19937 random;
 
 private:
-    void launch(uint32_t tiles) {
+    std::vector<distile_stage_step> given() const {
         std::vector<distile_stage_step> steps;
         for (const auto &step : steps_) {
             steps.push_back(step->given);
         }
+        return steps;
+    }
+    static distile_stage_args arguments(const std::vector<distile_stage_step> &steps, uint32_t tiles) {
         distile_stage_args args{};
         args.steps = steps.data();
         args.num_steps = static_cast<int32_t>(steps.size());
         args.tiles = tiles;
+        return args;
+    }
+    void launch(uint32_t tiles) {
+        const std::vector<distile_stage_step> steps = given();
+        const distile_stage_args args = arguments(steps, tiles);
         machine_.check(distile_run_stage(machine_.context.get(), &args));
     }
 
@@ -353,8 +385,12 @@ private:
             for (int32_t y = 0; y < output.height; y++) {
                 for (int32_t x = 0; x < output.width; x++) {
                     if (!computes(step, n, y, x)) {
+                        if (step.given.spreads != 0) {
+                            output.set_free(n, y, x, true);
+                        }
                         continue;
                     }
+                    output.set_free(n, y, x, false);
                     const bool keeps =
                         step.later &&
                         (*step.later)[(static_cast<size_t>(n) * output.height + y) * output.width + x] != 0;
@@ -397,7 +433,11 @@ private:
         }
         for (size_t i = 0; i < images_.size(); i++) {
             INFO("tensor " << i);
-            const std::vector<float> found = images_[i]->download(), &due = images_[i]->values;
+            std::vector<float> found = images_[i]->download();
+            const std::vector<float> &due = images_[i]->values;
+            for (size_t e = 0; e < images_[i]->is_free.size(); e++) {
+                found[e] = images_[i]->is_free[e] ? due[e] : found[e];
+            }
             float largest = 0, error = 0;
             for (size_t e = 0; e < due.size(); e++) {
                 largest = std::max(largest, std::abs(due[e]));
@@ -445,9 +485,11 @@ private:
 
 inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
 
-/** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. */
+/** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. With
+ * `spreads`, their first convolutions may write other pixels. */
 template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32_t width,
-                                             int32_t wide, int32_t narrow, int32_t blocks, double density) {
+                                             int32_t wide, int32_t narrow, int32_t blocks, double density,
+                                             bool spreads = false) {
     using Image = StageImage<Machine>;
     using TestMask = typename TestedStage<Machine>::TestMask;
     const auto mask_of = [&](Image &x, int32_t stride) -> TestMask & {
@@ -466,7 +508,7 @@ template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_
         Image &reduced = stage.image(batch, height, width, narrow, 1),
               &middle = stage.image(batch, rows, columns, narrow);
         TestMask &mask = mask_of(first, 2);
-        stage.conv(first, reduced, 1, 1, 1, &mask, &half);
+        stage.conv(first, reduced, 1, 1, 1, &mask, &half).given.spreads = spreads ? 1 : 0;
         stage.conv(first, x, 1, 2, 1, nullptr, nullptr, nullptr, &mask);
         stage.conv(reduced, middle, 3, 2, 1, &mask);
         stage.conv(middle, x, 1, 1, 1, &mask, nullptr, &x);
@@ -474,7 +516,7 @@ template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_
     Image &reduced = stage.image(batch, rows, columns, narrow, 1), &middle = stage.image(batch, rows, columns, narrow);
     for (int32_t block = 0; block < blocks; block++) {
         TestMask &mask = mask_of(x, 1);
-        stage.conv(x, reduced, 1, 1, 1, &mask, &stage_three_by_three);
+        stage.conv(x, reduced, 1, 1, 1, &mask, &stage_three_by_three).given.spreads = spreads ? 1 : 0;
         stage.conv(reduced, middle, 3, 1, 1, &mask);
         stage.conv(middle, x, 1, 1, 1, &mask, nullptr, &x);
     }

@@ -4,6 +4,7 @@
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/stage/stage.h"
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 namespace distile {
@@ -34,16 +35,26 @@ CpuStageRunner::CpuStageRunner(CpuDevice &device)
     : device_(device), needed_(device.make_mask()), all_(device.make_mask()) {
 }
 
-void CpuStageRunner::run(const Stage &stage) {
+void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point began = trace ? Clock::now() : Clock::time_point{};
+    const auto now = [&] { return static_cast<uint32_t>(std::chrono::nanoseconds(Clock::now() - began).count()); };
     for (auto step = stage.steps.begin(); step != stage.steps.end(); ++step) {
-        if (step->given.kind == DISTILE_STEP_SCORES) {
+        const uint32_t start = trace ? now() : 0;
+        const bool scores = step->given.kind == DISTILE_STEP_SCORES;
+        if (scores) {
             make_mask(*step);
-            continue;
+        } else {
+            const auto next = std::find_if(step + 1, stage.steps.end(), [](const CheckedStep &other) {
+                return other.given.kind == DISTILE_STEP_CONV2D;
+            });
+            convolve(*step, next == stage.steps.end() ? nullptr : &*next);
         }
-        const auto next = std::find_if(step + 1, stage.steps.end(), [](const CheckedStep &other) {
-            return other.given.kind == DISTILE_STEP_CONV2D;
-        });
-        convolve(*step, next == stage.steps.end() ? nullptr : &*next);
+        if (trace) {
+            const uint32_t end = now();
+            trace->items.push_back({static_cast<int32_t>(step - stage.steps.begin()), 0, 0, start, start,
+                                    scores ? 0 : start, scores ? 0 : end, end, end});
+        }
     }
 }
 

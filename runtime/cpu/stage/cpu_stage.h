@@ -15,7 +15,7 @@ class CpuStageRunner {
 public:
     explicit CpuStageRunner(CpuDevice &device);
 
-    void run(const Stage &stage);
+    void run(const Stage &stage, StageTrace *trace);
 
 private:
     void make_mask(const CheckedStep &step);

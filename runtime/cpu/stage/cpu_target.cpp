@@ -70,7 +70,7 @@ const float *stage_factors(const StageFilter &filter, distile_dtype dtype, const
 }
 
 const StageTarget cpu_stage_target{
-    "float32", "float32, bfloat16 or int8",         takes,        packs, true, 1, 1, 1, 1, sizeof(float),
-    true,      std::numeric_limits<int64_t>::max(), weight_bytes, pack};
+    "float32", "float32, bfloat16 or int8",         takes,        packs, true, 1, 1, 1, 1, sizeof(float), true,
+    0,         std::numeric_limits<int64_t>::max(), weight_bytes, pack};
 
 }  // namespace distile

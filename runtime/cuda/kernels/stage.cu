@@ -18,8 +18,8 @@ __device__ void init_barriers(StageBlock &block) {
     init(block.pixels_empty, multiply_warps);
     init(block.weights_full, 1);
     init(block.weights_empty, multiply_warps);
-    init(block.prepared, 1);
-    init(block.listed, 1);
+    init(block.prepared, gather_warps);
+    init(block.listed, gather_warps);
     init(block.may_start, 1);
     init(block.finished, multiply_warps);
     init(block.told, 1);
@@ -30,8 +30,11 @@ template<class Element> __device__ void run(const StageSettings &settings, Stage
     const uint32_t num_steps = settings.num_steps;
     extern __shared__ __align__(1024) char memory[];
     char *const behind = memory + weight_slots * weight_slot + pixel_slots * pixel_slot;
-    const Shared shared{tc::shared_address(memory), tc::shared_address(memory) + weight_slots * weight_slot,
-                        reinterpret_cast<float4 *>(behind), *reinterpret_cast<StageBlock *>(behind + sums_bytes)};
+    const Shared shared{tc::shared_address(memory),
+                        tc::shared_address(memory) + weight_slots * weight_slot,
+                        reinterpret_cast<float4 *>(behind),
+                        *reinterpret_cast<StageBlock *>(behind + sums_bytes),
+                        {settings.times + blockIdx.x * settings.timed_items, settings.timed_items}};
     StageBlock &block = shared.block;
     if (threadIdx.x == 0) {
         init_barriers(block);
@@ -39,21 +42,21 @@ template<class Element> __device__ void run(const StageSettings &settings, Stage
     __syncthreads();
     const uint32_t warp = threadIdx.x / 32;
     if (warp < multiply_warps) {
-        tc::raise_registers<168>();
+        tc::raise_registers<152>();
         compute_items<Element>(num_steps, shared);
         return;
     }
-    tc::lower_registers<88>();
+    tc::lower_registers<104>();
     if (warp < multiply_warps + gather_warps) {
         Gatherer(shared).run(num_steps);
         return;
     }
     switch (warp - multiply_warps - gather_warps) {
     case 0:
-        Planner(settings, stage.steps, block).run();
+        Planner(settings, stage.steps, shared).run();
         break;
     case 1:
-        open_items_of(num_steps, &stage.done, block);
+        open_items_of(num_steps, &stage.done, shared);
         break;
     case 2:
         if (lane() == 0) {
@@ -62,7 +65,7 @@ template<class Element> __device__ void run(const StageSettings &settings, Stage
         break;
     default:
         if (lane() == 0) {
-            tell_items(num_steps, &stage.done, block);
+            tell_items(num_steps, &stage.done, shared);
         }
     }
 }
@@ -73,10 +76,12 @@ template<class Element> __device__ void run(const StageSettings &settings, Stage
 extern "C" __global__ void distile_stage_begin(const __grid_constant__ StageProgram program, StageMemory *to) {
     const uint32_t word = blockIdx.x * blockDim.x + threadIdx.x;
     if (word < program.num_steps * (sizeof(StageStep) / sizeof(uint32_t))) {
-        reinterpret_cast<uint32_t *>(to->steps)[word] = reinterpret_cast<const uint32_t *>(program.steps)[word];
+        reinterpret_cast<uint32_t *>(to->steps + program.first)[word] =
+            reinterpret_cast<const uint32_t *>(program.steps)[word];
     }
-    if (word == 0) {
+    if (word == 0 && program.first == 0) {
         to->done = 0;
+        to->began = nanoseconds();
     }
 }
 

@@ -11,7 +11,8 @@
 
 namespace distile {
 
-constexpr uint32_t most_stage_steps = 104;
+constexpr uint32_t most_stage_steps = 416;   ///< The most steps of a launch.
+constexpr uint32_t most_passed_steps = 104;  ///< As many as the arguments of a kernel can hold.
 constexpr uint32_t stage_threads = 512;
 constexpr uint32_t stage_shared_bytes = 232448;            ///< Shared memory of a block.
 constexpr uint32_t most_kept_words = DISTILE_STAGE_WORDS;  ///< The most words of a mask that a block keeps.
@@ -55,6 +56,7 @@ struct StageStep {
     uint32_t *made;                        ///< The words of a mask from scores.
     MaskBytes mirror;                      ///< Where the mask also goes, byte by byte, if its bytes are not null.
     Divisor height, words_per_row, width;  ///< The output's.
+    Divisor row_bytes;                     ///< The bytes of a row of a mask from scores.
     StageWindow down, across;
     Divisor channel_steps;  ///< Steps of the reduction in a pixel of a window.
     Divisor kernel_w;
@@ -71,19 +73,37 @@ struct StageCosts {
     float start, row, column;
 };
 
+/** When an item of a block came to each point, in nanoseconds of the GPU's clock, and the number of its step. */
+struct StageItemTimes {
+    uint32_t step;
+    uint32_t listed;      ///< Its pixels are known.
+    uint32_t open;        ///< What it reads is there.
+    uint32_t begun;       ///< Its first pixels and weights are there.
+    uint32_t multiplied;  ///< Its products are done.
+    uint32_t stored;      ///< Its result is stored.
+    uint32_t told;        ///< Other blocks can know.
+    uint32_t is_set;
+};
+
 /** What is the same for all steps. */
 struct StageSettings {
+    StageItemTimes *times;  ///< Room for each block's items, for a trace. Null: nobody wants them.
+    uint32_t timed_items;   ///< How many items of a block have room.
     uint32_t num_steps;
     uint32_t tiles;  ///< The tiles that may be used, a bit each.
     Divisor blocks;  ///< The blocks of the launch.
     StageCosts costs;
 };
 
-/** Steps as the host gives them, which a small kernel copies to memory: blocks that read arguments of a kernel wait for
- * each line of them. */
+/** Numbers of items: of convolutions in the low half, of scores in the high half. */
+using StageItems = uint64_t;
+constexpr StageItems one_scored_item = StageItems{1} << 32;
+
+/** Some steps as the host gives them, which a small kernel copies to memory: blocks that read arguments of a kernel
+ * wait for each line of them, and arguments have room for few. */
 struct StageProgram {
-    StageStep steps[most_stage_steps];
-    uint32_t num_steps;
+    StageStep steps[most_passed_steps];
+    uint32_t first, num_steps;
 };
 static_assert(sizeof(StageProgram) <= 32764, "arguments of a kernel have no more bytes");
 static_assert(sizeof(StageStep) % sizeof(uint32_t) == 0, "steps are copied in words");
@@ -91,7 +111,8 @@ static_assert(sizeof(StageStep) % sizeof(uint32_t) == 0, "steps are copied in wo
 /** What a launch keeps in memory. */
 struct StageMemory {
     StageStep steps[most_stage_steps];
-    uint32_t done;  ///< Counts the items that are done; 0 at first.
+    uint64_t done;   ///< Counts the items that are done (StageItems); 0 at first.
+    uint32_t began;  ///< When the launch began, in nanoseconds of the GPU's clock.
 };
 
 }  // namespace distile

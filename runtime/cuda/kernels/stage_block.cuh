@@ -1,8 +1,8 @@
 /** \file
  * What the warps of a block of a stage share: rings, barriers, and the plan of each step.
  *
- * All warps walk through the same items, each with its own work: one plans and lists rows, one waits for what items
- * read, one fetches weights, four gather pixels, eight multiply, and one tells the other blocks. Every block computes
+ * All warps walk through the same items, each with its own work: one plans, one waits for what items read, one fetches
+ * weights, four list rows and gather their pixels, eight multiply, and one tells the other blocks. Every block computes
  * which items of a step are its own, neighbours that share rows, so nothing is handed out, and all blocks must be
  * resident.
  */
@@ -22,14 +22,19 @@ constexpr uint32_t sums_bytes = 16384;                     ///< What two warp gr
 constexpr uint32_t row_bytes = stage_channels * 2;
 constexpr uint32_t listed_items = 3, open_items = 8, awaited_items = 16, planned_steps = 4, prepared_masks = 2;
 
+constexpr uint32_t listed_places = 64;  ///< The steps of a reduction whose places a plan lists.
+constexpr int32_t no_place = INT32_MIN;
+
 /** A step and its items. */
 struct StagePlan {
     StageStep step;
-    uint32_t first, end;  ///< The block's items.
-    uint32_t rows;        ///< All blocks' rows.
-    uint32_t tile_rows, tile_columns;
-    uint32_t slices;  ///< Items of the same rows.
-    uint32_t before;  ///< How many items must be done before.
+    int32_t places[listed_places];     ///< Where the first steps of the reduction read.
+    uint32_t number;                   ///< The step's.
+    uint32_t first, end;               ///< The block's items.
+    uint32_t rows;                     ///< All blocks' rows.
+    uint32_t tile_rows, tile_columns;  ///< For scores, the first is a warp's pixels.
+    uint32_t slices;                   ///< Items of the same rows.
+    StageItems before;                 ///< How many items must be done before, of both kinds.
 };
 
 /** What an item's rows read and write, in elements from the first pixel of the tensors. */
@@ -46,7 +51,7 @@ struct StageBlock {
     ItemRows rows[listed_items];
     KeptRows kept;
     StagePlan plans[planned_steps];
-    uint32_t bits[2][8];  ///< What each warp found out about a word of a mask.
+    uint32_t bits[2][8];  ///< What each warp found out about a pixel of a mask.
     uint64_t planned[planned_steps], plan_left[planned_steps];
     uint64_t pixels_full[pixel_slots], pixels_empty[pixel_slots];
     uint64_t weights_full[weight_slots], weights_empty[weight_slots];
@@ -62,10 +67,35 @@ static_assert(weight_slots * weight_slot + pixel_slots * pixel_slot + sums_bytes
 constexpr uint32_t multiply_warps = 8, gather_warps = 4, single_warps = 4;
 constexpr uint32_t plan_readers = multiply_warps + gather_warps + single_warps - 1;
 
+__device__ inline uint32_t nanoseconds() {
+    uint32_t now;
+    asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now)::"memory");
+    return now;
+}
+
+/** Writes down when the block's items come to a point, if somebody wants to know. Called by one thread. */
+struct StageClock {
+    StageItemTimes *times;
+    uint32_t items;
+
+    __device__ void note(uint32_t item, uint32_t StageItemTimes::*point) const {
+        if (item < items) {
+            times[item].*point = nanoseconds();
+        }
+    }
+    __device__ void note_step(uint32_t item, uint32_t step) const {
+        if (item < items) {
+            times[item].step = step;
+            times[item].is_set = 1;
+        }
+    }
+};
+
 struct Shared {
     uint32_t weights, pixels;  ///< Shared addresses.
     float4 *sums;
     StageBlock &block;
+    StageClock clock;
 };
 
 __device__ inline uint32_t barrier_of(uint64_t &barrier) {

@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_KERNELS_STAGE_PRODUCTS_CUH
 #define DISTILE_CUDA_KERNELS_STAGE_PRODUCTS_CUH
 
+#include "kernels/tensor_core/mma.cuh"
 #include "kernels/tensor_core/types.cuh"
 #include "kernels/tensor_core/wgmma.cuh"
 #include "runtime/cuda/kernels/activations.cuh"
@@ -15,6 +16,7 @@ constexpr int multiply_threads = multiply_warps * 32;
 
 /** The threads that multiply wait for each other. */
 __device__ inline void sync_multipliers() {
+    __syncwarp();
     tc::sync_threads<multiply_threads>(1);
 }
 
@@ -23,16 +25,54 @@ struct RingUses {
     uint32_t pixels = 0, weights = 0, items = 0;
 };
 
-/** The products of a tile with this many rows and columns. Thread t of a warp group has sums of rows
+/** Applies an activation. Turns the values through the first place, so that one call is enough code. */
+__device__ inline void activate_channels(const Activation &activation, float (&values)[8]) {
+    if (activation.function == DISTILE_ACTIVATION_RELU) {
+#pragma unroll
+        for (float &value : values) {
+            value = at_least(value, 0);
+        }
+    } else if (activation.function != DISTILE_ACTIVATION_NONE) {
+#pragma unroll 1
+        for (int i = 0; i < 8; i++) {
+            const float first = activate_one(values[0], activation);
+#pragma unroll
+            for (int j = 0; j < 7; j++) {
+                values[j] = values[j + 1];
+            }
+            values[7] = first;
+        }
+    }
+}
+
+/** Adds bias and residual to the sums of 8 channels of a pixel, from a column of the step on, and stores them. */
+template<class Element> __device__ void store_channels(const StageStep &step, int32_t output, uint32_t column,
+                                                       const float *bias, const uint4 &residual, float (&values)[8]) {
+    using Storage = tc::Storage<Element>;
+    const uint32_t words[4] = {residual.x, residual.y, residual.z, residual.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const float2 pair = Storage::unpack(words[i]);
+        values[2 * i] += bias[2 * i] + pair.x;
+        values[2 * i + 1] += bias[2 * i + 1] + pair.y;
+    }
+    if ((output & keeps_sums) == 0) {
+        activate_channels(step.activation, values);
+    }
+    const uint4 packed{Storage::pack(values[0], values[1]), Storage::pack(values[2], values[3]),
+                       Storage::pack(values[4], values[5]), Storage::pack(values[6], values[7])};
+    __stcg(reinterpret_cast<uint4 *>(step.output.data + (int64_t{output & ~keeps_sums} + column) * 2), packed);
+}
+
+/** The products of a tile of 64 rows or more by warp groups. Thread t of a warp group has sums of rows
  * t / 32 * 16 + t % 32 / 4 and 8 below, in each group of 32 columns of 8 neighbours: weights are packed so. */
-template<class Element, uint32_t Rows, uint32_t Columns> class TileProducts {
+template<class Element, uint32_t Rows, uint32_t Columns> class LargeTile {
 public:
-    __device__ TileProducts(const StageStep &step, const Shared &shared, RingUses &uses)
+    __device__ LargeTile(const StageStep &step, const Shared &shared, RingUses &uses)
         : step_(step), shared_(shared), rows_(shared.block.rows[uses.items % listed_items]), uses_(uses) {
     }
 
     __device__ void compute() {
-        wait_for_use(shared_.block.listed, uses_.items);
         find_outputs();
         wait_for_use(shared_.block.may_start, uses_.items);
         load_residual();
@@ -44,19 +84,24 @@ public:
     }
 
 private:
-    static constexpr bool shares_reduction = Rows <= 64;
-    /** Steps of the reduction in a slot of pixels, and for each warp group in a slot of weights. */
-    static constexpr uint32_t pixel_steps = Rows >= 64 ? 1 : 64 / Rows;
+    static_assert(Rows >= 64, "instructions of warp groups have 64 rows");
+    static constexpr bool shares_reduction = Rows == 64;
+    /** Steps of the reduction for each warp group in a slot of weights. */
     static constexpr uint32_t weight_steps = 128 / Columns / (shares_reduction ? 2 : 1);
     static constexpr uint32_t halves = shares_reduction ? 1 : 2;  ///< How many of a thread's rows it stores.
     static constexpr uint32_t groups = Columns / stage_columns;
-    using Storage = tc::Storage<Element>;
 
     __device__ static uint32_t warp_group() {
         return threadIdx.x / 128;
     }
     __device__ static uint32_t warp_of_group() {
         return threadIdx.x / 32 % 4;
+    }
+
+    __device__ void note(uint32_t StageItemTimes::*point) const {
+        if (threadIdx.x == 0) {
+            shared_.clock.note(uses_.items, point);
+        }
     }
 
     /** The row of the tile whose sums a thread stores. */
@@ -69,8 +114,7 @@ private:
         first_column_ = rows_.slice * Columns + lane() % 4 * 8;
 #pragma unroll
         for (uint32_t half = 0; half < halves; half++) {
-            const uint32_t row = own_row(half);
-            output_[half] = row < Rows ? rows_.output[row] : ItemRows::none;
+            output_[half] = rows_.output[own_row(half)];
         }
     }
 
@@ -91,10 +135,10 @@ private:
         __syncwarp();
     }
 
-    /** Waits for a slot of pixels. Two warp groups that share the reduction take slots in turns, or parts of one. */
+    /** Waits for a slot of pixels. Both warp groups take slots in turns. */
     __device__ void take_pixels() {
-        const uint32_t use = uses_.pixels + (pixel_steps == 1 ? warp_group() : 0);
-        uses_.pixels += pixel_steps == 1 ? 2 : 1;
+        const uint32_t use = uses_.pixels + warp_group();
+        uses_.pixels += 2;
         pixels_ = use % pixel_slots;
         wait_for_use(shared_.block.pixels_full, use);
         __syncwarp();
@@ -109,9 +153,7 @@ private:
     __device__ void leave_pixels(uint32_t slot) {
         if (lane() == 0) {
             tc::arrive(barrier_of(shared_.block.pixels_empty[slot]));
-            if (pixel_steps == 1) {  // The other warp group does not use the slot.
-                tc::arrive(barrier_of(shared_.block.pixels_empty[slot]));
-            }
+            tc::arrive(barrier_of(shared_.block.pixels_empty[slot]));  // The other warp group does not use the slot.
         }
     }
 
@@ -124,22 +166,19 @@ private:
     /** Multiplies the first or the second of two steps of the reduction. */
     template<uint32_t second> __device__ void multiply_step(bool first_of_item) {
         const uint32_t old_pixels = pixels_, old_weights = weights_;
-        constexpr bool new_pixels = pixel_steps < 4 || second == 0, new_weights = weight_steps == 1 || second == 0;
-        if (new_pixels) {
-            take_pixels();
-        }
+        constexpr bool new_weights = weight_steps == 1 || second == 0;
+        take_pixels();
         if (new_weights) {
             take_weights();
         }
-        // Each step of the reduction has its rows in the slot. Products have 64: those behind a tile's own are some
-        // others, whose sums nobody reads.
-        const uint32_t part = pixel_steps == 1 ? 0 : pixel_steps == 2 ? warp_group() : 2 * second + warp_group();
         const uint32_t weight_part =
             (weight_steps == 2 ? second * (shares_reduction ? 2 : 1) : 0) + (shares_reduction ? warp_group() : 0);
-        const tc::SharedMatrix rows(tc::uniform(shared_.pixels + pixels_ * pixel_slot + part * Rows % 64 * row_bytes),
-                                    row_bytes);
+        const tc::SharedMatrix rows(tc::uniform(shared_.pixels + pixels_ * pixel_slot), row_bytes);
         const tc::SharedMatrix columns(
             tc::uniform(shared_.weights + weights_ * weight_slot + weight_part * Columns * row_bytes), row_bytes);
+        if (first_of_item) {
+            note(&StageItemTimes::begun);
+        }
         tc::fence_shared();  // The rows were gathered by copies that products do not see otherwise.
         tc::begin_products();
 #pragma unroll
@@ -149,9 +188,7 @@ private:
         tc::commit_products();
         if (!first_of_item) {
             tc::wait_for_products<1>();
-            if (new_pixels) {
-                leave_pixels(old_pixels);
-            }
+            leave_pixels(old_pixels);
             if (new_weights) {
                 leave_weights(old_weights);
             }
@@ -170,6 +207,7 @@ private:
         tc::fence_registers(sums_);
         leave_pixels(pixels_);
         leave_weights(weights_);
+        note(&StageItemTimes::multiplied);
     }
 
     /** Each warp group adds the other's sums to its own, of the half of the rows that it stores. */
@@ -201,47 +239,17 @@ private:
             if (output_[half] == ItemRows::none) {
                 continue;
             }
-            const bool keeps = (output_[half] & keeps_sums) != 0;
-            const int64_t to = int64_t{output_[half] & ~keeps_sums} + first_column_;
 #pragma unroll
             for (uint32_t group = 0; group < groups; group++) {
-                const float *const bias = rows_.bias + group * stage_columns + lane() % 4 * 8;
                 float values[8];
-                const uint4 &added = residual_[half][group];
-                const uint32_t words[4] = {added.x, added.y, added.z, added.w};
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) {
-                    const float2 pair = Storage::unpack(words[i]);
-                    values[2 * i] = sums_[group * 16 + i * 4 + 2 * half] + bias[2 * i] + pair.x;
-                    values[2 * i + 1] = sums_[group * 16 + i * 4 + 2 * half + 1] + bias[2 * i + 1] + pair.y;
+                    values[2 * i] = sums_[group * 16 + i * 4 + 2 * half];
+                    values[2 * i + 1] = sums_[group * 16 + i * 4 + 2 * half + 1];
                 }
-                if (!keeps) {
-                    activate(values);
-                }
-                const uint4 packed{Storage::pack(values[0], values[1]), Storage::pack(values[2], values[3]),
-                                   Storage::pack(values[4], values[5]), Storage::pack(values[6], values[7])};
-                __stcg(reinterpret_cast<uint4 *>(step_.output.data + (to + group * stage_columns) * 2), packed);
-            }
-        }
-    }
-
-    /** Turns the values through the first place, so that the activation's code is there once. */
-    __device__ void activate(float (&values)[8]) const {
-        const Activation activation = step_.activation;
-        if (activation.function == DISTILE_ACTIVATION_RELU) {
-#pragma unroll
-            for (float &value : values) {
-                value = at_least(value, 0);
-            }
-        } else if (activation.function != DISTILE_ACTIVATION_NONE) {
-#pragma unroll 1
-            for (int i = 0; i < 8; i++) {
-                const float first = activated(activation.function, values[0], activation.slope);
-#pragma unroll
-                for (int j = 0; j < 7; j++) {
-                    values[j] = values[j + 1];
-                }
-                values[7] = first;
+                store_channels<Element>(step_, output_[half], first_column_ + group * stage_columns,
+                                        rows_.bias + group * stage_columns + lane() % 4 * 8, residual_[half][group],
+                                        values);
             }
         }
     }
@@ -256,88 +264,343 @@ private:
     uint4 residual_[halves][groups];
 };
 
-/** Scores the pixels of a word of a mask, 4 in each warp. */
-template<class Element>
-__device__ void score_word(const StageStep &step, uint32_t word, StageBlock &block, uint32_t turn) {
-    constexpr uint32_t own = 32 / multiply_warps;
-    const uint32_t row = divide(word, step.words_per_row), image = divide(row, step.height);
-    const uint32_t y = row - image * step.height.value, x = (word - row * step.words_per_row.value) * 32;
-    const uint32_t warp = threadIdx.x / 32, pixels = min(32u, step.width.value - x);
-    const char *from[own];
-    float sums[own] = {};
-#pragma unroll
-    for (uint32_t i = 0; i < own; i++) {
-        const uint32_t at = x + min(warp * own + i, pixels - 1);
-        from[i] = step.input.data +
-                  2 * (int64_t{step.input.stride_n} * image + int64_t{step.input.stride_h} * (y * step.down.stride) +
-                       int64_t{step.input.stride_w} * (at * step.across.stride));
+/** The products of a tile of 16 or 32 rows, in which instructions of warp groups would waste most of their rows. Each
+ * warp has 32 columns and a part of the reduction: those with the same columns add up their sums at the end, in pairs
+ * first if they are many. Thread t then stores 8 channels, t % 4 * 8 in a group of 32 columns, of row t / 4. */
+template<class Element, uint32_t Rows, uint32_t Columns> class SmallTile {
+public:
+    __device__ SmallTile(const StageStep &step, const Shared &shared, RingUses &uses)
+        : step_(step), shared_(shared), rows_(shared.block.rows[uses.items % listed_items]), uses_(uses),
+          group_(threadIdx.x / 32 % groups), part_(threadIdx.x / 32 / groups) {
     }
-#pragma unroll 4
-    for (uint32_t channel = lane() * 8; channel < step.channels; channel += 256) {
-        uint4 values[own];
-#pragma unroll
-        for (uint32_t i = 0; i < own; i++) {
-            values[i] = __ldcg(reinterpret_cast<const uint4 *>(from[i] + channel * 2));
+
+    __device__ void compute() {
+        const uint32_t own = threadIdx.x % (Rows * 4), group = threadIdx.x / (Rows * 4), row = own / 4;
+        const uint32_t column = group * stage_columns + own % 4 * 8;
+        const int32_t output = group < groups ? rows_.output[row] : ItemRows::none;
+        const bool stores = output != ItemRows::none;
+        wait_for_use(shared_.block.may_start, uses_.items);
+        uint4 residual{};
+        if (stores && step_.residual.data) {
+            residual = __ldcg(reinterpret_cast<const uint4 *>(
+                step_.residual.data + (int64_t{rows_.residual[row]} + rows_.slice * Columns + column) * 2));
         }
-        const float4 low = __ldg(reinterpret_cast<const float4 *>(step.bias + channel));
-        const float4 high = __ldg(reinterpret_cast<const float4 *>(step.bias + channel + 4));
-        const float factors[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        __syncwarp();
+        multiply();
+        if (threadIdx.x == 0) {
+            shared_.clock.note(uses_.items, &StageItemTimes::multiplied);
+        }
+        float values[8];
+        merge(own, group, values);
+        if (stores) {
+            store_channels<Element>(step_, output, rows_.slice * Columns + column, rows_.bias + column, residual,
+                                    values);
+        }
+    }
+
+private:
+    static_assert(Rows == 16 || Rows == 32, "larger tiles take instructions of warp groups");
+    static constexpr uint32_t groups = Columns / stage_columns, parts = multiply_warps / groups;
+    static constexpr uint32_t sixteens = Rows / 16;  ///< Products of 16 rows.
+    /** Steps of the reduction in a slot, and sixteenths of the reduction that a warp takes of each slot of pixels. */
+    static constexpr uint32_t pixel_steps = 64 / Rows, weight_steps = 128 / Columns;
+    static constexpr uint32_t own_products = pixel_steps * 4 / parts;
+    static constexpr uint32_t slots_of_weights = weight_steps / pixel_steps;  ///< Slots of pixels for one of weights.
+    static constexpr uint32_t partial_bytes = Rows * stage_columns * sizeof(float);
+    static constexpr uint32_t kept_parts =
+        sums_bytes / (partial_bytes * groups);  ///< There is room for the sums of as many.
+    static_assert(pixel_steps * 4 % parts == 0 && slots_of_weights >= 1 && parts <= 2 * kept_parts);
+
+    __device__ void multiply() {
+        const uint32_t slots = padded_reduction(step_) / pixel_steps;
+        StageBlock &block = shared_.block;
+        const uint32_t a_row = lane() % 16, a_half = lane() / 16;
+        const uint32_t b_line = group_ * stage_columns + lane() / 16 * 8 + lane() % 8, b_half = lane() / 8 % 2;
+#pragma unroll 1
+        for (uint32_t slot = 0; slot < slots; slot++) {
+            const uint32_t pixels = uses_.pixels % pixel_slots, weights = uses_.weights % weight_slots;
+            const uint32_t weight_part = slot % slots_of_weights;
+            wait_for_use(block.pixels_full, uses_.pixels++);
+            wait_for_use(block.weights_full, uses_.weights);
+            __syncwarp();
+            if (slot == 0 && threadIdx.x == 0) {
+                shared_.clock.note(uses_.items, &StageItemTimes::begun);
+            }
 #pragma unroll
-        for (uint32_t i = 0; i < own; i++) {
-            const uint32_t words[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
+            for (uint32_t i = 0; i < own_products; i++) {
+                const uint32_t product = part_ * own_products + i, step = product / 4, piece = product % 4 * 2;
+                const uint32_t a = shared_.pixels + pixels * pixel_slot + (step * Rows + a_row) * row_bytes +
+                                   ((piece + a_half) ^ a_row % 8) * 16;
+                const uint32_t b = shared_.weights + weights * weight_slot +
+                                   ((weight_part * pixel_steps + step) * Columns + b_line) * row_bytes +
+                                   ((piece + b_half) ^ b_line % 8) * 16;
+                uint32_t rows[sixteens][4], columns[2][4];
 #pragma unroll
-            for (uint32_t pair = 0; pair < 4; pair++) {
-                const float2 both = tc::Storage<Element>::unpack(words[pair]);
-                sums[i] += both.x * factors[2 * pair] + both.y * factors[2 * pair + 1];
+                for (uint32_t j = 0; j < sixteens; j++) {
+                    tc::load_matrices(rows[j], a + j * 16 * row_bytes);
+                }
+#pragma unroll
+                for (uint32_t j = 0; j < 2; j++) {
+                    tc::load_matrices(columns[j], b + j * 16 * row_bytes);
+                }
+#pragma unroll
+                for (uint32_t j = 0; j < sixteens; j++) {
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; k++) {
+                        const uint32_t *const pair = &columns[k / 2][k % 2 * 2];
+                        tc::multiply_add(Element{}, sums_[j][k], rows[j], pair);
+                    }
+                }
+            }
+            const bool last_of_weights = weight_part == slots_of_weights - 1;
+            if (last_of_weights) {
+                uses_.weights++;
+            }
+            __syncwarp();
+            if (lane() == 0) {
+                tc::arrive(barrier_of(block.pixels_empty[pixels]));
+                if (last_of_weights) {
+                    tc::arrive(barrier_of(block.weights_empty[weights]));
+                }
             }
         }
     }
-    uint32_t bits = 0;
+
+    /** Where sums of a row's 8 channels are that part `number` of those kept has written: in two halves. */
+    __device__ float4 *partial(uint32_t number, uint32_t group, uint32_t unit) const {
+        return shared_.sums + (number * groups + group) * (Rows * 8) + unit;
+    }
+
+    /** Sums of 8 channels that a thread has after the products: the first or second row of a sixteen. */
+    __device__ void write_sums(uint32_t number) const {
+#pragma unroll
+        for (uint32_t j = 0; j < sixteens; j++) {
+#pragma unroll
+            for (uint32_t below = 0; below < 2; below++) {
+                const auto &sums = sums_[j];
+                float4 *const to = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
+                to[0] =
+                    make_float4(sums[0][2 * below], sums[0][2 * below + 1], sums[1][2 * below], sums[1][2 * below + 1]);
+                to[Rows * 4] =
+                    make_float4(sums[2][2 * below], sums[2][2 * below + 1], sums[3][2 * below], sums[3][2 * below + 1]);
+            }
+        }
+    }
+
+    __device__ void add_sums(uint32_t number) {
+#pragma unroll
+        for (uint32_t j = 0; j < sixteens; j++) {
+#pragma unroll
+            for (uint32_t below = 0; below < 2; below++) {
+                const float4 *const from = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
+                const float4 low = from[0], high = from[Rows * 4];
+                const float more[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+                for (uint32_t k = 0; k < 4; k++) {
+                    sums_[j][k][2 * below] += more[2 * k];
+                    sums_[j][k][2 * below + 1] += more[2 * k + 1];
+                }
+            }
+        }
+    }
+
+    /** The sums of 8 channels of a row, of all parts of the reduction, always in the same order. */
+    __device__ void merge(uint32_t unit, uint32_t group, float (&values)[8]) {
+        constexpr uint32_t left = parts > kept_parts ? parts / 2 : parts;
+        sync_multipliers();  // The sums of the item before have been read.
+        if (parts > left) {
+            if (part_ >= left) {
+                write_sums(part_ - left);
+            }
+            sync_multipliers();
+            if (part_ < left) {
+                add_sums(part_);
+                __syncwarp();
+                write_sums(part_);
+            }
+        } else {
+            write_sums(part_);
+        }
+        sync_multipliers();
+        float4 low{}, high{};
+        if (group < groups) {
+#pragma unroll
+            for (uint32_t number = 0; number < left; number++) {
+                const float4 *const from = partial(number, group, unit);
+                const float4 a = from[0], b = from[Rows * 4];
+                low = make_float4(low.x + a.x, low.y + a.y, low.z + a.z, low.w + a.w);
+                high = make_float4(high.x + b.x, high.y + b.y, high.z + b.z, high.w + b.w);
+            }
+        }
+        const float all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) {
+            values[i] = all[i];
+        }
+    }
+
+    const StageStep &step_;
+    const Shared &shared_;
+    const ItemRows &rows_;
+    RingUses &uses_;
+    const uint32_t group_, part_;
+    float sums_[sixteens][4][4] = {};
+};
+
+/** Adds up values over the lanes, each lane of an eighth of a warp getting one of the eight sums: lane / 4. */
+__device__ inline float sum_of_eight(const float (&values)[8]) {
+    float four[4], two[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const bool high = (lane() & 16) != 0;
+        four[i] = (high ? values[i + 4] : values[i]) + __shfl_xor_sync(all_lanes, high ? values[i] : values[i + 4], 16);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        const bool high = (lane() & 8) != 0;
+        two[i] = (high ? four[i + 2] : four[i]) + __shfl_xor_sync(all_lanes, high ? four[i] : four[i + 2], 8);
+    }
+    const bool high = (lane() & 4) != 0;
+    float sum = (high ? two[1] : two[0]) + __shfl_xor_sync(all_lanes, high ? two[0] : two[1], 4);
+    sum += __shfl_xor_sync(all_lanes, sum, 2);
+    return sum + __shfl_xor_sync(all_lanes, sum, 1);
+}
+
+/** Where a byte of a mask lies in its rows. */
+struct MaskByte {
+    uint32_t image, y, column;  ///< The column counts bytes.
+};
+__device__ inline MaskByte mask_byte(const StageStep &step, uint32_t number) {
+    const uint32_t row = divide(number, step.row_bytes), image = divide(row, step.height);
+    return {image, row - image * step.height.value, number - row * step.row_bytes.value};
+}
+
+/** A lane's part of the sums of `own` neighbouring pixels: those of its channels. */
+template<class Element, uint32_t own>
+__device__ void score_pixels(const StageStep &step, const MaskByte &at, uint32_t first, float (&sums)[own]) {
+    const char *from[own];
 #pragma unroll
     for (uint32_t i = 0; i < own; i++) {
-        for (int distance = 16; distance > 0; distance /= 2) {
-            sums[i] += __shfl_xor_sync(all_lanes, sums[i], distance);
+        const uint32_t x = min(at.column * 8 + first + i, step.width.value - 1);
+        sums[i] = 0;
+        from[i] = step.input.data + 2 * (int64_t{step.input.stride_n} * at.image +
+                                         int64_t{step.input.stride_h} * (at.y * step.down.stride) +
+                                         int64_t{step.input.stride_w} * (x * step.across.stride));
+    }
+    constexpr uint32_t at_once = own == 1 ? 4 : 1;
+#pragma unroll 1
+    for (uint32_t begin = lane() * 8; begin < step.channels; begin += at_once * 256) {
+        uint4 values[at_once][own];
+        float4 factors[at_once][2];
+#pragma unroll
+        for (uint32_t j = 0; j < at_once; j++) {
+            const uint32_t channel = begin + j * 256;
+            const bool is_in = channel < step.channels;
+            const float4 *const factor = reinterpret_cast<const float4 *>(step.bias + (is_in ? channel : 0));
+#pragma unroll
+            for (uint32_t i = 0; i < own; i++) {
+                values[j][i] = is_in ? __ldcg(reinterpret_cast<const uint4 *>(from[i] + channel * 2)) : uint4{};
+            }
+            factors[j][0] = __ldg(factor);
+            factors[j][1] = __ldg(factor + 1);
         }
-        const bool active = warp * own + i < pixels && sums[i] + step.score_bias > step.threshold;
-        bits |= (active ? 1u : 0u) << (warp * own + i);
+#pragma unroll
+        for (uint32_t j = 0; j < at_once; j++) {
+            const float4 low = factors[j][0], high = factors[j][1];
+            const float numbers[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+            for (uint32_t i = 0; i < own; i++) {
+                const uint4 &value = values[j][i];
+                const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+                for (uint32_t pair = 0; pair < 4; pair++) {
+                    const float2 both = tc::Storage<Element>::unpack(words[pair]);
+                    sums[i] += both.x * numbers[2 * pair] + both.y * numbers[2 * pair + 1];
+                }
+            }
+        }
+    }
+}
+
+/** Writes a byte of a mask, with zeros behind the last one of a row up to the end of its word. One thread writes it,
+ * and eight lanes the bytes of the mirror. */
+__device__ inline void write_mask_byte(const StageStep &step, const MaskByte &at, uint32_t bits) {
+    const uint32_t inside = step.width.value - at.column * 8;
+    bits &= inside < 8 ? (1u << inside) - 1 : 0xff;
+    if (lane() == 0) {
+        const uint32_t row = at.image * step.height.value + at.y;
+        auto *const to = reinterpret_cast<unsigned char *>(step.made + row * step.words_per_row.value);
+        __stcg(to + at.column, static_cast<unsigned char>(bits));
+        for (uint32_t behind = at.column + 1; at.column + 1 == step.row_bytes.value && behind % 4 != 0; behind++) {
+            __stcg(to + behind, static_cast<unsigned char>(0));
+        }
+    }
+    if (step.mirror.bytes && lane() < min(inside, 8u)) {
+        row_of(step.mirror, at.image, at.y)[at.column * 8 + lane()] = bits >> lane() & 1;
+    }
+    __syncwarp();
+}
+
+/** Scores the pixels of a byte of a mask, one in each warp. */
+template<class Element>
+__device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &block, uint32_t turn) {
+    const MaskByte at = mask_byte(step, number);
+    const uint32_t warp = threadIdx.x / 32;
+    float sum[1];
+    score_pixels<Element>(step, at, warp, sum);
+    for (int distance = 16; distance > 0; distance /= 2) {
+        sum[0] += __shfl_xor_sync(all_lanes, sum[0], distance);
     }
     uint32_t(&found)[multiply_warps] = block.bits[turn % 2];  // The item before may still be read.
     if (lane() == 0) {
-        found[warp] = bits;
+        found[warp] = sum[0] + step.score_bias > step.threshold ? 1u << warp : 0;
     }
     sync_multipliers();
     if (warp == 0) {
-        const uint32_t all = warp_sum(lane() < multiply_warps ? found[lane()] : 0);
-        if (lane() == 0) {
-            __stcg(step.made + word, all);
-        }
-        if (step.mirror.bytes && lane() < pixels) {
-            row_of(step.mirror, image, y)[x + lane()] = all >> lane() & 1;
-        }
-        __syncwarp();
+        write_mask_byte(step, at, warp_sum(lane() < multiply_warps ? found[lane()] : 0));
     }
 }
+
+/** Scores the pixels of a byte of a mask in each warp. */
+template<class Element> __device__ void score_bytes(const StageStep &step, uint32_t item) {
+    const uint32_t number = item * multiply_warps + threadIdx.x / 32;
+    if (number >= step.batch * step.height.value * step.row_bytes.value) {
+        return;
+    }
+    const MaskByte at = mask_byte(step, number);
+    float sums[8];
+    score_pixels<Element>(step, at, 0, sums);
+    const float sum = sum_of_eight(sums);
+    uint32_t bits = __ballot_sync(all_lanes, sum + step.score_bias > step.threshold) & 0x11111111;
+    bits = (bits | bits >> 3) & 0x03030303;
+    bits = (bits | bits >> 6) & 0x000f000f;
+    write_mask_byte(step, at, (bits | bits >> 12) & 0xff);
+}
+
+template<class Element, uint32_t Rows, uint32_t Columns> using Tile =
+    std::conditional_t<(Rows < 64), SmallTile<Element, Rows, Columns>, LargeTile<Element, Rows, Columns>>;
 
 /** Computes items. */
 template<class Element> __device__ void compute_items(uint32_t num_steps, const Shared &shared) {
     RingUses uses;
     StageBlock &block = shared.block;
-    uint32_t masks = 0;
     for_each_item<Walker::Warp>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
+        // Warps that gather must not fall behind by a ring's length: barriers count in turns.
+        wait_for_use(block.listed, uses.items);
+        __syncwarp();
         if (step.work == StageWork::Score) {
             wait_for_use(block.may_start, uses.items);
-            score_word<Element>(step, item, block, uses.items);
-        } else if (step.work == StageWork::Prepare) {
-            wait_for_use(block.may_start, uses.items);
-            prepare_rows<multiply_threads>(step, block.kept, [] { sync_multipliers(); });
-            if (threadIdx.x == 0) {
-                arrive_at_use(block.prepared, masks);
+            if (plan.tile_rows == 1) {
+                score_byte<Element>(step, item, block, uses.items);
+            } else {
+                score_bytes<Element>(step, item);
             }
-            masks++;
+        } else if (step.work == StageWork::Prepare) {
+            // Warps that gather do it.
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \
-    else if (plan.tile_rows == rows && plan.tile_columns == columns) {                                                 \
-        TileProducts<Element, rows, columns>(step, shared, uses).compute();                                            \
+    else if (tc::uniform(plan.tile_rows << 16 | plan.tile_columns) == (rows << 16 | columns)) {                        \
+        Tile<Element, rows, columns>(step, shared, uses).compute();                                                    \
     }
         DISTILE_STAGE_TILES(DISTILE_ROW)
 #undef DISTILE_ROW
@@ -347,6 +610,9 @@ template<class Element> __device__ void compute_items(uint32_t num_steps, const 
         __syncwarp();
         if (lane() == 0) {
             arrive_at_use(block.finished, uses.items);
+        }
+        if (threadIdx.x == 0) {
+            shared.clock.note(uses.items, &StageItemTimes::stored);
         }
         uses.items++;
     });

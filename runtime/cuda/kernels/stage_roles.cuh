@@ -8,15 +8,30 @@
 
 namespace distile {
 
-__device__ inline uint32_t load_acquired(const uint32_t *from) {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+__device__ inline StageItems load_acquired(const StageItems *from) {
+    StageItems value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
     return value;
 }
 
-/** One thread waits until all blocks together have done this many items. */
-__device__ inline void wait_for_items(const uint32_t *done, uint32_t items) {
-    while (load_acquired(done) < items) {}
+__device__ inline uint32_t products_of(StageItems items) {
+    return static_cast<uint32_t>(items);
+}
+__device__ inline uint32_t scores_of(StageItems items) {
+    return static_cast<uint32_t>(items >> 32);
+}
+
+/** One thread waits until all blocks together have done this many items. It knows that they have done some, and returns
+ * how many they have. */
+__device__ inline StageItems wait_for_items(const StageItems *done, StageItems items, StageItems found) {
+    while (products_of(found) < products_of(items) || scores_of(found) < scores_of(items)) {
+        found = load_acquired(done);
+    }
+    return found;
+}
+
+__device__ inline StageItems one_item(const StageStep &step) {
+    return step.work == StageWork::Score ? one_scored_item : 1;
 }
 
 struct TileShape {
@@ -48,18 +63,28 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
         clocks = waves * (costs.start + padded_reduction(step) * (costs.row * tile.rows + costs.column * tile.columns));
     }
     float least = clocks;
-    for (int distance = 16; distance > 0; distance /= 2) {
+    for (int distance = 4; distance > 0; distance /= 2) {
         least = fminf(least, __shfl_xor_sync(all_lanes, least, distance));
     }
+    static_assert(count <= 8, "eight lanes compare their times");
     const uint32_t best = __ffs(__ballot_sync(all_lanes, clocks == least)) - 1;
     return {__shfl_sync(all_lanes, tile.rows, best), __shfl_sync(all_lanes, tile.columns, best)};
 }
 
-/** Plans the steps and lists the rows of items. */
+/** Where a step of the reduction reads, in elements from where a window begins; no_place behind the last one. */
+__device__ inline int32_t place_of(const StageStep &step, uint32_t at) {
+    const uint32_t tap = divide(at, step.channel_steps), ky = divide(tap, step.kernel_w);
+    const int32_t kx = tap - ky * step.kernel_w.value, channel = (at - tap * step.channel_steps.value) * stage_channels;
+    const int32_t place = static_cast<int32_t>(ky) * step.down.dilation * step.input.stride_h +
+                          kx * step.across.dilation * step.input.stride_w + channel;
+    return at < step.reduction ? place : no_place;
+}
+
+/** Plans the steps. */
 class Planner {
 public:
-    __device__ Planner(const StageSettings &settings, const StageStep *steps, StageBlock &block)
-        : settings_(settings), steps_(steps), block_(block) {
+    __device__ Planner(const StageSettings &settings, const StageStep *steps, const Shared &shared)
+        : settings_(settings), steps_(steps), block_(shared.block) {
         fetch(0, even_);
         fetch(1, odd_);
     }
@@ -80,9 +105,9 @@ public:
             }
             plan_step(plan);
             if (lane() == 0) {
+                plan.number = number;
                 arrive_at_use(block_.planned, number);
             }
-            list_items(plan);
         }
     }
 
@@ -127,12 +152,23 @@ private:
             before_ = items_;
         }
         uint32_t items = 0;
+        StageItems plan_before = before_;
         if (step.work == StageWork::Score) {
-            items = step.batch * step.height.value * step.words_per_row.value;
+            const uint32_t bytes = step.batch * step.height.value * step.row_bytes.value;
+            const bool few = bytes <= 2 * settings_.blocks.value;  // Then a block shares out a byte's pixels.
+            items = few ? bytes : (bytes + multiply_warps - 1) / multiply_warps;
+            if (lane() == 0) {
+                plan.tile_rows = few ? 1 : 8;
+            }
         } else if (step.work == StageWork::Prepare) {
             items = settings_.blocks.value;
+            plan_before = items_ >> 32 << 32;  // The scores before.
             masks_++;
         } else {
+            // Before the wait for a mask.
+            for (uint32_t at = lane(); at < min(padded_reduction(step), listed_places); at += 32) {
+                plan.places[at] = place_of(step, at);
+            }
             const uint32_t rows = count(step);
             const TileShape tile = choose_tile(settings_, step, rows);
             const uint32_t slices = step.channels >> (__ffs(tile.columns) - 1);
@@ -149,141 +185,57 @@ private:
         const uint32_t share = divide(items, settings_.blocks), rest = items - share * blocks;
         const uint32_t rank = blockIdx.x >= turn_ ? blockIdx.x - turn_ : blockIdx.x + blocks - turn_;
         if (lane() == 0) {
-            plan.before = before_;
+            plan.before = plan_before;
             plan.first = rank * share + min(rank, rest);
             plan.end = plan.first + share + (rank < rest ? 1 : 0);
         }
         __syncwarp();
         turn_ += rest;
         turn_ -= turn_ >= blocks ? blocks : 0;
-        items_ += items;
-    }
-
-    __device__ void list_items(const StagePlan &plan) {
-        const bool convolves = plan.step.work == StageWork::Convolve;
-        uint32_t part = convolves && plan.first < plan.end ? plan.first / plan.slices : 0;
-        uint32_t slice = convolves ? plan.first - part * plan.slices : 0;
-        bool again = false;  // The item before had the same rows.
-        for (uint32_t item = plan.first; item < plan.end; item++) {
-            list_item(plan, part, slice, again);
-            again = ++slice != plan.slices;
-            part += again ? 0 : 1;
-            slice = again ? slice : 0;
-        }
-    }
-
-    __device__ void list_item(const StagePlan &plan, uint32_t part, uint32_t slice, bool again) {
-        if (own_items_ >= listed_items) {
-            wait_for_use(block_.finished, own_items_ - listed_items);
-            __syncwarp();
-        }
-        if (plan.step.work == StageWork::Convolve) {
-            fill(plan, part, slice, again);
-        }
-        __syncwarp();
-        if (lane() == 0) {
-            arrive_at_use(block_.listed, own_items_);
-        }
-        own_items_++;
-    }
-
-    __device__ void fill(const StagePlan &plan, uint32_t part, uint32_t slice, bool again) {
-        const StageStep &step = plan.step;
-        ItemRows &rows = block_.rows[own_items_ % listed_items];
-        const uint32_t first = part * plan.tile_rows, count = min(plan.tile_rows, plan.rows - first);
-        const float *const from = step.bias ? step.bias + slice * plan.tile_columns : nullptr;
-        float bias[4];  // Loaded before they are needed.
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            bias[i] = from && i * 32 < plan.tile_columns ? __ldg(from + i * 32 + lane()) : 0;
-        }
-        if (again) {
-            copy_rows(block_.rows[(own_items_ - 1) % listed_items], rows);
-        } else {
-            list_rows(step, first, count, rows);
-        }
-        rows.slice = slice;
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            rows.bias[i * 32 + lane()] = bias[i];
-        }
-    }
-
-    __device__ static void copy_rows(const ItemRows &from, ItemRows &to) {
-#pragma unroll
-        for (uint32_t i = lane(); i < 128; i += 32) {
-            to.input[i] = from.input[i];
-            to.output[i] = from.output[i];
-            to.residual[i] = from.residual[i];
-        }
-    }
-
-    __device__ void list_rows(const StageStep &step, uint32_t first, uint32_t count, ItemRows &rows) const {
-        for (uint32_t i = count + lane(); i < 128; i += 32) {
-            rows.input[i] = rows.output[i] = ItemRows::none;
-        }
-        const int32_t input_n = step.input.stride_n, input_h = step.input.stride_h, input_w = step.input.stride_w;
-        const int32_t begin = -step.down.pad * input_h - step.across.pad * input_w;
-        const int32_t down = step.down.stride * input_h, across = step.across.stride * input_w;
-        const int32_t output_n = step.output.stride_n, output_h = step.output.stride_h, output_w = step.output.stride_w;
-        const int32_t residual_n = step.residual.stride_n, residual_h = step.residual.stride_h,
-                      residual_w = step.residual.stride_w;
-        const auto visit = [&](uint32_t row, int32_t image, int32_t y, int32_t x) {
-            rows.input[row] = begin + image * input_n + y * down + x * across;
-            const int32_t output = image * output_n + y * output_h + x * output_w;
-            rows.output[row] = output | (is_later(step, image, y, x) ? keeps_sums : 0);
-            rows.residual[row] = image * residual_n + y * residual_h + x * residual_w;
-        };
-        if (step.rows.words) {
-            visit_masked_rows(step, MaskedRows(step, block_.kept), first, count, visit);
-        } else {
-            visit_all_rows(step, first, count, visit);
-        }
-    }
-
-    __device__ static bool is_later(const StageStep &step, int32_t image, int32_t y, int32_t x) {
-        if (!step.later) {
-            return false;
-        }
-        const uint32_t row = image * step.height.value + y;
-        return (__ldcg(step.later + row * step.words_per_row.value + x / 32) >> x % 32 & 1) != 0;
+        // Nobody waits for what every block prepares for itself.
+        items_ += step.work == StageWork::Prepare ? 0 : items * one_item(step);
     }
 
     const StageSettings &settings_;
     const StageStep *const steps_;
     StageBlock &block_;
     Fetched even_, odd_;
-    uint32_t items_ = 0, before_ = 0, own_items_ = 0, masks_ = 0, turn_ = 0;
+    StageItems items_ = 0, before_ = 0;
+    uint32_t masks_ = 0, turn_ = 0;
 };
 
 /** Opens items whose inputs are there. */
-__device__ inline void open_items_of(uint32_t num_steps, const uint32_t *done, StageBlock &block) {
-    uint32_t own = 0, awaited = 0;
+__device__ inline void open_items_of(uint32_t num_steps, const StageItems *done, const Shared &shared) {
+    StageBlock &block = shared.block;
+    uint32_t own = 0;
+    StageItems found = 0;
     for_each_item<Walker::Warp>(num_steps, block, [&](const StageStep &, const StagePlan &plan, uint32_t) {
         if (own >= open_items) {
             wait_for_use(block.finished, own - open_items);
         }
-        if (plan.before > awaited) {
-            if (lane() == 0) {
-                wait_for_items(done, plan.before);
-            }
-            awaited = plan.before;
+        if (lane() == 0) {
+            found = wait_for_items(done, plan.before, found);
+            arrive_at_use(block.may_start, own);
+            shared.clock.note(own, &StageItemTimes::open);
         }
         __syncwarp();
-        if (lane() == 0) {
-            arrive_at_use(block.may_start, own);
-        }
         own++;
     });
 }
 
 /** Tells the other blocks about finished items, so that those who multiply need not wait for a fence. One thread. */
-__device__ inline void tell_items(uint32_t num_steps, uint32_t *done, StageBlock &block) {
+__device__ inline void tell_items(uint32_t num_steps, StageItems *done, const Shared &shared) {
+    StageBlock &block = shared.block;
     uint32_t own = 0;
-    for_each_item<Walker::Thread>(num_steps, block, [&](const StageStep &, const StagePlan &, uint32_t) {
+    for_each_item<Walker::Thread>(num_steps, block, [&](const StageStep &step, const StagePlan &, uint32_t) {
         wait_for_use(block.finished, own);
-        asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(done) : "memory");
+        if (step.work != StageWork::Prepare) {
+            asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(done),
+                         "l"(one_item(step))
+                         : "memory");
+        }
         arrive_at_use(block.told, own);
+        shared.clock.note(own, &StageItemTimes::told);
         own++;
     });
 }
@@ -293,7 +245,7 @@ __device__ inline void tell_items(uint32_t num_steps, uint32_t *done, StageBlock
 __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
     constexpr uint32_t piece = stage_columns * row_bytes;
     StageBlock &block = shared.block;
-    uint32_t use = 0;
+    uint32_t use = 0, read_by_threads = 0;  // Uses up to this one.
     for_each_item<Walker::Thread>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
         if (step.work != StageWork::Convolve) {
             return;
@@ -305,6 +257,9 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
             const uint32_t slot = use % weight_slots, barrier = barrier_of(block.weights_full[slot]);
             if (use >= weight_slots) {
                 wait_for_use(block.weights_empty, use - weight_slots);
+                if (use - weight_slots < read_by_threads) {
+                    tc::fence_shared();  // Copies would not wait for what threads have read.
+                }
             }
             tc::arrive_and_expect(barrier, weight_slot);
             const uint32_t to = shared.weights + slot * weight_slot;
@@ -319,11 +274,12 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
                 }
             }
         }
+        read_by_threads = plan.tile_rows < 64 ? use : read_by_threads;  // In small tiles.
     });
 }
 
-/** Gathers pixels. A slot has a step of the reduction for 64 rows, or several for fewer. Each warp fills every fourth
- * slot, so that one's waits are beside the others' copies. */
+/** Lists rows and gathers their pixels. A slot has a step of the reduction for 64 rows, or several for fewer. Each warp
+ * fills every fourth slot, so that one's waits are beside the others' copies. */
 class Gatherer {
 public:
     __device__ explicit Gatherer(const Shared &shared)
@@ -331,78 +287,161 @@ public:
     }
 
     __device__ void run(uint32_t num_steps) {
-        for_each_item<Walker::Warp>(num_steps, shared_.block,
-                                    [&](const StageStep &step, const StagePlan &plan, uint32_t) {
-                                        if (step.work == StageWork::Convolve) {
-                                            gather(step, plan);
-                                        }
-                                        own_items_++;
-                                    });
+        StageBlock &block = shared_.block;
+        for_each_item<Walker::Warp>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
+            if (own_items_ >= listed_items) {
+                wait_for_use(block.finished, own_items_ - listed_items);
+            }
+            const bool convolves = step.work == StageWork::Convolve;
+            if (convolves) {
+                list(step, plan, item);
+            } else if (step.work == StageWork::Prepare) {
+                prepare(step);
+            }
+            __syncwarp();
+            if (lane() == 0) {
+                arrive_at_use(block.listed, own_items_);
+            }
+            if (threadIdx.x % gather_threads == 0) {
+                shared_.clock.note_step(own_items_, plan.number);
+                shared_.clock.note(own_items_, &StageItemTimes::listed);
+            }
+            if (convolves) {
+                gather(step, plan);
+            }
+            own_items_++;
+        });
     }
 
 private:
+    static constexpr uint32_t gather_threads = gather_warps * 32;
+    static_assert(gather_threads == sizeof(ItemRows::input) / sizeof(int32_t), "each thread lists a row");
     static constexpr uint32_t pieces = row_bytes / 16, rows_at_once = 32 / pieces, copies = 64 / rows_at_once;
 
-    __device__ void gather(const StageStep &step, const StagePlan &plan) {
-        if (plan.tile_rows >= 64) {
-            gather_in_steps<1>(step, plan.tile_rows == 128);
-        } else if (plan.tile_rows == 32) {
-            gather_in_steps<2>(step, false);
+    __device__ void prepare(const StageStep &step) {
+        StageBlock &block = shared_.block;
+        wait_for_use(block.may_start, own_items_);
+        const auto came = [&] {
+            if (threadIdx.x % gather_threads == 0) {
+                shared_.clock.note(own_items_, &StageItemTimes::begun);
+            }
+        };
+        prepare_rows<gather_threads>(
+            step, block.kept, [] { sync_gatherers(); }, came);
+        __syncwarp();
+        if (lane() == 0) {
+            arrive_at_use(block.prepared, masks_);
+        }
+        masks_++;
+    }
+
+    /** The threads that gather wait for each other. */
+    __device__ static void sync_gatherers() {
+        __syncwarp();
+        tc::sync_threads<gather_threads>(2);
+    }
+
+    /** Lists the rows of an item, one in each thread. */
+    __device__ void list(const StageStep &step, const StagePlan &plan, uint32_t item) {
+        ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
+        const uint32_t row = threadIdx.x % gather_threads, part = item / plan.slices, slice = item - part * plan.slices;
+        const float bias =
+            step.bias && row < plan.tile_columns ? __ldg(step.bias + slice * plan.tile_columns + row) : 0;
+        const uint32_t first = part * plan.tile_rows, count = min(plan.tile_rows, plan.rows - first);
+        if (!step.rows.words || step.rows.fits != 0) {
+            if (row < count) {
+                put(step, rows, row,
+                    step.rows.words ? MaskedRows(step, shared_.block.kept).find(first + row)
+                                    : dense_pixel(step, first + row));
+            } else {
+                rows.input[row] = rows.output[row] = ItemRows::none;
+            }
         } else {
-            gather_in_steps<4>(step, false);
+            list_unkept(step, rows, first, count);
+        }
+        rows.bias[row] = bias;
+        if (row == 0) {
+            rows.slice = slice;
+        }
+        sync_gatherers();
+    }
+
+    /** Lists rows of a mask whose words are not kept, 32 in each warp. */
+    __device__ void list_unkept(const StageStep &step, ItemRows &rows, uint32_t first, uint32_t count) const {
+        const uint32_t begin = warp_ * 32;
+        rows.input[begin + lane()] = rows.output[begin + lane()] = ItemRows::none;
+        __syncwarp();
+        if (begin < count) {
+            MaskedRows(step, shared_.block.kept)
+                .visit(first + begin, min(32u, count - begin),
+                       [&](uint32_t row, const StagePixel &pixel) { put(step, rows, row - first, pixel); });
         }
     }
 
-    /** Gathers an item, with some steps of the reduction in a slot. */
-    template<uint32_t steps> __device__ void gather_in_steps(const StageStep &step, bool two_halves) {
-        const uint32_t slots = padded_reduction(step) / steps * (two_halves ? 2 : 1);
-        uint32_t slot = (warp_ - use_) % gather_warps;
-        wait_for_use(shared_.block.listed, own_items_);
-        const ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
-        int32_t from[copies];
-#pragma unroll
-        for (uint32_t i = 0; i < copies; i++) {
-            const uint32_t row = i % (copies / steps) * rows_at_once + row_;
-            from[i] = rows.input[two_halves && slot % 2 == 1 ? 64 + row : row];
+    __device__ static void put(const StageStep &step, ItemRows &rows, uint32_t row, const StagePixel &pixel) {
+        // Nothing is stored before the last is found: the compiler would read the step again.
+        const int32_t input = pixel.image * step.input.stride_n +
+                              (pixel.y * step.down.stride - step.down.pad) * step.input.stride_h +
+                              (pixel.x * step.across.stride - step.across.pad) * step.input.stride_w;
+        const int32_t output =
+            (pixel.image * step.output.stride_n + pixel.y * step.output.stride_h + pixel.x * step.output.stride_w) |
+            (is_later(step, pixel) ? keeps_sums : 0);
+        const int32_t residual =
+            pixel.image * step.residual.stride_n + pixel.y * step.residual.stride_h + pixel.x * step.residual.stride_w;
+        rows.input[row] = input;
+        rows.output[row] = output;
+        rows.residual[row] = residual;
+    }
+
+    __device__ static bool is_later(const StageStep &step, const StagePixel &pixel) {
+        if (!step.later) {
+            return false;
         }
+        const uint32_t line = pixel.image * step.height.value + pixel.y;
+        return (__ldcg(step.later + line * step.words_per_row.value + pixel.x / 32) >> pixel.x % 32 & 1) != 0;
+    }
+
+    __device__ void gather(const StageStep &step, const StagePlan &plan) {
+        const bool two_halves = plan.tile_rows == 128;
+        const uint32_t slot_rows = min(plan.tile_rows, 64u);
+        const uint32_t doublings = 7 - __ffs(slot_rows);  // A slot has 1 << doublings steps of the reduction.
+        const uint32_t slots = padded_reduction(step) * (two_halves ? 2 : 1) >> doublings;
+        uint32_t slot = (warp_ - use_) % gather_warps;
+        const int32_t *const input = shared_.block.rows[own_items_ % listed_items].input;
+        // Each warp fills every fourth slot, so always the same half.
+        const int32_t *const rows = two_halves && slot % 2 == 1 ? input + 64 : input;
         const char *const data = step.input.data + piece_ * 16;
         wait_for_use(shared_.block.may_start, own_items_);
+#pragma unroll 1
         for (; slot < slots; slot += gather_warps) {
-            fill_slot<steps>(step, data, from, two_halves ? slot / 2 : slot * steps, use_ + slot);
+            fill_slot(plan, data, rows, two_halves ? slot / 2 : slot << doublings, doublings, use_ + slot);
         }
         use_ += slots;
     }
 
-    /** Where a step of the reduction reads, in elements from where a window begins. */
-    __device__ static int32_t place_of(const StageStep &step, uint32_t at) {
-        const uint32_t tap = divide(at, step.channel_steps), ky = divide(tap, step.kernel_w);
-        const uint32_t kx = tap - ky * step.kernel_w.value;
-        return ky * step.down.dilation * step.input.stride_h + kx * step.across.dilation * step.input.stride_w +
-               (at - tap * step.channel_steps.value) * stage_channels;
-    }
-
-    template<uint32_t steps> __device__ void fill_slot(const StageStep &step, const char *data,
-                                                       const int32_t (&rows)[copies], uint32_t begin,
-                                                       uint32_t use) const {
+    __device__ void fill_slot(const StagePlan &plan, const char *data, const int32_t *rows, uint32_t begin,
+                              uint32_t doublings, uint32_t use) const {
+        constexpr uint32_t quarters = 4;
         StageBlock &block = shared_.block;
-        const char *from[steps];
-        bool exists[steps];
-#pragma unroll
-        for (uint32_t i = 0; i < steps; i++) {
-            exists[i] = begin + i < step.reduction;
-            from[i] = data + int64_t{exists[i] ? place_of(step, begin + i) : 0} * 2;
-        }
-        const uint32_t slot = use % pixel_slots;
+        const uint32_t slot = use % pixel_slots, last_row = (64 >> doublings) - 1;
         if (use >= pixel_slots) {
             wait_for_use(block.pixels_empty, use - pixel_slots);
         }
         const uint32_t to = shared_.pixels + slot * pixel_slot + row_ * row_bytes;
 #pragma unroll
-        for (uint32_t i = 0; i < copies; i++) {
-            const uint32_t row = i * rows_at_once, part = i / (copies / steps);
-            if (rows[i] != ItemRows::none) {
-                tc::copy_or_zero(to + row * row_bytes + (piece_ ^ (row + row_) % 8) * 16,
-                                 from[part] + int64_t{rows[i]} * 2, exists[part]);
+        for (uint32_t i = 0; i < quarters; i++) {
+            const uint32_t at = begin + (i << doublings) / quarters;
+            const int32_t place = at < listed_places ? plan.places[at] : place_of(plan.step, at);
+            const bool exists = place != no_place;
+            const char *const from = data + int64_t{exists ? place : 0} * 2;
+#pragma unroll
+            for (uint32_t j = i * copies / quarters; j < (i + 1) * copies / quarters; j++) {
+                const int32_t begins = rows[(j * rows_at_once + row_) & last_row];
+                if (begins != ItemRows::none) {
+                    const uint32_t row = j * rows_at_once;
+                    tc::copy_or_zero(to + row * row_bytes + (piece_ ^ (row + row_) % 8) * 16,
+                                     from + int64_t{begins} * 2, exists);
+                }
             }
         }
         tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
@@ -410,7 +449,7 @@ private:
 
     const Shared &shared_;
     const uint32_t warp_, piece_, row_;
-    uint32_t use_ = 0, own_items_ = 0;
+    uint32_t use_ = 0, own_items_ = 0, masks_ = 0;
 };
 
 }  // namespace distile

@@ -12,12 +12,17 @@ namespace distile {
 /** The pixels before each chunk, and behind the last the number of all. */
 using ChunkStarts = uint32_t[most_stage_chunks + 1];
 
-/** What a block keeps of the last mask: its words if there is room, those of the pixels that the last reader reads, and
- * how many pixels come before each chunk of both. */
+/** What a block keeps of the last mask. If there is room (StageRows::fits): its words, those of the pixels that the
+ * last reader reads, and how many pixels of both come before each word. Otherwise how many come before each chunk. */
 struct KeptRows {
     uint32_t mask[most_kept_words], grown[most_kept_words];
-    ChunkStarts mask_starts, grown_starts;
+    union {
+        uint32_t before[most_kept_words + 1];  ///< The mask's in the low half, the grown one's in the high half.
+        ChunkStarts starts[2];                 ///< The mask's and the grown one's.
+    };
+    uint32_t of_warps[4];  ///< What each warp that prepares counts.
 };
+static_assert(most_kept_words * 32 < 1u << 16, "numbers of pixels take halves of words");
 
 /** The words of a mask in global memory. Another block may just have written them, so the first-level cache is passed
  * over. */
@@ -115,7 +120,26 @@ __device__ uint32_t grown_bits(const StageRows &rows, const Words &words, uint32
     return found;
 }
 
-/** The pixels of a word of the step's output that the reader reads. */
+/** The pixels of a word that windows of 3 x 3 read whose middle is a pixel of the mask, which has as many rows. */
+inline __device__ uint32_t grown_by_one(const uint32_t *words, uint32_t y, uint32_t column, uint32_t height,
+                                        uint32_t words_per_row) {
+    uint32_t found = 0;
+#pragma unroll
+    for (int32_t down = -1; down <= 1; down++) {
+        const uint32_t *const word = words + down * static_cast<int32_t>(words_per_row);
+        if (y + down < height) {
+            const uint32_t left = column > 0 ? word[-1] : 0, right = column + 1 < words_per_row ? word[1] : 0;
+            found |= *word | __funnelshift_r(*word, right, 1) | __funnelshift_l(left, *word, 1);
+        }
+    }
+    return found;
+}
+
+inline __device__ bool grows_by_one(const StageWindow &window) {
+    return window.kernel == 3 && window.stride == 1 && window.dilation == 1 && window.pad == 1;
+}
+
+/** The pixels of a word of the step's output that the reader reads, whatever its window. */
 template<class Words> __device__ uint32_t grown_word(const StageStep &step, const Words &words, uint32_t word) {
     const uint32_t row = divide(word, step.words_per_row), image = divide(row, step.height);
     const uint32_t x = (word - row * step.words_per_row.value) * 32, inside = step.width.value - x;
@@ -152,71 +176,182 @@ inline __device__ void sum_chunks(uint32_t words, ChunkStarts &starts) {
     }
 }
 
-/** The pixels of a step with a mask, word by word, that every block has prepared. */
+struct StagePixel {
+    int32_t image, y, x;
+};
+
+/** The pixel of a bit of a word of the step's output. */
+inline __device__ StagePixel pixel_of(const StageStep &step, uint32_t word, uint32_t bit) {
+    const uint32_t line = divide(word, step.words_per_row), image = divide(line, step.height);
+    return {static_cast<int32_t>(image), static_cast<int32_t>(line - image * step.height.value),
+            static_cast<int32_t>((word - line * step.words_per_row.value) * 32 + bit)};
+}
+
+/** The place of the bit that has `rank` set bits below it. */
+template<class Bits> __device__ uint32_t find_bit(Bits bits, uint32_t rank) {
+    uint32_t place = 0;
+#pragma unroll
+    for (uint32_t width = sizeof(Bits) * 4; width > 0; width /= 2) {
+        const Bits low = bits >> place & ((Bits{1} << width) - 1);
+        const uint32_t below = sizeof(Bits) == 8 ? __popcll(low) : __popc(static_cast<uint32_t>(low));
+        if (rank >= below) {
+            rank -= below;
+            place += width;
+        }
+    }
+    return place;
+}
+
+/** The pixels of a step with a mask that every block has prepared. */
 class MaskedRows {
 public:
-    __device__ MaskedRows(const StageStep &step, const KeptRows &kept) : step_(step), kept_(kept) {
+    __device__ MaskedRows(const StageStep &step, const KeptRows &kept)
+        : step_(step), kept_(kept), is_grown_(step.rows.grown != 0) {
     }
 
-    __device__ const ChunkStarts &starts() const {
-        return is_grown() ? kept_.grown_starts : kept_.mask_starts;
-    }
     __device__ uint32_t count() const {
-        return starts()[num_chunks(step_)];
+        return step_.rows.fits != 0 ? before(num_words(step_)) : starts()[num_chunks(step_)];
+    }
+
+    /** The pixel of a row, if the words are kept. */
+    __device__ StagePixel find(uint32_t row) const {
+        uint32_t word = 0;
+#pragma unroll 1
+        for (uint32_t end = num_words(step_); end - word > 1;) {
+            const uint32_t middle = (word + end) / 2;
+            if (before(middle) <= row) {
+                word = middle;
+            } else {
+                end = middle;
+            }
+        }
+        return pixel_of(step_, word, find_bit((is_grown_ ? kept_.grown : kept_.mask)[word], row - before(word)));
+    }
+
+    /** Calls visit(row, pixel) for rows [first, first + count), each in one lane, if the words are not kept. */
+    template<class Visit> __device__ void visit(uint32_t first, uint32_t count, const Visit &visit) const;
+
+private:
+    __device__ uint32_t before(uint32_t word) const {
+        const uint32_t both = kept_.before[word];
+        return is_grown_ ? both >> 16 : both & 0xffff;
+    }
+    __device__ const ChunkStarts &starts() const {
+        return kept_.starts[is_grown_ ? 1 : 0];
     }
 
     /** A lane's share of a chunk: two words. */
     __device__ uint64_t chunk(uint32_t number) const {
+        const GlobalWords words{step_.rows.words};
         uint64_t found = 0;
 #pragma unroll 1
         for (int32_t second = 1; second >= 0; second--) {
-            found = found << 32 | word_at(number * stage_words_at_once + 2 * lane() + second);
+            const uint32_t word = number * stage_words_at_once + 2 * lane() + second;
+            found <<= 32;
+            if (word < num_words(step_)) {
+                found |= is_grown_ ? grown_word(step_, words, word) : words[word];
+            }
         }
         return found;
     }
 
-private:
-    __device__ bool is_grown() const {
-        return step_.rows.grown != 0;
-    }
-
-    __device__ uint32_t word_at(uint32_t word) const {
-        if (word >= num_words(step_)) {
-            return 0;
-        }
-        if (step_.rows.fits != 0) {
-            return is_grown() ? kept_.grown[word] : kept_.mask[word];
-        }
-        const GlobalWords words{step_.rows.words};
-        return is_grown() ? grown_word(step_, words, word) : words[word];
-    }
-
     const StageStep &step_;
     const KeptRows &kept_;
+    const bool is_grown_;
 };
 
-/** Keeps a mask and counts its pixels, as `threads` threads that sync() lets wait for each other. */
-template<uint32_t threads, class Sync>
-__device__ void prepare_rows(const StageStep &step, KeptRows &kept, const Sync &sync) {
+/** Keeps the words of a mask, as `threads` threads that sync() lets wait for each other. Calls came() when they are
+ * there. */
+template<uint32_t threads, class Sync, class Came>
+__device__ void keep_words(const StageStep &step, uint32_t mask_words, uint32_t grown_words, KeptRows &kept,
+                           const Sync &sync, const Came &came) {
+    constexpr uint32_t most = (most_kept_words + threads - 1) / threads;
+    const GlobalWords words{step.rows.words};
+    // Before anything is stored: the compiler would read the step again.
+    const Divisor words_per_row = step.words_per_row, height = step.height;
+    const bool by_one = grows_by_one(step.rows.down) && grows_by_one(step.rows.across) &&
+                        step.rows.height == height.value && step.rows.words_per_row == words_per_row.value;
+    const uint32_t width = step.width.value;
+    const uint32_t all = max(mask_words, grown_words), own = (all + threads - 1) / threads;
+    const uint32_t thread = threadIdx.x % threads, first = thread * own;
+    uint32_t loaded[most];
+#pragma unroll
+    for (uint32_t i = 0; i < most; i++) {
+        loaded[i] = i < own && first + i < mask_words ? words[first + i] : 0;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < most; i++) {
+        if (i < own && first + i < mask_words) {
+            kept.mask[first + i] = loaded[i];
+        }
+    }
+    sync();
+    came();
+    // A word has the mask's pixels in the low half and the grown ones in the high half.
+    const auto pixels_at = [&](uint32_t word) {
+        return (word < mask_words ? __popc(kept.mask[word]) : 0) +
+               (word < grown_words ? __popc(kept.grown[word]) << 16 : 0);
+    };
+    const uint32_t end = min(first + own, all);
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (uint32_t word = first; word < end; word++) {
+        if (word < grown_words) {
+            uint32_t bits;
+            if (by_one) {  // As most windows do.
+                const uint32_t row = divide(word, words_per_row), y = row - divide(row, height) * height.value;
+                const uint32_t column = word - row * words_per_row.value, inside = width - column * 32;
+                bits = grown_by_one(kept.mask + word, y, column, height.value, words_per_row.value) &
+                       (inside < 32 ? (1u << inside) - 1 : ~0u);
+            } else {
+                bits = grown_word(step, kept.mask, word);
+            }
+            kept.grown[word] = bits;
+        }
+        sum += pixels_at(word);
+    }
+    uint32_t before = sum;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        const uint32_t left = __shfl_up_sync(all_lanes, before, distance);
+        before += lane() >= distance ? left : 0;
+    }
+    const uint32_t warp = thread / 32;
+    if (lane() == 31) {
+        kept.of_warps[warp] = before;
+    }
+    sync();
+    before -= sum;
+#pragma unroll
+    for (uint32_t other = 0; other < threads / 32; other++) {
+        const uint32_t more = kept.of_warps[other];
+        before += other < warp ? more : 0;
+    }
+#pragma unroll 1
+    for (uint32_t word = first; word < end; word++) {
+        kept.before[word] = before;
+        before += pixels_at(word);
+        if (word + 1 == all) {
+            kept.before[all] = before;
+        }
+    }
+}
+
+/** Prepares a mask, as `threads` threads that sync() lets wait for each other: keeps its words or counts its chunks. */
+template<uint32_t threads, class Sync, class Came>
+__device__ void prepare_rows(const StageStep &step, KeptRows &kept, const Sync &sync, const Came &came) {
     const StageRows &rows = step.rows;
     const uint32_t mask_words = step.batch * rows.height * rows.words_per_row;
     const uint32_t grown_words = rows.grown != 0 ? num_words(step) : 0;
-    const GlobalWords words{rows.words};
     if (rows.fits != 0) {
-        for (uint32_t word = threadIdx.x; word < mask_words; word += threads) {
-            kept.mask[word] = words[word];
-        }
-        sync();
-#pragma unroll 1
-        for (uint32_t word = threadIdx.x; word < grown_words; word += threads) {
-            kept.grown[word] = grown_word(step, kept.mask, word);
-        }
-        sync();
+        keep_words<threads>(step, mask_words, grown_words, kept, sync, came);
+        return;
     }
+    const GlobalWords words{rows.words};
     // The pixels of each chunk, one behind its place.
     const auto count = [&](uint32_t all, ChunkStarts &to, const auto &word_at) {
 #pragma unroll 1
-        for (uint32_t chunk = threadIdx.x / 32; chunk * stage_words_at_once < all; chunk += threads / 32) {
+        for (uint32_t chunk = threadIdx.x % threads / 32; chunk * stage_words_at_once < all; chunk += threads / 32) {
             const uint32_t word = chunk * stage_words_at_once + lane();
             const uint32_t low = word < all ? __popc(word_at(word)) : 0;
             const uint32_t high = word + 32 < all ? __popc(word_at(word + 32)) : 0;
@@ -226,52 +361,29 @@ __device__ void prepare_rows(const StageStep &step, KeptRows &kept, const Sync &
             }
         }
     };
-    if (rows.fits != 0) {
-        count(mask_words, kept.mask_starts, [&](uint32_t word) { return kept.mask[word]; });
-        count(grown_words, kept.grown_starts, [&](uint32_t word) { return kept.grown[word]; });
-    } else {
-        count(mask_words, kept.mask_starts, [&](uint32_t word) { return words[word]; });
-        count(grown_words, kept.grown_starts, [&](uint32_t word) { return grown_word(step, words, word); });
-    }
+    count(mask_words, kept.starts[0], [&](uint32_t word) { return words[word]; });
+    count(grown_words, kept.starts[1], [&](uint32_t word) { return grown_word(step, words, word); });
     sync();
-    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t warp = threadIdx.x % threads / 32;
     if (warp < 2) {
-        sum_chunks(warp == 0 ? mask_words : grown_words, warp == 0 ? kept.mask_starts : kept.grown_starts);
+        sum_chunks(warp == 0 ? mask_words : grown_words, kept.starts[warp]);
     }
-    sync();
 }
 
-/** The place of the bit that has `rank` set bits below it. */
-inline __device__ uint32_t find_bit(uint64_t bits, uint32_t rank) {
-    uint32_t place = 0;
-#pragma unroll
-    for (uint32_t width = 32; width > 0; width /= 2) {
-        const uint32_t below = __popcll(bits >> place & ((uint64_t{1} << width) - 1));
-        if (rank >= below) {
-            rank -= below;
-            place += width;
-        }
-    }
-    return place;
-}
-
-/** Calls visit(row, image, y, x) for rows [first, first + count) of a step with a mask, each in one lane. */
-template<class Visit> __device__ void visit_masked_rows(const StageStep &step, const MaskedRows &masked, uint32_t first,
-                                                        uint32_t count, const Visit &visit) {
-    const ChunkStarts &starts = masked.starts();
+template<class Visit> __device__ void MaskedRows::visit(uint32_t first, uint32_t count, const Visit &visit) const {
     // The last chunk that begins at or before the first row. Empty chunks begin where the next one does.
-    uint32_t chunk = 0;
-    for (uint32_t low = 1, high = num_chunks(step); low < high;) {
+    uint32_t number = 0;
+    for (uint32_t low = 1, high = num_chunks(step_); low < high;) {
         const uint32_t middle = (low + high) / 2;
-        if (starts[middle] <= first) {
-            chunk = middle;
+        if (starts()[middle] <= first) {
+            number = middle;
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    for (; starts[chunk] < first + count; chunk++) {
-        const uint64_t bits = masked.chunk(chunk);
+    for (; starts()[number] < first + count; number++) {
+        const uint64_t bits = chunk(number);
         const uint32_t own = __popcll(bits);
         uint32_t before = own;
 #pragma unroll
@@ -280,7 +392,7 @@ template<class Visit> __device__ void visit_masked_rows(const StageStep &step, c
             before += lane() >= distance ? left : 0;
         }
         before -= own;
-        const uint32_t start = starts[chunk], end = min(starts[chunk + 1], first + count);
+        const uint32_t start = starts()[number], end = min(starts()[number + 1], first + count);
         for (uint32_t row = max(first, start) + lane(); __any_sync(all_lanes, row < end); row += 32) {
             const uint32_t rank = row - start;
             uint32_t owner = 0;
@@ -291,22 +403,17 @@ template<class Visit> __device__ void visit_masked_rows(const StageStep &step, c
             const uint64_t word = __shfl_sync(all_lanes, bits, owner);
             const uint32_t place = find_bit(word, rank - __shfl_sync(all_lanes, before, owner));
             if (row < end) {
-                const uint32_t at = chunk * stage_words_at_once + 2 * owner + place / 32;
-                const uint32_t line = divide(at, step.words_per_row), image = divide(line, step.height);
-                visit(row - first, image, line - image * step.height.value,
-                      (at - line * step.words_per_row.value) * 32 + place % 32);
+                visit(row, pixel_of(step_, number * stage_words_at_once + 2 * owner + place / 32, place % 32));
             }
         }
     }
 }
 
-/** Calls visit(row, image, y, x) for some rows of a step that computes every pixel. */
-template<class Visit>
-__device__ void visit_all_rows(const StageStep &step, uint32_t first, uint32_t count, const Visit &visit) {
-    for (uint32_t row = lane(); row < count; row += 32) {
-        const uint32_t line = divide(first + row, step.width), image = divide(line, step.height);
-        visit(row, image, line - image * step.height.value, first + row - line * step.width.value);
-    }
+/** The pixel of a row of a step that computes every pixel. */
+inline __device__ StagePixel dense_pixel(const StageStep &step, uint32_t row) {
+    const uint32_t line = divide(row, step.width), image = divide(line, step.height);
+    return {static_cast<int32_t>(image), static_cast<int32_t>(line - image * step.height.value),
+            static_cast<int32_t>(row - line * step.width.value)};
 }
 
 }  // namespace distile

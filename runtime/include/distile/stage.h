@@ -54,7 +54,11 @@ typedef struct distile_stage_step {
     distile_activation activation;
     const float *slope;          /**< The activation's number, in host memory; null: .01. */
     float score_bias, threshold; /**< Scores with this bias are active above the threshold. */
-    int64_t reserved[4];         /**< 0 */
+    /** 1: other pixels of a convolution's output may be written, too, as where only later steps read it. A device need
+     * then not wait for the mask where it computes all pixels as fast. Not with a residual or `later`. */
+    int32_t spreads;
+    int32_t reserved32;  /**< 0 */
+    int64_t reserved[4]; /**< 0 */
 } distile_stage_step;
 
 /** Zero-initialise, then set. */
@@ -74,6 +78,27 @@ typedef struct distile_stage_args {
  * BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of another context), ALIASING, UNSUPPORTED_DEVICE,
  * OUT_OF_MEMORY. See distile.h for further errors on a GPU. */
 DISTILE_API distile_status distile_run_stage(distile_context *context, const distile_stage_args *args);
+
+/** An item of a stage: what a block of a GPU computes at once of a step, or on a CPU a whole step. Its times are
+ * nanoseconds from the stage's begin, as the device's clock has them: on an H200 it advances by 32. */
+typedef struct distile_stage_item {
+    int32_t step;        /**< The number of the step. */
+    int32_t worker;      /**< The block of a GPU; 0 on a CPU. */
+    int32_t prepares;    /**< 1: a block finds the pixels of the step's mask. 0: it computes. */
+    uint32_t listed;     /**< Its pixels are known. */
+    uint32_t open;       /**< What it reads is there. */
+    uint32_t begun;      /**< Its first pixels and weights are there; 0 for what has no products. */
+    uint32_t multiplied; /**< Its products are done; 0 for what has none. */
+    uint32_t stored;     /**< Its result is stored. */
+    uint32_t told;       /**< Others can know. */
+} distile_stage_item;
+
+/** Runs the steps as distile_run_stage does, waits for them, and writes when each item came to each point: the first
+ * `capacity` items into `items`, which may be null for a capacity of 0, and the number of all into `count`. A trace
+ * makes a stage a little slower. Errors: those of distile_run_stage, BAD_VALUE for a negative capacity, NULL_POINTER,
+ * CAPTURING. */
+DISTILE_API distile_status distile_trace_stage(distile_context *context, const distile_stage_args *args,
+                                               distile_stage_item *items, int64_t capacity, int64_t *count);
 
 /** The bytes of weights that distile_pack_stage_weights writes; 0 if the context's device has no stages with this type
  * or these channels, if a number is not positive, or for a null context. */
