@@ -709,6 +709,7 @@ class _Fusing:
         modules = dict(module.named_modules(remove_duplicate=False))
         finder = _Finder(graph, modules, shapes)
         chains = finder.run()
+        order = {node.target: place for place, node in enumerate(graph.nodes)}
         result = _rebuilt(module, twin, graph) if self.changes and chains else module
         replaced: dict[torch.fx.Node, torch.fx.Node] = {}
         for number, chain in enumerate(chains):
@@ -719,7 +720,8 @@ class _Fusing:
                 finder.refused.pop(one, None)
             if self.changes:
                 self.stages.append(_replace(result, chain, name, modules, replaced))
-        self.rows += [NotFused(prefix + str(name), why) for name, why in finder.refused.items()]
+        refused = sorted(finder.refused.items(), key=lambda one: order[one[0]])
+        self.rows += [NotFused(prefix + name, why) for name, why in refused]
         if result is not module:
             result.graph.lint()
             result.recompile()

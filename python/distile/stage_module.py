@@ -14,7 +14,8 @@ from ._library import ops
 from .mappings import Layer
 from .nn_base import Place
 from .shapes import _images
-from .stage_description import SCORES, Numbers, Stage, Window
+from .stage_description import SCORES, Numbers, Scores, Stage, Window
+from .stage_measuring import blob, density_of, fastest, times_of
 
 INTEGERS, REALS = 26, 2  # Numbers of a step, as bindings/stage_program.h has them.
 STAGE, LAYERS, DENSE = WAYS = range(3)
@@ -118,6 +119,10 @@ class GivenMask:
     image: int  # The number of an image of its size.
 
 
+def _is_capturing(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 class FusedStage(nn.Module):
     """Layers of a model as one call of torch.ops.distile.stage.
 
@@ -140,9 +145,9 @@ class FusedStage(nn.Module):
         self._image_arguments, self._given, self._units = images, given, units
         self._own_places = [Place() if number is None else None for number in places]
         self._places = [own.number if own else number for own, number in zip(self._own_places, places)]
-        self.times: list[float] = []  # Rows: a density, and the times of the stage, of its layers and of the dense form.
+        self.times: list[float] = []  # What measure() finds.
         self.way = BY_TIME
-        self.measures: tuple[float, ...] = ()  # At these densities, in the next call that can.
+        self.measures: tuple[float, ...] = ()  # The densities at which the next call measures.
         # The model has the layers by names of its own.
         self.__dict__["_layers"], self.__dict__["_units"] = layers, units
 
@@ -154,6 +159,7 @@ class FusedStage(nn.Module):
         last = len(arguments) - len(self._numbers.parameters)
         arguments, parameters = arguments[:last], arguments[last:]
         tensors = [arguments[place] for place in self._image_arguments]
+        first = tensors[0]
         if not self._can_take(tensors, parameters):
             return self._layers(*arguments)
         images, _ = sizes_of(self._numbers.steps, [one.shape for one in tensors], [one.shape[0] for one in parameters])
@@ -167,23 +173,31 @@ class FusedStage(nn.Module):
             if found is None:
                 return self._layers(*arguments)
             given.append(found)
+        if self.measures and not torch.compiler.is_compiling() and not _is_capturing(first):
+            densities, self.measures = self.measures, ()
+            measure(self, densities, tensors, given, parameters)
         return tuple(self._call(tensors, given, parameters))
 
-    def _call(self, tensors, given, parameters, numbers: Numbers | None = None, **keywords) -> list[torch.Tensor]:
-        reals = list((numbers or self._numbers).numbers)
-        for step, unit in self._units if numbers is None else ():
+    def _call(self, tensors, given, parameters) -> list[torch.Tensor]:
+        reals = list(self._numbers.numbers)
+        for step, unit in self._units:
             reals[REALS * step : REALS * (step + 1)] = [float(unit.bias), float(unit.threshold)]
-        numbers = numbers or self._numbers
-        keywords = {"times": self.times, "way": self.way, "places": self._places, **keywords}
+        numbers = dataclasses.replace(self._numbers, numbers=tuple(reals))
+        return self.run(numbers, self._places, tensors, given, parameters, times=self.times, way=self.way)
+
+    @staticmethod
+    def run(numbers: Numbers, places, tensors, given, parameters, **keywords) -> list[torch.Tensor]:
+        """Calls the operator."""
         operator = ops.stage if torch.compiler.is_compiling() else ops.stage_inference
         return operator(
             tensors,
             given,
             list(parameters),
             steps=numbers.steps,
-            numbers=reals,
+            numbers=numbers.numbers,
             activations=numbers.activations,
             outputs=numbers.outputs,
+            places=places,
             **keywords,
         )
 
@@ -211,3 +225,43 @@ class FusedStage(nn.Module):
                 return False
             result += 1
         return True
+
+    def made_masks(self, tensors, given, parameters) -> list[torch.Tensor]:
+        """The masks that the stage makes of these tensors."""
+        count = len(self._given)
+        made = sum(isinstance(step, Scores) for step in self.stage.steps)
+        outputs = tuple(-1 - count - number for number in range(made))
+        numbers = dataclasses.replace(self._numbers, outputs=outputs)
+        return self.run(numbers, self._places, tensors, given, parameters, way=BY_TIME)
+
+    def given_masks(self) -> tuple[Numbers, list[int]]:
+        """The stage with the masks given that it makes, and the places of its steps."""
+        stage = self.stage
+        units = {step.mask for step in stage.steps if isinstance(step, Scores)}
+        steps = [(step, place) for step, place in zip(stage.steps, self._places) if not isinstance(step, Scores)]
+        outputs = tuple(name for name in stage.outputs if name not in units)
+        made = tuple(step.mask for step in stage.steps if isinstance(step, Scores))
+        outputs = outputs or (steps[-1][0].output,)
+        without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs)
+        return without.numbers(), [place for _, place in steps]
+
+
+def measure(fused: FusedStage, densities, tensors, given, parameters) -> None:
+    """Measures a stage, its layers and their dense form with masks of these densities: a row for each, of the density
+    and the times in microseconds. On a CPU, later calls choose by the density of their masks. On a GPU the choice is
+    made here, by the density of the masks of this call, because nothing may wait for those of others."""
+    numbers, places = fused.given_masks()
+    by_name = dict(zip(fused._numbers.parameters, parameters))
+    parameters = [by_name[name] for name in numbers.parameters]
+    _, made = sizes_of(fused._numbers.steps, [one.shape for one in tensors], [one.shape[0] for one in by_name.values()])
+    shapes = [tuple(one.shape) for one in given] + made
+    rows: list[list[float]] = []
+    for density in sorted(densities):
+        drawn = [blob(shape, density, tensors[0].device) for shape in shapes]
+        calls = [lambda way=way, drawn=drawn: fused.run(numbers, places, tensors, drawn, parameters, way=way)
+                 for way in WAYS]  # fmt: skip
+        rows.append([density, *times_of(calls, tensors[0].device)])
+    fused.times = [number for row in rows for number in row]
+    if tensors[0].is_cuda:
+        masks_now = given or fused.made_masks(tensors, given, list(by_name.values()))
+        fused.way = fastest(rows, density_of(masks_now))

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import distile
 from distile import masks
 from distile import nn as masked
-from distile import stage_chains, stage_module
+from distile import stage_chains, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
 from distile.stage_chains import Fused, NotFused
 from distile.stage_description import Convolution, Reader, Scores, Stage, Window, read_stage
@@ -431,6 +431,68 @@ def test_make_fx(strict):
     close(traced(x, mask), model(x, mask))
 
 
+# ---- Choice
+
+
+@torch.no_grad()
+def test_measured_ways(monkeypatch, device):
+    """Calls measure once, and take the way that is the fastest at the density of their masks."""
+    inner, x = network()
+    expected, (found,) = copy.deepcopy(inner), stages_of(inner)
+    found.measures = (0.1, 0.5, 1.0)
+    taken, run = [], FusedStage.run
+
+    def noted(*arguments, **keywords):
+        taken.append(keywords)
+        return run(*arguments, **keywords)
+
+    monkeypatch.setattr(FusedStage, "run", staticmethod(noted))
+    mask = drawn((2, 32, 24), 0.3)
+    for _ in range(2):
+        with distile.mask(mask):
+            close(expected(x), inner(x))
+    assert found.measures == () and len(found.times) == 12 and found.times[::4] == [0.1, 0.5, 1.0]
+    assert taken[-1]["times"] == found.times
+    assert taken[-1]["way"] == (-1 if device == "cpu" else found.way)
+
+
+@torch.no_grad()
+def test_units_are_measured(counted):
+    torch.manual_seed(15)
+    model = Dynamic().eval()
+    x = image(2, 8, 20, 33)
+    fused = distile.fuse(copy.deepcopy(model), x, measure=(0.2, 0.8))
+    for _ in range(3):
+        for one, other in zip(fused(x), model(x)):
+            close(one, other)
+    assert len(stages_of(fused)[0].times) == 8 and not counted
+
+
+def test_the_fastest_way():
+    rows = [[0.1, 1.0, 2.0, 9.0], [0.5, 5.0, 3.0, 9.0], [1.0, 12.0, 10.0, 9.0]]
+    for density, way in ((0.0, STAGE), (0.1, STAGE), (0.2, STAGE), (0.4, LAYERS), (0.8, LAYERS), (0.95, DENSE), (1.0, DENSE)):
+        assert stage_measuring.fastest(rows, density) == way, density
+    mask = stage_measuring.blob((2, 20, 30), 0.3, "cpu")
+    assert mask.dtype == torch.bool and abs(mask.float().mean() - 0.3) < 0.01
+    assert stage_measuring.blob((1, 1, 1), 0.3, "cpu").all()
+
+
+@pytest.mark.cpu
+def test_the_library_chooses_as_python(monkeypatch):
+    """Ways differ in the order of their sums."""
+    tensors, given, parameters, keywords = everything()
+    rows = [[0.1, 1.0, 2.0, 9.0], [0.5, 5.0, 3.0, 9.0], [1.0, 12.0, 10.0, 9.0]]
+    times = [number for row in rows for number in row]
+    exact = {way: torch.ops.distile.stage(tensors, given, parameters, **keywords, way=way)[0] for way in (0, 1, 2)}
+    for density in (0.05, 0.3, 0.45, 0.9, 1.0):
+        mask = stage_measuring.blob((2, 8, 12), density, "cpu")
+        way = stage_measuring.fastest(rows, stage_measuring.density_of([mask]))
+        found = torch.ops.distile.stage(tensors, [mask], parameters, **keywords, times=times)
+        due = torch.ops.distile.stage(tensors, [mask], parameters, **keywords, way=way)
+        assert all(torch.equal(one, other) for one, other in zip(found, due)), density
+    assert not torch.equal(exact[STAGE], exact[DENSE])
+
+
 # ---- The operator
 
 
@@ -818,3 +880,113 @@ def test_networks_at_random(strict):
             for one, other in zip(mine, due):
                 assert (one == other).float().mean() > 0.98, seed
     assert found > 40
+
+
+# ---- GPUs that have stages
+
+
+@pytest.fixture
+def gpu(device):
+    if device == "cpu" or torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("stages need a GPU of compute capability 9.0")
+
+
+def near(a, b):
+    """Whether results of 16 bits are equal but for their rounding, layer by layer."""
+    torch.testing.assert_close(a.float(), b.float(), rtol=3e-2, atol=3e-2)
+
+
+def on_gpu(dtype=torch.float16, shortcut=True, unit=True):
+    torch.manual_seed(13)
+    model = Dynamic(shortcut, unit, 64, 64)
+    if shortcut:
+        model.expand, model.shortcut = MaskedConv2d(64, 96, 1), nn.Conv2d(64, 96, 1)
+        model.next = nn.Identity()
+    else:
+        model.next = nn.Identity()
+    return model.eval().to(dtype)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_stages_on_a_gpu(gpu, dtype, shortcut, counted):
+    model = on_gpu(dtype, shortcut, unit=False)
+    x, mask = image(2, 64, 20, 33).to(dtype).relu_(), drawn((2, 20, 33), 0.4)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    (found,) = stages_of(fused)
+    for way in (STAGE, LAYERS, DENSE, -1):
+        found.way = way
+        for (n, height, width), density in (((2, 20, 33), 0), ((1, 14, 14), 1), ((3, 9, 40), 0.3), ((2, 31, 7), 0.6)):
+            x, mask = image(n, 64, height, width).to(dtype).relu_(), drawn((n, height, width), density)
+            near(fused(x, mask)[0], model(x, mask)[0])
+            near(fused(x.contiguous(), mask)[0], model(x, mask)[0])
+    assert not counted
+
+
+@torch.no_grad()
+def test_mask_units_on_a_gpu(gpu):
+    model = on_gpu()
+    x = image(2, 64, 20, 33).half()
+    fused = distile.fuse(copy.deepcopy(model), x)
+    (found,) = stages_of(fused)
+    found.way = STAGE
+    (a, mask), (b, due) = fused(x), model(x)
+    assert (mask == due).float().mean() > 0.99 and 0 < mask.float().mean() < 1
+    torch.testing.assert_close(a.float(), b.float(), rtol=3e-2, atol=3e-2) if torch.equal(mask, due) else None
+
+
+@torch.no_grad()
+def test_larger_masks_run_as_layers_on_a_gpu(gpu):
+    model = on_gpu(unit=False)
+    x, mask = image(1, 64, 400, 70).half(), drawn((1, 400, 70), 0.2)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    near(fused(x, mask)[0], model(x, mask)[0])
+    stages_of(fused)[0].way = STAGE
+    with pytest.raises(RuntimeError, match="no stage of these types and sizes"):
+        fused(x, mask)
+
+
+@torch.no_grad()
+def test_a_graph_captures_stages(gpu):
+    model = on_gpu(unit=False)
+    x, mask = image(2, 64, 20, 33).half(), drawn((2, 20, 33), 0.4)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    stages_of(fused)[0].way = STAGE
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            fused(x, mask)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream):
+        result = fused(x, mask)[0]
+    for density in (0.1, 0.7):
+        x.copy_(torch.randn_like(x))
+        mask.copy_(drawn(mask.shape, density))
+        graph.replay()
+        near(result, model(x, mask)[0])
+
+
+@torch.no_grad()
+def test_compiled_stages_on_a_gpu(gpu):
+    model = on_gpu(unit=False)
+    x, mask = image(2, 64, 20, 33).half(), drawn((2, 20, 33), 0.4)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    near(compiled(x, mask)[0], model(x, mask)[0])
+
+
+@torch.no_grad()
+def test_a_converted_network_on_a_gpu(gpu):
+    torch.manual_seed(14)
+    x = image(2, 3, 64, 48)
+    model = distile.convert(models.settled(models.ResNet(width=64)), example=x).half()
+    expected = copy.deepcopy(model)
+    fused = distile.fuse(model, x.half())
+    (found,) = stages_of(fused)
+    found.way = STAGE
+    for n, height, width in SIZES:
+        x, mask = image(n, 3, height, width).half(), drawn((n, height, width), 0.3)
+        with distile.mask(mask):
+            near(fused(x), expected(x))
