@@ -3,6 +3,9 @@ ends them; and files of stages."""
 
 import copy
 import json
+import shutil
+import subprocess
+import sys
 
 import models
 import pytest
@@ -12,7 +15,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import distile
-from distile import masks
+from distile import _library, masks
 from distile import nn as masked
 from distile import stage_chains, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
@@ -419,6 +422,27 @@ def test_export_of_mask_units(strict):
         x = image(n, 8, height, width)
         for one, other in zip(program.module()(x), model(x)):
             close(one, other)
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(not shutil.which("c++"), reason="AOTInductor needs a compiler")
+@torch.no_grad()
+def test_programs_without_python(tmp_path):
+    """A package compiled ahead, which a process that has the library alone runs."""
+    inner, x = network()
+    model, mask = Given(inner), drawn((2, 32, 24), 0.3)
+    program = torch.export.export(model, (x, mask))
+    torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "network.pt2"))
+    torch.save((x, mask), tmp_path / "inputs.pt")
+    code = f"""
+import torch
+torch.ops.load_library({str(_library.FOLDER / "distile_torch.so")!r})
+with torch.no_grad():
+    found = torch._inductor.aoti_load_package("network.pt2")(*torch.load("inputs.pt"))
+torch.save(found, "found.pt")
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    close(torch.load(tmp_path / "found.pt"), model(x, mask))
 
 
 @torch.no_grad()
@@ -892,7 +916,7 @@ def gpu(device):
 
 
 def near(a, b):
-    """Whether results of 16 bits are equal but for their rounding, layer by layer."""
+    """Whether results of 16 bits are equal except for their rounding, layer by layer."""
     torch.testing.assert_close(a.float(), b.float(), rtol=3e-2, atol=3e-2)
 
 
