@@ -205,6 +205,8 @@ class FusedStage(nn.Module):
         first = tensors[0]
         if first.device.type not in ("cpu", "cuda") or torch.is_autocast_enabled(first.device.type):
             return False
+        if torch.onnx.is_in_onnx_export():
+            return False
         if any(one.dim() != 4 or one.dtype != first.dtype or one.device != first.device for one in tensors):
             return False
         if forward_ad._current_level >= 0:
