@@ -20,7 +20,7 @@ from .dataflow import _Tracer
 from .fusion import FUNCTIONS, activation_of, hooked
 from .mappings import Layer, Nowhere, Traced, Unmapped
 from .nn import MaskedConv2d, _padding_of
-from .nn_base import Masked
+from .nn_base import Masked, Place
 from .nn_layers import MaskedActivation, MaskedAdd, MaskUnit
 from .stage_description import Reader, Stage, Window
 from .stage_module import FusedStage, GivenMask
@@ -752,7 +752,7 @@ def _replace(
     stage, given_images, given_masks = _described(chain, outside, tuple(results), replaced)
     layers = _layers_of(owner, order, outside, [nodes[0] for nodes in results.values()])
     units = [(number, step.unit) for number, step in enumerate(chain.steps) if isinstance(step, _Scores)]
-    places = [_place_number(modules[step.layer]) for step in chain.steps]
+    places = [getattr(modules[step.layer], "_place", None) or Place() for step in chain.steps]
     fused = FusedStage(stage, layers, given_images, given_masks, units, places)
     owner.add_submodule(name, fused)
     last = next(node for node in reversed(graph.nodes) if node in chain.absorbed)
@@ -777,11 +777,6 @@ def _replace(
     for node in reversed(order):
         graph.erase_node(node)
     return fused
-
-
-def _place_number(layer: nn.Module) -> int | None:
-    place = getattr(layer, "_place", None)
-    return None if place is None else place.number
 
 
 def _described(chain: _Chain, outside: list, outputs: tuple[str, ...], replaced: dict):

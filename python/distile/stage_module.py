@@ -137,14 +137,13 @@ class FusedStage(nn.Module):
         images: list[int],
         given: list[GivenMask],
         units: list[tuple[int, nn.Module]],
-        places: list[int | None],
+        places: list[Place],
     ):
         super().__init__()
         self.stage = stage
         self._numbers: Numbers = stage.numbers()
         self._image_arguments, self._given, self._units = images, given, units
-        self._own_places = [Place() if number is None else None for number in places]
-        self._places = [own.number if own else number for own, number in zip(self._own_places, places)]
+        self._place_of_step = places  # Steps have the places of their layers.
         self.times: list[float] = []  # What measure() finds.
         self.way = BY_TIME
         self.measures: tuple[float, ...] = ()  # The densities at which the next call measures.
@@ -183,7 +182,10 @@ class FusedStage(nn.Module):
         for step, unit in self._units:
             reals[REALS * step : REALS * (step + 1)] = [float(unit.bias), float(unit.threshold)]
         numbers = dataclasses.replace(self._numbers, numbers=tuple(reals))
-        return self.run(numbers, self._places, tensors, given, parameters, times=self.times, way=self.way)
+        return self.run(numbers, self._places(), tensors, given, parameters, times=self.times, way=self.way)
+
+    def _places(self) -> list[int]:
+        return [place.number for place in self._place_of_step]
 
     @staticmethod
     def run(numbers: Numbers, places, tensors, given, parameters, **keywords) -> list[torch.Tensor]:
@@ -234,13 +236,13 @@ class FusedStage(nn.Module):
         made = sum(isinstance(step, Scores) for step in self.stage.steps)
         outputs = tuple(-1 - count - number for number in range(made))
         numbers = dataclasses.replace(self._numbers, outputs=outputs)
-        return self.run(numbers, self._places, tensors, given, parameters, way=BY_TIME)
+        return self.run(numbers, self._places(), tensors, given, parameters, way=BY_TIME)
 
     def given_masks(self) -> tuple[Numbers, list[int]]:
         """The stage with the masks given that it makes, and the places of its steps."""
         stage = self.stage
         units = {step.mask for step in stage.steps if isinstance(step, Scores)}
-        steps = [(step, place) for step, place in zip(stage.steps, self._places) if not isinstance(step, Scores)]
+        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if not isinstance(step, Scores)]
         outputs = tuple(name for name in stage.outputs if name not in units)
         made = tuple(step.mask for step in stage.steps if isinstance(step, Scores))
         outputs = outputs or (steps[-1][0].output,)

@@ -182,7 +182,12 @@ def test_weights_that_change(strict):
     expected.load_state_dict(state)
     with distile.mask(mask):
         close(fused(x), expected(x))
-        close(copy.deepcopy(fused)(x), expected(x))
+        twin = copy.deepcopy(fused)
+        close(twin(x), expected(x))
+        packed = torch.ops.distile._times_packed()
+        for one in (fused, twin, fused, twin):
+            close(one(x), expected(x))
+        assert torch.ops.distile._times_packed() == packed
 
 
 # ---- Masks that the model makes
