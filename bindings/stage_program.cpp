@@ -91,7 +91,7 @@ bool equal(const distile_window &a, const distile_window &b) {
 StageProgram::StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers,
                            const std::string &activations, const std::vector<int64_t> &outputs,
                            const StageCounts &given)
-    : given_(given), images_(given.images), outputs_(outputs) {
+    : given_(given), images_(given.images), mask_sizes_(given.masks), outputs_(outputs) {
     const std::vector<std::string> names = parts_of(activations);
     const size_t count = steps.size() / integers;
     if (count == 0 || steps.size() != count * integers || numbers.size() != count * reals || names.size() != count) {
@@ -101,7 +101,7 @@ StageProgram::StageProgram(const std::vector<int64_t> &steps, const std::vector<
         read_step(&steps[step * integers], &numbers[step * reals], names[step]);
     }
     const auto num_images = static_cast<int64_t>(images_.size());
-    const auto num_masks = static_cast<int64_t>(given_.masks + mask_makers_.size());
+    const auto num_masks = static_cast<int64_t>(mask_sizes_.size());
     for (const int64_t output : outputs_) {
         if (output >= num_images || output < -num_masks || (output >= 0 && output < int64_t(given_.images)) ||
             (output < 0 && -1 - output < int64_t(given_.masks))) {
@@ -115,21 +115,29 @@ StageProgram::StageProgram(const std::vector<int64_t> &steps, const std::vector<
 }
 
 void StageProgram::read_step(const int64_t *integers, const double *reals, const std::string &activation) {
-    const size_t number = steps_.size(), masks = given_.masks + mask_makers_.size();
+    const size_t number = steps_.size(), masks = mask_sizes_.size();
     Numbers from(integers, number);
     StageStep step{};
     const int64_t kind = from.kind();
-    if (kind != DISTILE_STEP_CONV2D && kind != DISTILE_STEP_SCORES) {
+    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::algebra)) {
         fail_step(number, "has the kind " + std::to_string(kind) + ", which does not exist");
     }
-    const bool scores = kind == DISTILE_STEP_SCORES;
-    step.kind = static_cast<distile_step_kind>(kind);
-    step.input = from.index(images_.size(), "the image", false);
-    step.residual = from.index(scores ? 0 : images_.size(), "the residual", true);
-    step.base = from.index(scores ? 0 : images_.size(), "the base", true);
-    step.mask = from.index(scores ? 0 : masks, "the mask", true);
-    step.later = from.index(scores ? 0 : masks, "the mask of later pixels", true);
-    step.window = from.window(false);
+    step.kind = static_cast<StageKind>(kind);
+    const bool convolves = step.kind == StageKind::conv2d, scores = step.kind == StageKind::scores;
+    const bool combines = step.kind == StageKind::algebra;
+    if (combines) {
+        constexpr auto algebras = static_cast<size_t>(MaskAlgebra::pool) + 1;
+        step.algebra = static_cast<MaskAlgebra>(from.index(algebras, "the algebra of masks", false));
+        step.input = -1;
+    } else {
+        step.input = from.index(images_.size(), "the image", false);
+    }
+    step.residual = from.index(convolves ? images_.size() : 0, "the residual", true);
+    step.base = from.index(convolves ? images_.size() : 0, "the base", true);
+    step.mask = from.index(scores ? 0 : masks, "the mask", !combines);
+    const bool is_alone = combines && step.algebra > MaskAlgebra::subtract;
+    step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
+    step.window = from.window(combines);
     step.window.pad_top = from.positive("padding", 0);
     step.pad_bottom = from.positive("padding", 0);
     step.window.pad_left = from.positive("padding", 0);
@@ -137,29 +145,33 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.reader = from.window(true);
     step.reader.pad_top = from.positive("padding", 0);
     step.reader.pad_left = from.positive("padding", 0);
-    step.weights = from.index(given_.parameters, "the parameter", false);
-    step.bias = from.index(scores ? 0 : given_.parameters, "the parameter", true);
+    step.weights = from.index(combines ? 0 : given_.parameters, "the parameter", combines);
+    step.bias = from.index(convolves ? given_.parameters : 0, "the parameter", true);
     step.activation = activation_of(activation);
     step.activation_name = activation;
     step.score_bias = static_cast<float>(reals[0]);
     step.threshold = static_cast<float>(reals[1]);
-    if (step.has_reader() && step.mask < 0) {
+    if (step.has_reader() && (step.mask < 0 || combines)) {
         fail_step(number, "has a reader and no mask");
     }
     if (step.base >= 0 && step.mask < 0) {
         fail_step(number, "has a base and no mask: it writes every pixel");
     }
-    if (scores && (!is_one_pixel({1, 1, 1, 1, 1, 1, step.window.pad_top, step.window.pad_left, DISTILE_WINDOW_CONV}) ||
-                   step.window.kernel_h != 1 || step.window.kernel_w != 1 || step.has_reader())) {
+    const distile_window &window = step.window;
+    if (scores && (window.kernel_h != 1 || window.kernel_w != 1 || window.pad_top != 0 || window.pad_left != 0 ||
+                   step.has_reader())) {
         fail_step(number, "makes scores with a window other than 1 x 1");
     }
-    if (scores) {
-        step.result = static_cast<int32_t>(masks);
-        mask_makers_.push_back(static_cast<int32_t>(number));
-    } else {
+    if (combines && step.algebra == MaskAlgebra::pool && std::min(window.pad_top, window.pad_left) < 1) {
+        fail_step(number, "makes a smaller mask by a factor of 0");
+    }
+    if (convolves) {
         step.result = static_cast<int32_t>(images_.size());
         images_.emplace_back();
         images_.back().maker = static_cast<int32_t>(number);
+    } else {
+        step.result = static_cast<int32_t>(masks);
+        mask_sizes_.emplace_back();
     }
     steps_.push_back(step);
 }
@@ -171,7 +183,7 @@ void StageProgram::note_use(int32_t image, int32_t step) {
 }
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
-    if (reader.kind == DISTILE_STEP_SCORES || reader.mask != maker.mask || reader.has_reader()) {
+    if (reader.kind != StageKind::conv2d || reader.mask != maker.mask || reader.has_reader()) {
         return false;
     }
     const int32_t image = maker.result;
@@ -216,36 +228,18 @@ void StageProgram::find_uses() {
     }
 }
 
-void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::vector<int64_t> &channels) {
+void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::vector<MaskSizes> &masks,
+                              const std::vector<int64_t> &channels) {
     for (size_t i = 0; i < given_.images; i++) {
         images_[i].sizes = given[i];
     }
+    std::copy(masks.begin(), masks.end(), mask_sizes_.begin());
     for (size_t number = 0; number < steps_.size(); number++) {
-        const StageStep &step = steps_[number];
-        if (step.kind == DISTILE_STEP_SCORES) {
-            continue;
+        if (steps_[number].kind == StageKind::conv2d) {
+            find_image(steps_[number], number, channels);
+        } else {
+            find_mask(steps_[number]);
         }
-        StageImage &input = images_[static_cast<size_t>(step.input)];
-        const distile_window &window = step.window;
-        const int64_t height = outputs_of(input.sizes[2], window.pad_top, step.pad_bottom, window.kernel_h,
-                                          window.stride_h, window.dilation_h);
-        const int64_t width = outputs_of(input.sizes[3], window.pad_left, step.pad_right, window.kernel_w,
-                                         window.stride_w, window.dilation_w);
-        if (height < 1 || width < 1) {
-            fail_step(number, "has windows larger than its input of " + std::to_string(input.sizes[2]) + " x " +
-                                  std::to_string(input.sizes[3]) + " pixels and their padding");
-        }
-        const ImageSizes sizes{input.sizes[0], channels[static_cast<size_t>(step.weights)], height, width};
-        const int64_t reach = std::max(
-            reach_of(input.sizes[2], height, window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
-            reach_of(input.sizes[3], width, window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
-        input.border = std::max(input.border, static_cast<int32_t>(reach));
-        for (const int32_t other : {step.residual, step.base}) {
-            if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
-                fail_step(number, "adds to an image of another shape than its own");
-            }
-        }
-        images_[static_cast<size_t>(step.result)].sizes = sizes;
     }
     // Memory that a result takes over has the border that the result needs.
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
@@ -256,19 +250,53 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
     }
 }
 
-std::array<int64_t, 3> StageProgram::pixels(const StageStep &step) const {
-    if (step.kind == DISTILE_STEP_SCORES) {
+void StageProgram::find_mask(const StageStep &step) {
+    MaskSizes &made = mask_sizes_[static_cast<size_t>(step.result)];
+    const auto places = [](int64_t extent, int64_t stride) { return (extent + stride - 1) / stride; };
+    if (step.kind == StageKind::scores) {
         const ImageSizes &sizes = images_[static_cast<size_t>(step.input)].sizes;
-        const auto places = [](int64_t extent, int64_t stride) { return (extent + stride - 1) / stride; };
-        return {sizes[0], places(sizes[2], step.window.stride_h), places(sizes[3], step.window.stride_w)};
+        made = {sizes[0], places(sizes[2], step.window.stride_h), places(sizes[3], step.window.stride_w)};
+        return;
+    }
+    made = mask_sizes(step.mask);
+    if (step.later >= 0 && mask_sizes(step.later) != made) {
+        fail("a stage makes a mask of two that have other sizes");
+    }
+    if (step.algebra == MaskAlgebra::pool) {
+        made = {made[0], places(made[1], step.window.pad_top), places(made[2], step.window.pad_left)};
+    }
+}
+
+void StageProgram::find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels) {
+    StageImage &input = images_[static_cast<size_t>(step.input)];
+    const distile_window &window = step.window;
+    const int64_t height = outputs_of(input.sizes[2], window.pad_top, step.pad_bottom, window.kernel_h, window.stride_h,
+                                      window.dilation_h);
+    const int64_t width = outputs_of(input.sizes[3], window.pad_left, step.pad_right, window.kernel_w, window.stride_w,
+                                     window.dilation_w);
+    if (height < 1 || width < 1) {
+        fail_step(number, "has windows larger than its input of " + std::to_string(input.sizes[2]) + " x " +
+                              std::to_string(input.sizes[3]) + " pixels and their padding");
+    }
+    const ImageSizes sizes{input.sizes[0], channels[static_cast<size_t>(step.weights)], height, width};
+    const int64_t reach =
+        std::max(reach_of(input.sizes[2], height, window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
+                 reach_of(input.sizes[3], width, window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
+    input.border = std::max(input.border, static_cast<int32_t>(reach));
+    for (const int32_t other : {step.residual, step.base}) {
+        if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
+            fail_step(number, "adds to an image of another shape than its own");
+        }
+    }
+    images_[static_cast<size_t>(step.result)].sizes = sizes;
+}
+
+MaskSizes StageProgram::pixels(const StageStep &step) const {
+    if (step.kind != StageKind::conv2d) {
+        return mask_sizes(step.result);
     }
     const ImageSizes &sizes = images_[static_cast<size_t>(step.result)].sizes;
     return {sizes[0], sizes[2], sizes[3]};
-}
-
-std::array<int64_t, 3> StageProgram::made_mask(int64_t mask) const {
-    const size_t made = static_cast<size_t>(mask) - given_.masks;
-    return pixels(steps_[static_cast<size_t>(mask_makers_[made])]);
 }
 
 }  // namespace distile::bindings

@@ -15,6 +15,8 @@ namespace distile::bindings {
 
 /** [batch, channels, height, width] */
 using ImageSizes = std::array<int64_t, 4>;
+/** [batch, height, width] */
+using MaskSizes = std::array<int64_t, 3>;
 
 /** An image of a stage: one that is given, or a convolution's result. */
 struct StageImage {
@@ -30,10 +32,19 @@ struct StageImage {
     }
 };
 
+enum class StageKind : int32_t {
+    conv2d = DISTILE_STEP_CONV2D,
+    scores = DISTILE_STEP_SCORES,
+    algebra = 2 /**< A mask from others, as mask_algebra.h has them: distile_run_stage has no such step. */
+};
+
+enum class MaskAlgebra : int32_t { unite, intersect, subtract, invert, dilate, pool };
+
 /** A step. Images and masks are numbers: those that are given come first, then those of the steps in their order. -1
  * stands for none. */
 struct StageStep {
-    distile_step_kind kind;
+    StageKind kind;
+    MaskAlgebra algebra; /**< How a mask follows from others. Its radius or factor is the window's padding. */
     int32_t input, residual;
     int32_t base; /**< What the result is at pixels that the step does not compute; none: 0. */
     int32_t mask, later;
@@ -44,7 +55,7 @@ struct StageStep {
     Activation activation;
     std::string activation_name;
     float score_bias, threshold;
-    int32_t result;  /**< The image that a convolution makes, or the mask that scores do. */
+    int32_t result;  /**< The image that a convolution makes, or the mask that others do. */
     bool takes_base; /**< Whether the result may take the memory of its base: nobody else reads that later. */
 
     bool has_reader() const {
@@ -61,16 +72,17 @@ class StageProgram {
 public:
     static constexpr size_t integers = 26, reals = 2;
 
-    /** The integers of a step are its kind, input, residual, base, mask, later, kernel, stride, dilation, padding (top,
-     * bottom, left, right), the reader's kernel, stride, dilation and padding (top, left), weights and bias; its reals
-     * are the bias and the threshold of scores. Activations are names with commas between. `outputs` are images, or
-     * masks as -1 - mask. Fails for numbers that name what is not there. */
+    /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later, kernel,
+     * stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and padding (top,
+     * left), weights and bias; its reals are the bias and the threshold of scores. Activations are names with commas
+     * between. `outputs` are images, or masks as -1 - mask. Fails for numbers that name what is not there. */
     StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
                  const std::vector<int64_t> &outputs, const StageCounts &given);
 
     /** Finds the sizes of all images and of the masks that steps make. `channels`: how many a parameter makes, its
-     * first dimension. Fails for windows larger than their images. */
-    void find_sizes(const std::vector<ImageSizes> &given, const std::vector<int64_t> &channels);
+     * first dimension. Fails for windows larger than their images, and for masks that differ. */
+    void find_sizes(const std::vector<ImageSizes> &given, const std::vector<MaskSizes> &masks,
+                    const std::vector<int64_t> &channels);
 
     const std::vector<StageStep> &steps() const {
         return steps_;
@@ -84,13 +96,16 @@ public:
     size_t given_masks() const {
         return given_.masks;
     }
-    /** [batch, height, width] of the pixels that a step computes or scores. */
-    std::array<int64_t, 3> pixels(const StageStep &step) const;
-    /** The shape of a mask that the stage makes. */
-    std::array<int64_t, 3> made_mask(int64_t mask) const;
+    /** The pixels of what a step makes. */
+    MaskSizes pixels(const StageStep &step) const;
+    const MaskSizes &mask_sizes(int64_t mask) const {
+        return mask_sizes_[static_cast<size_t>(mask)];
+    }
 
 private:
     void read_step(const int64_t *integers, const double *reals, const std::string &activation);
+    void find_mask(const StageStep &step);
+    void find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels);
     void note_use(int32_t image, int32_t step);
     void find_uses();
     /** Whether a step reads of an image only what the step that makes it has written. */
@@ -99,7 +114,7 @@ private:
     StageCounts given_;
     std::vector<StageStep> steps_;
     std::vector<StageImage> images_;
-    std::vector<int32_t> mask_makers_; /**< The steps that make the masks behind those that are given. */
+    std::vector<MaskSizes> mask_sizes_; /**< Sizes of masks that are given, and of those that steps make. */
     std::vector<int64_t> outputs_;
 };
 

@@ -10,6 +10,7 @@ namespace distile::ort {
 namespace {
 
 using bindings::StageImage;
+using bindings::StageKind;
 using bindings::StageProgram;
 using bindings::StageStep;
 
@@ -49,7 +50,7 @@ public:
         for (const StageStep &step : program.steps()) {
             const auto number = static_cast<int32_t>(&step - program.steps().data());
             const auto result = static_cast<size_t>(step.result);
-            if (step.kind != DISTILE_STEP_CONV2D || step.takes_base || is_output_[result]) {
+            if (step.kind != StageKind::conv2d || step.takes_base || is_output_[result]) {
                 continue;
             }
             const bool alone = images[result].needs_zeros;
@@ -141,7 +142,7 @@ private:
     void find_parameters() {
         Shape channels = input_channels_, sizes(channels_.size(), 0);
         const bool makes_masks = std::any_of(program_.steps().begin(), program_.steps().end(),
-                                             [](const StageStep &step) { return step.kind != DISTILE_STEP_CONV2D; });
+                                             [](const StageStep &step) { return step.kind != StageKind::conv2d; });
         if (makes_masks || channels.size() != program_.images().size() - program_.steps().size()) {
             fail("a stage of ONNX Runtime has the channels of its inputs, and makes no masks");
         }
@@ -201,7 +202,7 @@ private:
             sizes.push_back({shape[0], shape[3], shape[1], shape[2]});
             images.push_back(image_at(tensor.data, sizes.back()));
         }
-        program.find_sizes(sizes, channels_);
+        program.find_sizes(sizes, std::vector<bindings::MaskSizes>(program.given_masks()), channels_);
         return images;
     }
 
@@ -258,7 +259,7 @@ private:
         const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images[static_cast<size_t>(number)]; };
         const auto mask = [&](int32_t number) { return number < 0 ? nullptr : masks[static_cast<size_t>(number)]; };
         distile_stage_step made{};
-        made.kind = step.kind;
+        made.kind = DISTILE_STEP_CONV2D;
         made.input = image(step.input);
         made.output = image(step.result);
         made.residual = step.residual >= 0 && step.residual == step.base ? made.output : image(step.residual);

@@ -13,7 +13,10 @@ namespace distile::python {
 namespace {
 
 using bindings::ImageSizes;
+using bindings::MaskAlgebra;
+using bindings::MaskSizes;
 using bindings::StageImage;
+using bindings::StageKind;
 using bindings::StageProgram;
 using bindings::StageStep;
 
@@ -100,11 +103,17 @@ public:
         }
         for (const StageStep &step : program_.steps()) {
             const auto [batch, height, width] = program_.pixels(step);
+            if (step.kind == StageKind::algebra) {
+                if (batch * height * width == 0) {
+                    return false;
+                }
+                continue;
+            }
             const StageImage &input = image(step.input);
             if (input.is_empty() || (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS)) {
                 return false;
             }
-            if (step.kind == DISTILE_STEP_SCORES) {
+            if (step.kind == StageKind::scores) {
                 if (on_gpu() && input.sizes[1] % scored_channels != 0) {
                     return false;
                 }
@@ -133,10 +142,14 @@ public:
             images_[i] = readable(given_[i], image(static_cast<int32_t>(i)).border);
         }
         for (const StageStep &step : program_.steps()) {
-            if (step.kind == DISTILE_STEP_CONV2D) {
+            if (step.kind == StageKind::conv2d) {
                 images_.push_back(target(step));
             }
-            add(step, masks, type);
+            if (step.kind == StageKind::algebra) {
+                combine_masks(step, masks);
+            } else {
+                add(step, masks, type);
+            }
         }
         flush();
         return results();
@@ -144,8 +157,10 @@ public:
 
     std::vector<Tensor> run_apart(Way way) {
         for (const StageStep &step : program_.steps()) {
-            if (step.kind == DISTILE_STEP_SCORES) {
+            if (step.kind == StageKind::scores) {
                 masks_.push_back(scores(step));
+            } else if (step.kind == StageKind::algebra) {
+                masks_.push_back(combined(step));
             } else {
                 images_.push_back(convolution(step, way));
             }
@@ -190,32 +205,38 @@ private:
             session_.check_device(parameter, "a parameter");
             channels.push_back(parameter.dim() > 0 ? parameter.size(0) : 0);
         }
-        program_.find_sizes(sizes, channels);
-        for (const StageStep &step : program_.steps()) {
-            check_parameters(step);
-            const auto pixels = program_.pixels(step);
-            if (step.kind == DISTILE_STEP_SCORES || step.has_reader()) {
-                continue;
+        std::vector<MaskSizes> masks;
+        for (const Tensor &mask : masks_) {
+            session_.check_mask(mask);
+            if (mask.dim() != 3) {
+                fail("the masks of a stage are [N, H, W]");
             }
-            for (const int32_t mask : {step.mask, step.later}) {
-                check_mask(mask, pixels);
+            masks.push_back({mask.size(0), mask.size(1), mask.size(2)});
+        }
+        program_.find_sizes(sizes, masks, channels);
+        for (const StageStep &step : program_.steps()) {
+            if (step.kind != StageKind::algebra) {
+                check_parameters(step);
+            }
+            if (step.kind == StageKind::conv2d) {
+                check_mask_sizes(step.has_reader() ? -1 : step.mask, program_.pixels(step));
+                check_mask_sizes(step.later, program_.pixels(step));
             }
         }
     }
 
-    void check_mask(int32_t mask, const std::array<int64_t, 3> &pixels) const {
-        const Ints wanted{pixels.begin(), pixels.end()};
-        if (mask >= 0 && static_cast<size_t>(mask) < program_.given_masks()) {
-            session_.check_mask(masks_[static_cast<size_t>(mask)], &wanted);
-        } else if (mask >= 0 && program_.made_mask(mask) != pixels) {
-            fail("a mask that a stage makes has another size than the output " + text_of(wanted));
+    void check_mask_sizes(int32_t mask, const MaskSizes &pixels) const {
+        if (mask >= 0 && program_.mask_sizes(mask) != pixels) {
+            const MaskSizes &sizes = program_.mask_sizes(mask);
+            fail("the mask is " + text_of({sizes.begin(), sizes.end()}) + ", but the output has the pixels " +
+                 text_of({pixels.begin(), pixels.end()}) + ": give one boolean for each");
         }
     }
 
     void check_parameters(const StageStep &step) const {
         const Tensor &weight = parameter(step.weights);
         const int64_t channels = image(step.input).sizes[1];
-        if (step.kind == DISTILE_STEP_SCORES) {
+        if (step.kind == StageKind::scores) {
             if (!have_sizes_of(weight, {channels})) {
                 fail("the weights of scores must have one element for each channel");
             }
@@ -336,9 +357,9 @@ private:
     }
 
     void add(const StageStep &step, const stages::Masks &masks, distile_dtype type) {
-        const bool scored = step.kind == DISTILE_STEP_SCORES;
+        const bool scored = step.kind == StageKind::scores;
         distile_stage_step added{};
-        added.kind = step.kind;
+        added.kind = scored ? DISTILE_STEP_SCORES : DISTILE_STEP_CONV2D;
         added.window = step.window;
         added.input = view_of_image(step.input, type);
         if (scored) {
@@ -362,6 +383,31 @@ private:
         pending_.push_back(added);
     }
 
+    /** Makes a mask of others, which the steps before may make. */
+    void combine_masks(const StageStep &step, const stages::Masks &masks) {
+        flush();
+        distile_mask *const made = masks.at(step.result), *const a = masks.at(step.mask),
+                            *const b = masks.at(step.later);
+        const int32_t rows = step.window.pad_top, columns = step.window.pad_left;
+        const distile_status status = [&] {
+            switch (step.algebra) {
+            case MaskAlgebra::unite:
+                return distile_mask_unite(made, a, b);
+            case MaskAlgebra::intersect:
+                return distile_mask_intersect(made, a, b);
+            case MaskAlgebra::subtract:
+                return distile_mask_subtract(made, a, b);
+            case MaskAlgebra::invert:
+                return distile_mask_invert(made, a);
+            case MaskAlgebra::dilate:
+                return distile_mask_dilate(made, a, rows, columns);
+            default:
+                return distile_mask_pool(made, a, rows, columns);
+            }
+        }();
+        bindings::check(status, session_.context());
+    }
+
     void flush() {
         if (pending_.empty()) {
             return;
@@ -375,7 +421,7 @@ private:
 
     void make_mask_tensors() {
         for (const StageStep &step : program_.steps()) {
-            if (step.kind == DISTILE_STEP_SCORES) {
+            if (step.kind != StageKind::conv2d) {
                 const auto [batch, height, width] = program_.pixels(step);
                 masks_.push_back(empty(given_.front(), {batch, height, width}, ScalarType::Bool));
             }
@@ -404,6 +450,29 @@ private:
         input = call("aten::slice", "Tensor", input, int64_t{2}, all, all, int64_t{step.window.stride_h});
         input = call("aten::slice", "Tensor", input, int64_t{3}, all, all, int64_t{step.window.stride_w});
         return mask_scores(input, parameter(step.weights), step.score_bias, step.threshold);
+    }
+
+    /** A mask of others. */
+    Tensor combined(const StageStep &step) const {
+        const Tensor a = torch::stable::to(masks_[static_cast<size_t>(step.mask)], ScalarType::Bool);
+        OptionalTensor b;
+        if (step.later >= 0) {
+            b = torch::stable::to(masks_[static_cast<size_t>(step.later)], ScalarType::Bool);
+        }
+        switch (step.algebra) {
+        case MaskAlgebra::unite:
+            return call("aten::logical_or", "", a, *b);
+        case MaskAlgebra::intersect:
+            return call("aten::logical_and", "", a, *b);
+        case MaskAlgebra::subtract:
+            return call("aten::logical_and", "", a, inverse(*b));
+        case MaskAlgebra::invert:
+            return inverse(a);
+        case MaskAlgebra::dilate:
+            return mask_dilate(a, step.window.pad_top, step.window.pad_left);
+        default:
+            return mask_pool(a, step.window.pad_top, step.window.pad_left);
+        }
     }
 
     /** The pixels that a convolution computes. */

@@ -18,7 +18,7 @@ from . import conversion, masks, stage_description, tracing
 from .activations import split_slope
 from .dataflow import _Tracer
 from .fusion import FUNCTIONS, activation_of, hooked
-from .mappings import Layer, Nowhere, Traced, Unmapped
+from .mappings import UNMAPPED, Layer, Nowhere, Traced, Unmapped
 from .nn import MaskedConv2d, _padding_of
 from .nn_base import Masked, Place
 from .nn_layers import MaskedActivation, MaskedAdd, MaskUnit
@@ -36,6 +36,11 @@ AT_ZERO = {"sigmoid", "hardsigmoid"}  # Not 0 there.
 _ADD = {operator.add, operator.iadd, torch.add, "add", "add_"}
 _IN_PLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.iand, operator.ior, operator.ixor}
 _MASK_FUNCTIONS = (masks.needed_input, masks.dilate)
+_NOT = {operator.invert, torch.logical_not, torch.bitwise_not, "logical_not", "bitwise_not"}
+_TWO = {
+    "and": {operator.and_, torch.logical_and, torch.bitwise_and, "logical_and", "bitwise_and"},
+    "or": {operator.or_, torch.logical_or, torch.bitwise_or, "logical_or", "bitwise_or"},
+}
 _SHAPES = {"size", "dim"}
 
 
@@ -104,6 +109,18 @@ class _Scores:
 
 
 @dataclasses.dataclass(eq=False)
+class _Combined:
+    mask: str
+    how: str
+    of: tuple[str, ...]
+    size: tuple[int, int] | None
+    layer: str = ""
+
+    def described(self) -> stage_description.Combined:
+        return stage_description.Combined(self.mask, self.how, self.of, self.size)
+
+
+@dataclasses.dataclass(eq=False)
 class _Image:
     name: str
     shape: tuple
@@ -131,7 +148,7 @@ class _Chain:
         self.given: dict[torch.fx.Node, _Image] = {}
         self.masks: dict[object, tuple[str, GivenMask | None]] = {}
         self.mask_nodes: dict[str, torch.fx.Node] = {}
-        self.steps: list[_Step | _Scores] = []
+        self.steps: list[_Step | _Scores | _Combined] = []
         self.ends = "the model ends"
 
     # ---- What a call reads
@@ -211,6 +228,8 @@ class _Chain:
         elif node.target in FUNCTIONS:
             changes = node.kwargs.get("inplace", False) or _is_named_in_place(node)
             found = self._activated(node, node.args[0], FUNCTIONS[node.target], changes)
+        elif (combined := self._combined(node)) is not None:
+            found = combined
         elif node.target in _MASK_FUNCTIONS:
             self.found[node] = self._read_by_window(node)
             self.beside.append(node)
@@ -277,6 +296,48 @@ class _Chain:
         self.steps.append(_Scores(name, self.image(node.args[0]).name, layer, node.target))
         self.masks[node] = name, None
         return _Mask(name)
+
+    def _combined(self, node) -> _Mask | None:
+        """A mask from one that the stage makes, and maybe another; None for what is no algebra of masks."""
+        size, operands = None, node.args
+        if node.target in _NOT:
+            how = "not"
+        elif node.target is masks.pool:
+            how, size, operands = "pool", _pair(dict(zip(("factor",), node.args[1:]), **node.kwargs)["factor"]), node.args[:1]
+        elif node.target is masks.dilate and self.is_read_by_others(node):
+            how, size, operands = "dilate", _pair(dict(zip(("radius",), node.args[1:]), **node.kwargs)["radius"]), node.args[:1]
+        else:
+            how = next((how for how, names in _TWO.items() if node.target in names), None)
+        if how is None or not any(isinstance(self.found.get(one), _Mask) for one in operands):
+            return None
+        if how in ("not", "and", "or") and node.kwargs:
+            raise _Refused("its masks are not its arguments")
+        if any(isinstance(one, torch.fx.Node) for one in size or ()):
+            raise _Refused("its size is no constant")
+        names = tuple(self._operand(one, node) for one in operands)
+        name = f"s{len(self.steps)}"
+        self.steps.append(_Combined(name, how, names, size))
+        self.masks[node] = name, None
+        return _Mask(name)
+
+    def is_read_by_others(self, node) -> bool:
+        """Whether others than convolutions read a mask."""
+        return any(user.op != "call_module" or type(self.finder.modules[user.target]) is not MaskedConv2d
+                   for user in node.users)  # fmt: skip
+
+    def _operand(self, node, reader) -> str:
+        """A mask that another follows from: of the stage, or given, of its size."""
+        found = self.found.get(node)
+        if isinstance(found, _Mask) and found.reader is None:
+            return found.name
+        shape, kind = self.finder.shapes.get(node), self.finder.types.get(node)
+        if found is not None or kind != torch.bool or shape != self.finder.shapes.get(reader):
+            raise _Refused("it reads what is no mask of its size")
+        if node not in self.masks:
+            name = f"m{len(self.masks)}"
+            self.masks[node] = name, GivenMask(None, "mask", UNMAPPED, None)
+            self.mask_nodes[name] = node
+        return self.masks[node][0]
 
     def _read_by_window(self, node) -> _Mask:
         names = ("mask", "size") if node.target is masks.needed_input else ("mask", "radius")
@@ -446,8 +507,10 @@ class _Chain:
 class _Finder:
     """The chains of a traced graph."""
 
-    def __init__(self, graph: torch.fx.Graph, modules: dict[str, nn.Module], shapes: dict[torch.fx.Node, tuple]):
-        self.graph, self.modules, self.shapes = graph, modules, shapes
+    def __init__(self, graph: torch.fx.Graph, modules: dict[str, nn.Module], tensors: dict[torch.fx.Node, tuple]):
+        self.graph, self.modules = graph, modules
+        self.shapes = {node: shape for node, (shape, _) in tensors.items()}
+        self.types = {node: dtype for node, (_, dtype) in tensors.items()}
         self.chains: list[_Chain] = []
         self.refused: dict[str, str] = {}
         self._settled: dict[torch.fx.Node, frozenset] = {}
@@ -622,7 +685,7 @@ class _StageTracer(_Tracer):
 
 
 class _Shapes(torch.fx.Interpreter):
-    """Runs a graph, and notes the shapes of tensors."""
+    """Runs a graph, and notes the shapes and types of tensors."""
 
     def __init__(self, module):
         super().__init__(module)
@@ -631,7 +694,7 @@ class _Shapes(torch.fx.Interpreter):
     def run_node(self, node):
         result = super().run_node(node)
         if isinstance(result, torch.Tensor):
-            self.found[node] = tuple(result.shape)
+            self.found[node] = tuple(result.shape), result.dtype
         return result
 
 
@@ -752,7 +815,7 @@ def _replace(
     stage, given_images, given_masks = _described(chain, outside, tuple(results), replaced)
     layers = _layers_of(owner, order, outside, [nodes[0] for nodes in results.values()])
     units = [(number, step.unit) for number, step in enumerate(chain.steps) if isinstance(step, _Scores)]
-    places = [getattr(modules[step.layer], "_place", None) or Place() for step in chain.steps]
+    places = [getattr(modules.get(step.layer), "_place", None) or Place() for step in chain.steps]
     fused = FusedStage(stage, layers, given_images, given_masks, units, places)
     owner.add_submodule(name, fused)
     last = next(node for node in reversed(graph.nodes) if node in chain.absorbed)
@@ -788,6 +851,7 @@ def _described(chain: _Chain, outside: list, outputs: tuple[str, ...], replaced:
     images = list(chain.given.items())
     steps = tuple(step.described() for step in chain.steps)
     used = {name for step in steps for name in (getattr(step, "mask", None), getattr(step, "later", None))}
+    used |= {name for step in steps for name in getattr(step, "of", ())}
     known = [(name, one) for name, one in chain.masks.values() if one is not None and name in used]
     stage = Stage(
         tuple((image.name, image.shape[1]) for _, image in images), tuple(name for name, _ in known), steps, outputs
@@ -804,7 +868,7 @@ def _described(chain: _Chain, outside: list, outputs: tuple[str, ...], replaced:
     given = []
     for name, one in known:
         argument = argument_of(chain.mask_nodes.get(name))
-        given.append(dataclasses.replace(one, argument=argument, image=first[name]))
+        given.append(dataclasses.replace(one, argument=argument, image=first.get(name)))
     return stage, [argument_of(node) for node, _ in images], given
 
 

@@ -11,12 +11,17 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
+from typing import Union
 
 from .activations import split_slope
 
 VERSION = 1
 LARGEST = 32767  # The largest number of a window.
-CONVOLUTION, SCORES = 0, 1
+CONVOLUTION, SCORES, ALGEBRA = 0, 1, 2
+# How masks follow from others, in the order of the numbers: of how many, and what their size is.
+ALGEBRAS = {
+    "or": (2, ""), "and": (2, ""), "and not": (2, ""), "not": (1, ""), "dilate": (1, "radius"), "pool": (1, "factor")
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +86,20 @@ class Scores:
 
 
 @dataclasses.dataclass(frozen=True)
+class Combined:
+    """A mask from others: "or", "and", "and not" of two, "not" of one, or one dilated by a radius or pooled by a factor,
+    for rows and columns."""
+
+    mask: str
+    how: str
+    of: tuple[str, ...]
+    size: tuple[int, int] | None = None
+
+
+Step = Union[Convolution, Scores, Combined]
+
+
+@dataclasses.dataclass(frozen=True)
 class Numbers:
     """A stage as the library takes it, and the names of its parameters in their order."""
 
@@ -98,7 +117,7 @@ class Stage:
 
     inputs: tuple[tuple[str, int], ...]
     masks: tuple[str, ...]
-    steps: tuple[Convolution | Scores, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[str, ...]
 
     def __post_init__(self):
@@ -126,6 +145,15 @@ class Stage:
             return -1 if name is None else parameters.setdefault(name, len(parameters))
 
         for step in self.steps:
+            if isinstance(step, Combined):
+                a, b = (*(masks[name] for name in step.of), -1)[:2]
+                rows, columns = step.size or (0, 0)
+                steps += [ALGEBRA, list(ALGEBRAS).index(step.how), -1, -1, a, b]
+                steps += [*[0] * 6, rows, 0, columns, 0, *[0] * 8, -1, -1]
+                numbers += [0.0, 0.0]
+                activations.append("none")
+                masks[step.mask] = len(masks)
+                continue
             if isinstance(step, Scores):
                 window = [1, 1, *step.stride, 1, 1, 0, 0, 0, 0]
                 steps += [SCORES, images[step.input], -1, -1, -1, -1, *window, *[0] * 8, parameter(step.weights), -1]
@@ -190,7 +218,11 @@ class _Check:
         made = set()
         for place, step in enumerate(stage.steps):
             where = f"steps[{place}]"
-            if isinstance(step, Scores):
+            if isinstance(step, Combined):
+                self._combined(step, where)
+                self._make(step.mask, None, where)
+                made.add(step.mask)
+            elif isinstance(step, Scores):
                 self._parameter(step.weights, ("scores", self._image(step.input, f"{where}.input")), where)
                 self._make(step.mask, None, where)
                 made.add(step.mask)
@@ -202,6 +234,18 @@ class _Check:
                 raise ValueError(f"outputs: no step makes {name!r}")
         if not stage.outputs or len(set(stage.outputs)) != len(stage.outputs):
             raise ValueError("outputs: there are none, or one is there twice")
+
+    def _combined(self, step: Combined, where: str) -> None:
+        if step.how not in ALGEBRAS:
+            raise ValueError(f"{where}.how: there is no {step.how!r}; there are {', '.join(map(repr, ALGEBRAS))}")
+        count, size = ALGEBRAS[step.how]
+        if len(step.of) != count:
+            raise ValueError(f"{where}.of: {step.how!r} takes {count} masks, and there are {len(step.of)}")
+        for name in step.of:
+            if name not in self.masks:
+                raise ValueError(f"{where}.of: no mask before this step has the name {name!r}")
+        if (step.size is not None) != bool(size) or (size == "factor" and min(step.size) < 1):
+            raise ValueError(f"{where}.size: {step.how!r} has {f'a {size} of two numbers' if size else 'none'}")
 
     def _convolution(self, step: Convolution, where: str) -> None:
         channels = self._image(step.input, f"{where}.input")
@@ -351,7 +395,7 @@ def _reader(where: str, value) -> Reader:
     return read
 
 
-def _step(where: str, value) -> Convolution | Scores:
+def _step(where: str, value) -> Step:
     found = _Object(where, value)
     kind = found.take("kind", _name)
     if kind == "conv2d":
@@ -374,8 +418,15 @@ def _step(where: str, value) -> Convolution | Scores:
             found.take("bias", _number, 0.0),
             found.take("threshold", _number, 0.0),
         )
+    elif kind == "mask":
+        step = Combined(
+            found.take("mask", _name),
+            found.take("how", _name),
+            found.take("of", _list_of(_name)),
+            found.take("size", _wholes(2, 0), None),
+        )
     else:
-        raise ValueError(f"{where}.kind: there is no step {kind!r}; there are 'conv2d' and 'mask_unit'")
+        raise ValueError(f"{where}.kind: there is no step {kind!r}; there are 'conv2d', 'mask_unit' and 'mask'")
     found.finish()
     return step
 
@@ -398,5 +449,8 @@ def _fields(value) -> dict:
     return found
 
 
-def _written(step: Convolution | Scores) -> dict:
-    return {"kind": "conv2d" if isinstance(step, Convolution) else "mask_unit", **_fields(step)}
+_KINDS = {Convolution: "conv2d", Scores: "mask_unit", Combined: "mask"}
+
+
+def _written(step: Step) -> dict:
+    return {"kind": _KINDS[type(step)], **_fields(step)}

@@ -14,40 +14,57 @@ from ._library import ops
 from .mappings import Layer
 from .nn_base import Place
 from .shapes import _images
-from .stage_description import SCORES, Numbers, Scores, Stage, Window
+from .stage_description import (
+    ALGEBRA,
+    ALGEBRAS,
+    CONVOLUTION,
+    SCORES,
+    Combined,
+    Convolution,
+    Numbers,
+    Scores,
+    Stage,
+    Window,
+)
 from .stage_measuring import blob, density_of, fastest, times_of
 
 INTEGERS, REALS = 26, 2  # Numbers of a step, as bindings/stage_program.h has them.
+POOL = list(ALGEBRAS).index("pool")
 STAGE, LAYERS, DENSE = WAYS = range(3)
 BY_TIME = -1
 
 
-def sizes_of(steps, images, channels) -> tuple[list[tuple], list[tuple]]:
-    """The sizes of all images of a stage, and of the masks that it makes, by the numbers of its steps. `images` are the
-    sizes of those that are given, `channels` how many a parameter makes."""
-    images, made = [tuple(sizes) for sizes in images], []
+def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tuple]]:
+    """The sizes of all images of a stage, and if those of given `masks` are, of all masks, by the numbers of its steps.
+    `images` are the sizes of those that are given, `channels` how many a parameter makes."""
+    images, known = [tuple(sizes) for sizes in images], [tuple(sizes) for sizes in masks or ()]
     for at in range(0, len(steps), INTEGERS):
+        if steps[at] == ALGEBRA:
+            if masks is not None:
+                n, height, width = known[steps[at + 4]]
+                rows, columns = (steps[at + 12], steps[at + 14]) if steps[at + 1] == POOL else (1, 1)
+                known.append((n, -(-height // rows), -(-width // columns)))
+            continue
         n, _, height, width = images[steps[at + 1]]
         kernel, stride, dilation, padding = (
             tuple(steps[at + first : at + last]) for first, last in ((6, 8), (8, 10), (10, 12), (12, 16))
         )
         if steps[at] == SCORES:
-            made.append((n, -(-height // stride[0]), -(-width // stride[1])))
+            known.append((n, -(-height // stride[0]), -(-width // stride[1])))
         else:
             extents = Window(kernel, stride, dilation, padding).outputs(height, width)
             images.append((n, channels[steps[at + 24]], *extents))
-    return images, made
+    return images, known
 
 
 @torch.library.register_fake("distile::stage_inference")
 @torch.library.register_fake("distile::stage")
 def _stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, places, times=(), way=-1):
-    images, made = sizes_of(steps, [tensor.shape for tensor in tensors], [one.shape[0] for one in parameters])
+    channels = [one.shape[0] for one in parameters]
+    images, known = sizes_of(steps, [one.shape for one in tensors], channels, [one.shape for one in masks])
     like = tensors[0]
     return [
-        _images(like, *images[output])
-        if output >= 0
-        else like.new_empty(made[-1 - output - len(masks)], dtype=torch.bool)
+        _images(like, *images[output]) if output >= 0 else like.new_empty(known[-1 - output], dtype=torch.bool)
         for output in outputs
     ]
 
@@ -59,6 +76,10 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
         kind, input, residual, base, mask, later, *window = steps[INTEGERS * step : INTEGERS * (step + 1)]
         kernel, stride, dilation, padding = window[:2], window[2:4], window[4:6], window[6:10]
         reader, (weight, bias) = window[10:18], window[18:20]
+        if kind == ALGEBRA:
+            second = None if later < 0 else known[later].bool()
+            known.append(_combined(input, known[mask].bool(), second, padding[0], padding[2]))
+            continue
         x, weight = images[input], parameters[weight]
         if kind == SCORES:
             scored = x.detach()[..., :: stride[0], :: stride[1]]
@@ -81,6 +102,19 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
             result = torch.where((active & ~known[later].bool())[:, None], done, result)
         images.append(result if base < 0 else torch.where(active.bool()[:, None], result, images[base]))
     return [images[output] if output >= 0 else known[-1 - output] for output in outputs]
+
+
+def _combined(how: int, a, b, rows: int, columns: int) -> torch.Tensor:
+    """A mask from others, by the number of the algebra."""
+    ways = {
+        "or": lambda: a | b,
+        "and": lambda: a & b,
+        "and not": lambda: a & ~b,
+        "not": lambda: ~a,
+        "dilate": lambda: ops.mask_dilate(a, rows, columns),
+        "pool": lambda: ops.mask_pool(a, rows, columns),
+    }
+    return ways[list(ALGEBRAS)[how]]()
 
 
 def _keep(ctx, inputs, keyword_only_inputs, output):
@@ -109,6 +143,30 @@ def _of_stage(ctx, gradients):
 torch.library.register_autograd("distile::stage", _of_stage, setup_context=_keep)
 
 
+def run_stage(stage: Stage, images: dict, masks: dict, parameters: dict) -> dict[str, torch.Tensor]:
+    """What a stage makes of tensors by the names that it has for them: its outputs, by theirs. Weights are packed in each
+    call; distile.fuse makes modules that keep them."""
+    numbers = stage.numbers()
+    names = [name for name, _ in stage.inputs]
+    for given, wanted in ((images, names), (masks, stage.masks), (parameters, numbers.parameters)):
+        if given.keys() != set(wanted):
+            raise ValueError(f"a stage takes the tensors {', '.join(wanted) or 'none'}, and not {', '.join(given)}")
+    for name, channels in stage.inputs:
+        if images[name].dim() != 4 or images[name].shape[1] != channels:
+            raise ValueError(f"the image {name!r} is [N, {channels}, H, W], and not {list(images[name].shape)}")
+    found = ops.stage(
+        [images[name] for name in names],
+        [masks[name] for name in stage.masks],
+        [parameters[name] for name in numbers.parameters],
+        steps=numbers.steps,
+        numbers=numbers.numbers,
+        activations=numbers.activations,
+        outputs=numbers.outputs,
+        places=[0] * len(stage.steps),
+    )
+    return dict(zip(stage.outputs, found))
+
+
 @dataclasses.dataclass(frozen=True)
 class GivenMask:
     """Where a mask of a stage is from: an argument, or None for that of a context; and of which layer it is."""
@@ -116,7 +174,7 @@ class GivenMask:
     argument: int | None
     name: str
     mapping: Layer
-    image: int  # The number of an image of its size.
+    image: int | None  # The number of an image of its size; None of an argument that says its own.
 
 
 def _is_capturing(tensor: torch.Tensor) -> bool:
@@ -166,9 +224,11 @@ class FusedStage(nn.Module):
             return self._layers(*arguments)
         given = []
         for one in self._given:
-            n, _, height, width = images[one.image]
             mask = None if one.argument is None else arguments[one.argument]
-            found = masks.resolve(mask, n, height, width, name=one.name, mapping=one.mapping)
+            n, _, *size = images[one.image or 0]
+            if one.image is None and not isinstance(mask, torch.Tensor):
+                return self._layers(*arguments)
+            found = masks.resolve(mask, n, *size, name=one.name, mapping=one.mapping)
             if found is None:
                 return self._layers(*arguments)
             given.append(found)
@@ -221,7 +281,7 @@ class FusedStage(nn.Module):
         """Whether sums are of images of one shape, and no image is without pixels: layers say what is wrong."""
         steps, result = self._numbers.steps, len(self._image_arguments)
         for at in range(0, len(steps), INTEGERS):
-            if steps[at] == SCORES:
+            if steps[at] != CONVOLUTION:
                 continue
             if any(number >= 0 and images[number] != images[result] for number in steps[at + 2 : at + 4]):
                 return False
@@ -233,7 +293,7 @@ class FusedStage(nn.Module):
     def made_masks(self, tensors, given, parameters) -> list[torch.Tensor]:
         """The masks that the stage makes of these tensors."""
         count = len(self._given)
-        made = sum(isinstance(step, Scores) for step in self.stage.steps)
+        made = sum(isinstance(step, (Scores, Combined)) for step in self.stage.steps)
         outputs = tuple(-1 - count - number for number in range(made))
         numbers = dataclasses.replace(self._numbers, outputs=outputs)
         return self.run(numbers, self._places(), tensors, given, parameters, way=BY_TIME)
@@ -241,10 +301,9 @@ class FusedStage(nn.Module):
     def given_masks(self) -> tuple[Numbers, list[int]]:
         """The stage with the masks given that it makes, and the places of its steps."""
         stage = self.stage
-        units = {step.mask for step in stage.steps if isinstance(step, Scores)}
-        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if not isinstance(step, Scores)]
-        outputs = tuple(name for name in stage.outputs if name not in units)
-        made = tuple(step.mask for step in stage.steps if isinstance(step, Scores))
+        made = tuple(step.mask for step in stage.steps if not isinstance(step, Convolution))
+        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if isinstance(step, Convolution)]
+        outputs = tuple(name for name in stage.outputs if name not in made)
         outputs = outputs or (steps[-1][0].output,)
         without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs)
         return without.numbers(), [place for _, place in steps]
@@ -257,8 +316,8 @@ def measure(fused: FusedStage, densities, tensors, given, parameters) -> None:
     numbers, places = fused.given_masks()
     by_name = dict(zip(fused._numbers.parameters, parameters))
     parameters = [by_name[name] for name in numbers.parameters]
-    _, made = sizes_of(fused._numbers.steps, [one.shape for one in tensors], [one.shape[0] for one in by_name.values()])
-    shapes = [tuple(one.shape) for one in given] + made
+    channels, known = [one.shape[0] for one in by_name.values()], [one.shape for one in given]
+    _, shapes = sizes_of(fused._numbers.steps, [one.shape for one in tensors], channels, known)
     rows: list[list[float]] = []
     for density in sorted(densities):
         drawn = [blob(shape, density, tensors[0].device) for shape in shapes]

@@ -20,7 +20,7 @@ from distile import nn as masked
 from distile import stage_chains, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
 from distile.stage_chains import Fused, NotFused
-from distile.stage_description import Convolution, Reader, Scores, Stage, Window, read_stage
+from distile.stage_description import Combined, Convolution, Reader, Scores, Stage, Window, read_stage
 from distile.stage_module import DENSE, LAYERS, STAGE, FusedStage
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -537,9 +537,16 @@ EVERYTHING = Stage(
         Convolution("e", "d", 12, Window((3, 3), (1, 1), (2, 2), (2, 2, 2, 2)), "we", None, "z", "d", "m", None, "s", "silu"),
         Convolution("f", "e", 4, Window((2, 3), (2, 2), (1, 1), (1, 0, 0, 2)), "wf", "bf"),
         Scores("t", "e", "wt", (2, 2)),
+        Combined("u", "pool", ("m",), (2, 2)),
+        Combined("v", "and not", ("t", "u")),
         Convolution("g", "f", 4, Window((1, 1)), "wg", base="f", residual="f", mask="t"),
+        Combined("w", "dilate", ("v",), (0, 1)),
+        Combined("n", "not", ("w",)),
+        Combined("o", "or", ("n", "v")),
+        Combined("p", "and", ("o", "t")),
+        Convolution("h", "g", 4, Window((1, 1)), "wg", base="f", mask="p"),
     ),
-    ("g", "d", "s", "e"),
+    ("g", "d", "s", "e", "h", "w", "p", "v", "o"),
 )  # fmt: skip
 
 
@@ -568,6 +575,14 @@ def plain(stage, tensors, given, parameters):
     found = dict(zip(stage.masks, given))
     parameters = dict(zip(stage.numbers().parameters, parameters))
     for step in stage.steps:
+        if isinstance(step, Combined):
+            a, b = (*(found[name] for name in step.of), None)[:2]
+            found[step.mask] = {
+                "and": lambda: a & b, "or": lambda: a | b, "and not": lambda: a & ~b, "not": lambda: ~a,
+                "dilate": lambda: distile.mask_algebra.dilate(a, *step.size),
+                "pool": lambda: distile.mask_algebra.pool(a, *step.size),
+            }[step.how]()  # fmt: skip
+            continue
         if isinstance(step, Scores):
             scored = images[step.input][..., :: step.stride[0], :: step.stride[1]]
             found[step.mask] = distile.layers.mask_scores(scored, parameters[step.weights], bias=step.bias, threshold=step.threshold)  # fmt: skip
@@ -611,8 +626,8 @@ def test_gradients():
 
     def gradients(compute):
         leaves = [[one.clone().requires_grad_() for one in list] for list in (tensors, parameters)]
-        g, d, s, e = compute(leaves[0], given, leaves[1])
-        loss = g.square().sum() + d.sin().sum()
+        g, d, _, _, h, *_ = compute(leaves[0], given, leaves[1])
+        loss = g.square().sum() + d.sin().sum() + h.sum()
         return torch.autograd.grad(loss, [*leaves[0], *leaves[1]], allow_unused=True)
 
     due = gradients(lambda *lists: plain(EVERYTHING, *lists))
@@ -652,7 +667,8 @@ def test_inputs_of_other_strides():
 def test_empty_batches():
     tensors, given, parameters, keywords = everything(0)
     found = torch.ops.distile.stage(tensors, given, parameters, **keywords)
-    assert [tuple(one.shape) for one in found] == [(0, 4, 4, 6), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12)]
+    sizes = [(0, 4, 4, 6), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12), (0, 4, 4, 6)] + [(0, 4, 6)] * 4
+    assert [tuple(one.shape) for one in found] == sizes
 
 
 @pytest.mark.cpu
@@ -708,13 +724,38 @@ def test_wrong_numbers(change, message):
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize(
+    "place, value, message",
+    [
+        (1, 6, "names the algebra of masks 6"),
+        (1, -1, "names the algebra of masks -1"),
+        (4, 9, "names the mask 9"),
+        (4, -1, "names the mask -1"),
+        (5, 1, "names the mask of later pixels 1"),
+        (2, 0, "names the residual 0"),
+        (12, 0, "by a factor of 0"),
+        (16, 1, "window 0|reader"),
+        (24, 0, "names the parameter 0"),
+        (12, 3, "two that have other sizes"),
+    ],
+)
+def test_wrong_algebra(place, value, message):
+    tensors, given, parameters, keywords = everything()
+    at = next(at for at, step in enumerate(EVERYTHING.steps) if isinstance(step, Combined))
+    steps = list(keywords["steps"])
+    steps[26 * at + place] = value
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.distile.stage(tensors, given, parameters, **{**keywords, "steps": steps})
+
+
+@pytest.mark.cpu
 @pytest.mark.parametrize("way", [-1, LAYERS])
 @pytest.mark.parametrize(
     "wrong, message",
     [
         (lambda t, m, p: (t[:1] + [t[1].double()], m, p), "of one type"),
         (lambda t, m, p: (t[:1] + [t[1][0]], m, p), "images"),
-        (lambda t, m, p: (t, [m[0][:, :4]], p), "but the output has the pixels"),
+        (lambda t, m, p: (t, [m[0][:, :7]], p), "but the output has the pixels"),
         (lambda t, m, p: (t, [m[0].float()], p), "of type bool"),
         (lambda t, m, p: (t, m, [p[0][:, :4], *p[1:]]), "reads 8 channels"),
         (lambda t, m, p: (t, m, [p[0], p[1][:3], *p[2:]]), "one element for each output channel"),
@@ -729,6 +770,21 @@ def test_wrong_tensors(wrong, message, way):
 
 
 # ---- Files
+
+
+@torch.no_grad()
+def test_files_run():
+    tensors, given, parameters, _ = everything()
+    named = dict(zip(EVERYTHING.numbers().parameters, parameters))
+    stage = read_stage(EVERYTHING.json())
+    found = distile.run_stage(stage, dict(zip("xz", tensors)), {"m": given[0]}, named)
+    for one, other in zip(found.values(), plain(stage, tensors, given, parameters)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    assert tuple(found) == stage.outputs
+    with pytest.raises(ValueError, match="takes the tensors x, z, and not x"):
+        distile.run_stage(stage, {"x": tensors[0]}, {"m": given[0]}, named)
+    with pytest.raises(ValueError, match=r"the image 'x' is \[N, 8, H, W\], and not \[2, 12"):
+        distile.run_stage(stage, {"x": tensors[1], "z": tensors[1]}, {"m": given[0]}, named)
 
 
 def test_files_hold_stages(tmp_path):
@@ -786,6 +842,13 @@ def changed(*keys, **values):
         (changed("steps", 4, residual="c"), "steps\\[4\\].residual: 'c' has 4 channels, and the output 12"),
         (changed("steps", 4, weights="wa"), "the parameter 'wa' has another shape"),
         (changed("steps", 2, "reader", padding=[1, 1, 1, 1]), "steps\\[2\\].reader.padding: it is no list of 2"),
+        (changed("steps", 8, how="xor"), "steps\\[8\\].how: there is no 'xor'"),
+        (changed("steps", 8, of=["m", "m"]), "steps\\[8\\].of: 'pool' takes 1 masks, and there are 2"),
+        (changed("steps", 8, of=["v"]), "steps\\[8\\].of: no mask before this step has the name 'v'"),
+        (changed("steps", 8, size=None), "steps\\[8\\].size: 'pool' has a factor of two numbers"),
+        (changed("steps", 8, size=[0, 1]), "steps\\[8\\].size: 'pool' has a factor"),
+        (changed("steps", 9, size=[1, 1]), "steps\\[9\\].size: 'and not' has none"),
+        (changed("steps", 8, size=[1, -1]), "steps\\[8\\].size\\[1\\]: it is no whole number from 0"),
         (changed(outputs=[]), "outputs: there are none"),
         (changed(outputs=["g", "g"]), "one is there twice"),
         (changed(outputs=["x"]), "no step makes 'x'"),
@@ -814,7 +877,10 @@ class Drawn(nn.Module):
     """Calls that read what earlier ones made, drawn at random: convolutions, sums, activations, copies, mask units."""
 
     KINDS = ("conv", "conv", "conv", "mapped", "dense", "sum", "sum", "relu", "relu", "in place", "relu_", "sigmoid",
-             "identity", "out", "residual", "unit", "window", "masked add", "pool", "scale", "act", "dilate")  # fmt: skip
+             "identity", "out", "residual", "unit", "unit", "window", "masked add", "pool", "scale", "act", "dilate",
+             "not", "and", "or", "dilated")  # fmt: skip
+
+    MASKS = ("unit", "not", "and", "or", "dilated")
 
     def __init__(self, seed):
         super().__init__()
@@ -844,19 +910,25 @@ class Drawn(nn.Module):
             }.get(kind, nn.Identity)()
             self.layers.append(layer)
             last = [images - 1, draw(images)]
-            self.program.append((kind, last[draw(4) == 0], last[draw(2)], draw(given), draw(2)))
-            given += kind == "unit"
-            images += kind != "unit"
+            masks_of = (given - 1, draw(given))
+            self.program.append((kind, last[draw(4) == 0], last[draw(2)], masks_of[draw(2)], draw(given), draw(2)))
+            given += kind in self.MASKS
+            images += kind not in self.MASKS
         self.returned = sorted({images - 1, draw(images), draw(images)})
 
     def forward(self, x, other, first, second):
         images, given = [x, other], [first, second]
-        for layer, (kind, a, b, mask, flag) in zip(self.layers, self.program):
-            x, y, mask = images[a], images[b], given[mask]
+        for layer, (kind, a, b, mask, second, flag) in zip(self.layers, self.program):
+            x, y, mask, second = images[a], images[b], given[mask], given[second]
             if kind in ("conv", "mapped"):
                 result = layer(x, mask)
             elif kind == "unit":
                 given.append(layer(x))
+                continue
+            elif kind in self.MASKS:
+                made = {"not": lambda: ~mask, "and": lambda: mask & second, "or": lambda: mask.logical_or(second),
+                        "dilated": lambda: masks.dilate(mask, 1)}  # fmt: skip
+                given.append(made[kind]())
                 continue
             elif kind == "window":
                 result = layer(x, masks.needed_input(mask, x.shape[2:], kernel=3, padding=1))

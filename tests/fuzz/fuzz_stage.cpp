@@ -27,7 +27,7 @@ int64_t drawn(Bytes &bytes, int32_t usual) {
 std::vector<int64_t> drawn_steps(Bytes &bytes, size_t count, int32_t things) {
     std::vector<int64_t> steps;
     for (size_t step = 0; step < count; step++) {
-        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 1));  // Its kind.
+        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 2));  // Its kind.
         const auto scored = steps.back() == 1 && bytes.choice(3) > 0;
         steps.push_back(drawn(bytes, things));
         for (int i = 0; i < 4; i++) {  // Residual, base, mask and later pixels.
@@ -60,7 +60,7 @@ public:
         }
         size_t masks = program.given_masks();
         for (const bindings::StageStep &step : program.steps()) {
-            masks += step.kind == DISTILE_STEP_SCORES ? 1 : 0;
+            masks += step.kind == bindings::StageKind::conv2d ? 0 : 1;
         }
         for (size_t i = 0; i < masks; i++) {
             distile_mask *made = nullptr;
@@ -85,13 +85,16 @@ public:
     }
 
     void run(const bindings::StageStep &step) {
+        if (step.kind == bindings::StageKind::algebra) {
+            return;
+        }
         const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images_[static_cast<size_t>(number)]; };
         const auto mask = [&](int32_t number) {
             return number < 0 ? nullptr : masks_[static_cast<size_t>(number)].get();
         };
-        const bool scored = step.kind == DISTILE_STEP_SCORES;
+        const bool scored = step.kind == bindings::StageKind::scores;
         distile_stage_step made{};
-        made.kind = step.kind;
+        made.kind = scored ? DISTILE_STEP_SCORES : DISTILE_STEP_CONV2D;
         made.window = step.window;
         made.input = image(step.input);
         made.activation = step.activation.function;
@@ -139,7 +142,7 @@ void check(const bindings::StageProgram &program) {
         for (const int32_t image : {step.input, step.residual, step.base}) {
             require(image >= -1 && image < images, "a step names an image that is not there");
         }
-        require(step.input >= 0, "a step has no input");
+        require((step.input >= 0) == (step.kind != bindings::StageKind::algebra), "a step has no input");
         require(!step.takes_base || (step.base >= 0 && program.images()[static_cast<size_t>(step.base)].maker >= 0),
                 "a step writes into what is given");
     }
@@ -168,7 +171,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < parameters; i++) {
             channels.push_back(1 + bytes.choice(4));
         }
-        program.find_sizes(sizes, channels);
+        program.find_sizes(sizes, std::vector<bindings::MaskSizes>(masks, {batch, height, width}), channels);
         for (const bindings::StageImage &image : program.images()) {
             if (image.is_empty() || Run::elements(image) > most_numbers) {
                 return 0;
