@@ -20,7 +20,7 @@ if importlib.util.find_spec("torch"):
     from .planner import Planner
     from .polykernels import cache_folder, load_own_weights, missing, still_dense
     from .pruning import prune
-    from .stage_chains import fuse
+    from .stage_fusing import fuse
     from .stage_description import Stage, read_stage
     from .stage_module import run_stage
     from .stages import bordered, stage

@@ -30,7 +30,8 @@ from .page import Found, Whole, page
 from .pictures import levels
 from .report import Row, median_us, table
 from .rules import Rule, read_rules
-from .stage_chains import Fused, NotFused, find_stages
+from .stage_fusing import find_stages
+from .stage_steps import Fused, NotFused
 
 EXAMPLE = """For instance:
   import torch, torchvision

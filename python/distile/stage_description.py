@@ -87,8 +87,8 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Combined:
-    """A mask from others: "or", "and", "and not" of two, "not" of one, or one dilated by a radius or pooled by a factor,
-    for rows and columns."""
+    """A mask from others: "or", "and", "and not" of two, "not" of one, or one dilated by a radius or pooled by a
+    factor, for rows and columns."""
 
     mask: str
     how: str

@@ -144,8 +144,8 @@ torch.library.register_autograd("distile::stage", _of_stage, setup_context=_keep
 
 
 def run_stage(stage: Stage, images: dict, masks: dict, parameters: dict) -> dict[str, torch.Tensor]:
-    """What a stage makes of tensors by the names that it has for them: its outputs, by theirs. Weights are packed in each
-    call; distile.fuse makes modules that keep them."""
+    """What a stage makes of tensors by the names that it has for them: its outputs, by theirs. Weights are packed in
+    each call; distile.fuse makes modules that keep them."""
     numbers = stage.numbers()
     names = [name for name, _ in stage.inputs]
     for given, wanted in ((images, names), (masks, stage.masks), (parameters, numbers.parameters)):
@@ -184,8 +184,8 @@ def _is_capturing(tensor: torch.Tensor) -> bool:
 class FusedStage(nn.Module):
     """Layers of a model as one call of torch.ops.distile.stage.
 
-    Where no stage can take their place, the layers run: with gradients, without a mask, in autocast, and with sizes that
-    do not fit. The operator itself runs them where the device has no stage for the types or the sizes.
+    Where no stage can take their place, the layers run: with gradients, without a mask, in autocast, and with sizes
+    that do not fit. The operator itself runs them where the device has no stage for the types or the sizes.
     """
 
     def __init__(

@@ -17,11 +17,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import distile
 from distile import _library, masks
 from distile import nn as masked
-from distile import stage_chains, stage_measuring, stage_module
+from distile import stage_fusing, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
-from distile.stage_chains import Fused, NotFused
 from distile.stage_description import Combined, Convolution, Reader, Scores, Stage, Window, read_stage
 from distile.stage_module import DENSE, LAYERS, STAGE, FusedStage
+from distile.stage_steps import Fused, NotFused
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 SIZES = [(2, 64, 48), (1, 50, 71), (3, 33, 40)]
@@ -56,14 +56,14 @@ def strict(monkeypatch, device):
 def counted(monkeypatch):
     """How often the layers of stages ran in their place."""
     found = []
-    replace = stage_chains._layers_of
+    replace = stage_fusing._layers_of
 
     def counting(*arguments):
         layers = replace(*arguments)
         layers.register_forward_pre_hook(lambda *_: found.append(1))
         return layers
 
-    monkeypatch.setattr(stage_chains, "_layers_of", counting)
+    monkeypatch.setattr(stage_fusing, "_layers_of", counting)
     return found
 
 
@@ -190,6 +190,22 @@ def test_weights_that_change(strict):
         assert torch.ops.distile._times_packed() == packed
 
 
+@torch.no_grad()
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_weights(dtype, strict, counted):
+    torch.manual_seed(16)
+    x = image(1, 3, 32, 40)
+    model = distile.convert(models.settled(models.ResNet(width=16)), example=x)
+    distile.cast_weights(model, dtype)
+    expected = copy.deepcopy(model)
+    fused = distile.fuse(model, x)
+    assert fused.layer1[0].conv1.weight.dtype == dtype
+    with distile.mask(drawn((1, 32, 40), 0.4)):
+        close(fused(x), expected(x))
+    assert not counted
+
+
 # ---- Masks that the model makes
 
 
@@ -296,6 +312,8 @@ class Residual(nn.Module):
             z = self.second(y, mask)
             other.mul_(2)
             return self.first(z, mask) + other
+        if self.form == "by name":
+            return F.relu(input=self.second(input=self.relu(input=y), mask=mask)) + other
         if self.form == "scaled":
             return torch.add(self.second(y, mask), other, alpha=2)
         if self.form == "to itself":
@@ -308,7 +326,7 @@ class Residual(nn.Module):
 
 FORMS = [
     "twice", "in place", "relu between", "masked add", "residual", "out", "zero", "other mask", "other in the middle",
-    "sigmoid", "written later", "changed outside", "scaled", "to itself", "one image", "broadcast",
+    "sigmoid", "by name", "written later", "changed outside", "scaled", "to itself", "one image", "broadcast",
 ]  # fmt: skip
 
 
@@ -322,7 +340,7 @@ def test_forms_of_sums(form, strict):
         return image(n, 6, height, width), drawn((n, height, width), density), image(n, 6, height, width)
 
     fused = distile.fuse(copy.deepcopy(model), inputs(2, 9, 13, 0.5))
-    assert stages_of(fused) or form in ("other in the middle",)
+    assert stages_of(fused) or form in ("other in the middle", "by name")
     for density in (0, 0.4, 1):
         for shape in ((2, 9, 13), (1, 5, 34), (3, 8, 8)):
             given = inputs(*shape, density)
@@ -499,7 +517,8 @@ def test_units_are_measured(counted):
 
 def test_the_fastest_way():
     rows = [[0.1, 1.0, 2.0, 9.0], [0.5, 5.0, 3.0, 9.0], [1.0, 12.0, 10.0, 9.0]]
-    for density, way in ((0.0, STAGE), (0.1, STAGE), (0.2, STAGE), (0.4, LAYERS), (0.8, LAYERS), (0.95, DENSE), (1.0, DENSE)):
+    due = {0.0: STAGE, 0.1: STAGE, 0.2: STAGE, 0.4: LAYERS, 0.8: LAYERS, 0.95: DENSE, 1.0: DENSE}
+    for density, way in due.items():
         assert stage_measuring.fastest(rows, density) == way, density
     mask = stage_measuring.blob((2, 20, 30), 0.3, "cpu")
     assert mask.dtype == torch.bool and abs(mask.float().mean() - 0.3) < 0.01
@@ -585,7 +604,8 @@ def plain(stage, tensors, given, parameters):
             continue
         if isinstance(step, Scores):
             scored = images[step.input][..., :: step.stride[0], :: step.stride[1]]
-            found[step.mask] = distile.layers.mask_scores(scored, parameters[step.weights], bias=step.bias, threshold=step.threshold)  # fmt: skip
+            numbers = dict(bias=step.bias, threshold=step.threshold)
+            found[step.mask] = distile.layers.mask_scores(scored, parameters[step.weights], **numbers)
             continue
         window, mask = step.window, None if step.mask is None else found[step.mask]
         top, bottom, left, right = window.padding

@@ -162,7 +162,8 @@ def test_converted_models(tmp_path, capsys):
     model, _ = convert(residual_network(), [Rule("*", "mask")])
     gathered, _ = convert(residual_network(), [Rule("*", "mask")], stages=rows)
     assert rows and len(stages_of(gathered)) == len(rows)
-    shapes = {value.name: [one.dim_value or 2 for one in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    shapes = {value.name: [one.dim_value or 2 for one in value.type.tensor_type.shape.dim]
+              for value in model.graph.input}  # fmt: skip
     random = np.random.default_rng(1)
     given = {name: random.random(shape) < 0.4 if name == "mask" else random.standard_normal(shape).astype(np.float32)
              for name, shape in shapes.items()}  # fmt: skip
