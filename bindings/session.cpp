@@ -46,9 +46,13 @@ distile_mask *Session::mask(const MaskBytes &bytes, int32_t role) {
 
 distile_mask *Session::result_mask(int64_t batch, int64_t height, int64_t width, int32_t role) {
     CachedMask wanted{nullptr, role, batch, height, width};
-    if (device() == DISTILE_CPU && !results_.empty()) {
+    if (device() == DISTILE_CPU) {
         // A mask takes any shape.
-        return results_.front().mask.get();
+        const auto same = std::find_if(results_.begin(), results_.end(),
+                                       [&](const CachedMask &cached) { return cached.role == role; });
+        if (same != results_.end()) {
+            return same->mask.get();
+        }
     }
     wanted.mask = take_from(results_, wanted);
     results_.insert(results_.begin(), std::move(wanted));

@@ -36,7 +36,7 @@ public:
     distile_mask *mask(const MaskBytes &bytes, int32_t role = 0);
     /** A mask to be set. */
     Mask make_mask() const;
-    /** A mask to be set to this shape, and valid until the next call of this function. On a GPU, one for each role. */
+    /** A mask to be set to this shape, and valid until the next call of this function with its role. */
     distile_mask *result_mask(int64_t batch, int64_t height, int64_t width, int32_t role = 0);
 
 private:

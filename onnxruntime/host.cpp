@@ -18,51 +18,19 @@ constexpr struct {
 };
 
 /** The attributes of distile's operators, and those of the operators of ONNX that they stand for. */
-constexpr const char *attribute_names[] = {"activation",
-                                           "alpha",
-                                           "approximate",
-                                           "auto_pad",
-                                           "axes",
-                                           "axis",
-                                           "beta",
-                                           "bias",
-                                           "ceil_mode",
-                                           "count_include_pad",
-                                           "dilations",
-                                           "epsilon",
-                                           "factor",
-                                           "group",
-                                           "head_dim",
-                                           "is_causal",
-                                           "kernel_shape",
-                                           "kind",
-                                           "kv_num_heads",
-                                           "layout",
-                                           "mode",
-                                           "momentum",
-                                           "num_groups",
-                                           "num_heads",
-                                           "other_activation",
-                                           "output_padding",
-                                           "output_shape",
-                                           "p",
-                                           "pads",
-                                           "q_num_heads",
-                                           "radius",
-                                           "scale",
-                                           "scales",
-                                           "size",
-                                           "softcap",
-                                           "spatial",
-                                           "storage_order",
-                                           "strides",
-                                           "threshold",
-                                           "training_mode",
-                                           "transA",
-                                           "transB",
-                                           "unidirectional",
-                                           "weight_bits",
-                                           "width"};
+constexpr const char *attribute_names[] = {"activation",     "activations",    "alpha",     "approximate",
+                                           "auto_pad",       "axes",           "axis",      "beta",
+                                           "bias",           "ceil_mode",      "channels",  "count_include_pad",
+                                           "dilations",      "epsilon",        "factor",    "group",
+                                           "head_dim",       "input_channels", "is_causal", "kernel_shape",
+                                           "kind",           "kv_num_heads",   "layout",    "mode",
+                                           "momentum",       "num_groups",     "num_heads", "other_activation",
+                                           "output_padding", "output_shape",   "p",         "pads",
+                                           "q_num_heads",    "radius",         "results",   "scale",
+                                           "scales",         "size",           "softcap",   "spatial",
+                                           "steps",          "storage_order",  "strides",   "threshold",
+                                           "training_mode",  "transA",         "transB",    "unidirectional",
+                                           "weight_bits",    "width"};
 
 bool succeeded(const OrtApi *api, OrtStatus *status) {
     if (status) {
@@ -174,19 +142,26 @@ std::string NodeView::text(const char *name, const char *default_value) const {
     return value;
 }
 
-Shape NodeView::integers(const char *name, Shape default_value) const {
+Shape NodeView::all_integers(const char *name) const {
     size_t size = 0;
     const bool found =
         succeeded(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
     note(name, found, "a list of integers");
-    if (!found) {
+    Shape values(found ? size : 0);
+    if (found) {
+        check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
+    }
+    return values;
+}
+
+Shape NodeView::integers(const char *name, Shape default_value) const {
+    Shape values = all_integers(name);
+    if (values.empty()) {
         return default_value;
     }
-    Shape values(size);
-    check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
-    if (size != default_value.size()) {
-        fail("the attribute " + std::string(name) + " of node '" + this->name() + "' has " + std::to_string(size) +
-             " numbers instead of " + std::to_string(default_value.size()));
+    if (values.size() != default_value.size()) {
+        fail("the attribute " + std::string(name) + " of node '" + this->name() + "' has " +
+             std::to_string(values.size()) + " numbers instead of " + std::to_string(default_value.size()));
     }
     return values;
 }

@@ -75,6 +75,8 @@ public:
     std::string text(const char *name, const char *default_value) const;
     /** A list of as many integers as `default_value` has. */
     Shape integers(const char *name, Shape default_value) const;
+    /** A list of any length; empty without one. */
+    Shape all_integers(const char *name) const;
     bool has_attribute(const char *name) const;
     /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has
      * no list of them, so these are the names that operators of distile and ONNX give to others. */

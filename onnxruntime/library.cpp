@@ -4,6 +4,7 @@
 #include "bindings/linked_polykernels.h"
 #include "facts/types.h"
 #include "onnxruntime/weighted.h"
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -107,13 +108,19 @@ Registered registered(const OperatorType &type, distile_device device, const Typ
     };
     made.GetInputTypeCount = [](const OrtCustomOp *custom) { return of(custom).operator_type->inputs.size(); };
     made.GetOutputType = [](const OrtCustomOp *custom, size_t index) {
-        return typed(of(custom), of(custom).operator_type->outputs[index]);
+        const std::vector<ElementType> &outputs = of(custom).operator_type->outputs;
+        return typed(of(custom), outputs[std::min(index, outputs.size() - 1)]);
     };
-    made.GetOutputTypeCount = [](const OrtCustomOp *custom) { return of(custom).operator_type->outputs.size(); };
+    made.GetOutputTypeCount = [](const OrtCustomOp *custom) {
+        const OperatorType &own = *of(custom).operator_type;
+        return own.outputs.size() + own.more_outputs;
+    };
     made.GetInputCharacteristic = [](const OrtCustomOp *custom, size_t index) {
         return of(custom).operator_type->inputs[index].presence;
     };
-    made.GetOutputCharacteristic = [](const OrtCustomOp *, size_t) { return required; };
+    made.GetOutputCharacteristic = [](const OrtCustomOp *custom, size_t index) {
+        return index < of(custom).operator_type->outputs.size() ? required : optional;
+    };
     made.GetInputMemoryType = [](const OrtCustomOp *custom, size_t index) {
         const Registered &own = of(custom);
         return own.device != DISTILE_CPU && own.operator_type->inputs[index].host ? OrtMemTypeCPUInput
@@ -134,8 +141,9 @@ Registered registered(const OperatorType &type, distile_device device, const Typ
 const std::vector<OperatorType> &operator_types() {
     static const std::vector<OperatorType> types = [] {
         std::vector<OperatorType> all;
-        for (const auto &some : {convolution_types(), linear_types(), attention_types(), norm_types(), pooling_types(),
-                                 upsampling_types(), combination_types(), packing_types(), mask_types()}) {
+        for (const auto &some :
+             {convolution_types(), linear_types(), attention_types(), norm_types(), pooling_types(), upsampling_types(),
+              combination_types(), packing_types(), mask_types(), stage_types()}) {
             all.insert(all.end(), some.begin(), some.end());
         }
         return all;

@@ -67,7 +67,8 @@ struct OperatorType {
     std::vector<ElementType> outputs; /**< any_type: that of the activations. */
     std::unique_ptr<Kernel> (*make)(const Setup &setup);
     bool only_on_cpus = false;
-    bool quantized = false; /**< Activations are uint8 or int8, and the output is one of these or float32. */
+    bool quantized = false;  /**< Activations are uint8 or int8, and the output is one of these or float32. */
+    size_t more_outputs = 0; /**< Optional ones of the last output's type. */
 };
 
 /** The kernel of a class, for `OperatorType::make`. */
@@ -84,6 +85,7 @@ std::vector<OperatorType> upsampling_types();
 std::vector<OperatorType> combination_types();
 std::vector<OperatorType> packing_types();
 std::vector<OperatorType> mask_types();
+std::vector<OperatorType> stage_types();
 
 }  // namespace distile::ort
 

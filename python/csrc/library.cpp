@@ -117,6 +117,8 @@ void implement_all(Library &m) {
     implement_pair<&mask_difference, &mask_difference_out>(m, "mask_difference");
     implement_pair<&mask_from_indices, &mask_from_indices_out>(m, "mask_from_indices");
     implement_pair<&mask_from_bits, &mask_from_bits_out>(m, "mask_from_bits");
+    m.impl("stage", TORCH_BOX(&stage));
+    m.impl("stage_inference", TORCH_BOX(&stage));
     m.impl("_run_stage", TORCH_BOX(&run_stage));
     m.impl("_fix_mask", TORCH_BOX(&fix_mask));
     m.impl("_release_mask", TORCH_BOX(&release_mask));
@@ -182,6 +184,11 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_define_twins() -> ()");
     m.def("_free_weights(int place) -> ()");
     m.def("_check_contents(bool read) -> ()");
+    for (const std::string name : {"stage", "stage_inference"}) {
+        m.def((name + "(Tensor[] tensors, Tensor[] masks, Tensor[] parameters, *, int[] steps, float[] numbers, "
+                      "str activations, int[] outputs, int[] places, float[] times=[], int way=-1) -> Tensor[]")
+                  .c_str());
+    }
     m.def("_run_stage(Tensor(a!)[] tensors, Tensor[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
           "int[] program, float[] numbers) -> ()");
     m.def("_pack_stage_weights(Tensor weight, int dtype, Tensor like) -> Tensor");

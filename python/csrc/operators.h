@@ -59,6 +59,14 @@ Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Ten
 void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &parameters,
                const std::vector<Tensor> &mask_tensors, const Ints &borders, const Ints &made, const Ints &program,
                const std::vector<double> &numbers);
+/** Runs a described stage (bindings/stage_program.h). `places` has one for each step, as operators of layers have;
+ * `times` are rows of a density and the times of the stage, of its layers and of the dense form; `way` is one of those,
+ * from 0, or -1 for the fastest at the density of the masks. Where the device has no such stage, way -1 runs its
+ * layers, and way 0 fails. */
+std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &masks,
+                          const std::vector<Tensor> &parameters, const Ints &steps, const std::vector<double> &numbers,
+                          const std::string &activations, const Ints &outputs, const Ints &places,
+                          const std::vector<double> &times, int64_t way);
 /** The weights of a convolution for stages on the device of `like`, in bytes on the CPU. */
 Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like);
 

@@ -1,14 +1,12 @@
-#include "python/csrc/channel_vector.h"
 #include "python/csrc/operators.h"
-#include "python/csrc/session.h"
+#include "python/csrc/stage_masks.h"
 #include <distile/stage.h>
 
 namespace distile::python {
 
-namespace {
+using stages::find;
 
-/** Masks that a stage makes keep away from the roles of other calls. */
-constexpr int32_t first_role = 1000;
+namespace {
 
 /** The numbers of a step, as python/distile/stages.py writes them. -1 stands for none. */
 struct StepNumbers {
@@ -35,14 +33,6 @@ struct StepNumbers {
     std::vector<double>::const_iterator real;
 };
 
-/** An element of a list, or null. */
-template<typename Element> const Element *find(const std::vector<Element> &list, int64_t number) {
-    if (number >= static_cast<int64_t>(list.size())) {
-        fail("a step of a stage names what is not there");
-    }
-    return number < 0 ? nullptr : &list[static_cast<size_t>(number)];
-}
-
 /** The tensors, with borders of this many pixels on each side. */
 std::vector<distile_tensor> views_of(const std::vector<Tensor> &tensors, const Ints &borders) {
     std::vector<distile_tensor> views;
@@ -53,42 +43,6 @@ std::vector<distile_tensor> views_of(const std::vector<Tensor> &tensors, const I
     }
     return views;
 }
-
-/** Takes the masks: those with a number of a maker are made, the others given. They go to their tensors, too. */
-class StageMasks {
-public:
-    StageMasks(Session &session, const std::vector<Tensor> &tensors, const Ints &made) {
-        for (size_t i = 0; i < tensors.size(); i++) {
-            const Tensor &tensor = tensors[i];
-            const int32_t role = first_role + static_cast<int32_t>(i);
-            if (made[i] == 0) {
-                masks_.push_back(session.mask(tensor, role));
-                continue;
-            }
-            distile_mask *const mask = session.result_mask(tensor.size(0), tensor.size(1), tensor.size(2), role);
-            check(distile_mask_mirror(mask, static_cast<uint8_t *>(tensor.mutable_data_ptr()),
-                                      tensor.size(1) * tensor.size(2), tensor.size(2)),
-                  session.context());
-            masks_.push_back(mask);
-            mirrored_.push_back(mask);
-        }
-    }
-    ~StageMasks() {
-        for (distile_mask *const mask : mirrored_) {
-            distile_mask_mirror(mask, nullptr, 0, 0);
-        }
-    }
-    StageMasks(const StageMasks &) = delete;
-    StageMasks &operator=(const StageMasks &) = delete;
-
-    distile_mask *at(int64_t number) const {
-        distile_mask *const *const mask = find(masks_, number);
-        return mask ? *mask : nullptr;
-    }
-
-private:
-    std::vector<distile_mask *> masks_, mirrored_;
-};
 
 }  // namespace
 
@@ -102,7 +56,7 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
     }
     Session &session = Session::of(tensors.front());
     const std::vector<distile_tensor> views = views_of(tensors, borders);
-    const StageMasks masks(session, mask_tensors, made);
+    const stages::Masks masks(session, mask_tensors, made);
     std::vector<distile_stage_step> steps(count);
     std::vector<distile_window> readers(count);
     std::vector<float> slopes(count);

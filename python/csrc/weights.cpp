@@ -83,11 +83,19 @@ struct Packed {
     SharedWeights weights;
 };
 
+/** What stages read of a parameter. */
+struct KeptParameter {
+    Source source;
+    distile_dtype type;
+    Tensor made;
+};
+
 /** By place and math, which decides about the code and that about the layout. Those of another math stay, for graphs
  * that were captured with it. */
 struct Places {
     std::mutex mutex;
     std::map<std::pair<int64_t, distile_math>, std::unique_ptr<Packed>> packed;
+    std::map<std::pair<int64_t, StageParameter>, std::unique_ptr<KeptParameter>> parameters;
 };
 
 /** Never destroyed: at the end of a process, tensors may outlive the interpreter that they need. */
@@ -155,9 +163,40 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     return weights;  // The old ones are freed without the lock: that may need Python's.
 }
 
+Tensor stage_parameter(const Tensor &parameter, StageParameter what, distile_dtype type, int64_t place,
+                       const std::function<Tensor()> &make) {
+    const std::optional<Fingerprint> fingerprint = place == 0 ? std::nullopt : fingerprint_of(parameter);
+    if (!fingerprint) {
+        return make();
+    }
+    auto kept = std::make_unique<KeptParameter>(KeptParameter{Source(parameter, *fingerprint), type, parameter});
+    {
+        const std::lock_guard lock(places().mutex);
+        const auto found = places().parameters.find({place, what});
+        if (found != places().parameters.end() && found->second->type == type &&
+            found->second->source == kept->source) {
+            return found->second->made;
+        }
+    }
+    kept->made = make();
+    packings += what == StageParameter::weights ? 1 : 0;
+    const Tensor made = kept->made;
+    {
+        const std::lock_guard lock(places().mutex);
+        places().parameters[{place, what}].swap(kept);
+    }
+    return made;  // The old one is freed without the lock.
+}
+
 void free_weights(int64_t place) {
     std::vector<std::unique_ptr<Packed>> old;  // Freed without the lock.
+    std::vector<std::unique_ptr<KeptParameter>> old_parameters;
     const std::lock_guard lock(places().mutex);
+    auto kept = places().parameters.lower_bound({place, StageParameter::weights});
+    while (kept != places().parameters.end() && kept->first.first == place) {
+        old_parameters.push_back(std::move(kept->second));
+        kept = places().parameters.erase(kept);
+    }
     auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT});
     while (found != places().packed.end() && found->first.first == place) {
         old.push_back(std::move(found->second));

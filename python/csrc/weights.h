@@ -5,6 +5,7 @@
 #define DISTILE_PYTHON_WEIGHTS_H
 
 #include "python/csrc/session.h"
+#include <functional>
 #include <memory>
 
 namespace distile::python {
@@ -18,6 +19,14 @@ using SharedWeights = std::shared_ptr<distile_weights>;
  * they are packed each time. */
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                            const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place);
+
+/** What a place keeps for stages beside packed weights. */
+enum class StageParameter : int32_t { weights, vector };
+
+/** What `make` makes of a parameter for stages that compute with this type; what it made before if the place holds that
+ * of the parameter as it is. Parameters are on the device of the call. */
+Tensor stage_parameter(const Tensor &parameter, StageParameter what, distile_dtype type, int64_t place,
+                       const std::function<Tensor()> &make);
 
 /** Whether calls on a CPU read the contents of weights, to find those that PyTorch did not see written. */
 void check_contents(bool read);

@@ -20,6 +20,9 @@ if importlib.util.find_spec("torch"):
     from .planner import Planner
     from .polykernels import cache_folder, load_own_weights, missing, still_dense
     from .pruning import prune
+    from .stage_fusing import fuse
+    from .stage_description import Stage, read_stage
+    from .stage_module import run_stage
     from .stages import bordered, stage
     from .weights import cast_weights, forget, set_weights_check
 
@@ -31,8 +34,8 @@ if importlib.util.find_spec("torch"):
 
     load_own_weights()
     __all__ = [
-        "Changes", "Planner", "SharedMask", "bordered", "build", "cache_folder", "cast_weights", "convert",
-        "forget", "image", "mask", "masks", "missing", "nn", "prune", "set_build", "set_math",
+        "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "cast_weights", "convert",
+        "forget", "fuse", "image", "mask", "masks", "missing", "nn", "prune", "read_stage", "run_stage", "set_build", "set_math",
         "set_weights_check", "stage", "still_dense", "tokens", "trace",
     ]  # fmt: skip
 

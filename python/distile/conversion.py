@@ -162,6 +162,15 @@ class _Wait:
             _place(model, tracing.run(model, arguments, keywords))
 
 
+def trace_waiting(model: nn.Module, example) -> None:
+    """Traces a model that waits for its first call in the context of a mask."""
+    waiting = [number for number, hook in model._forward_pre_hooks.items() if isinstance(hook, _Wait)]
+    for number in waiting:
+        del model._forward_pre_hooks[number], model._forward_pre_hooks_with_kwargs[number]
+    if waiting:
+        trace(model, example)
+
+
 def _waiting(model: nn.Module) -> nn.Module:
     model.register_forward_pre_hook(_Wait(), prepend=True, with_kwargs=True)
     return model

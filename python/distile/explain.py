@@ -30,6 +30,8 @@ from .page import Found, Whole, page
 from .pictures import levels
 from .report import Row, median_us, table
 from .rules import Rule, read_rules
+from .stage_fusing import find_stages
+from .stage_steps import Fused, NotFused
 
 EXAMPLE = """For instance:
   import torch, torchvision
@@ -355,17 +357,34 @@ def main(arguments=None) -> int:
     without = [(name or type(layer).__name__, layer) for name, layer in _masked_layers(model)]
     left += [f"{name}: {_kind(layer)}: it ran without a mask" for name, layer in without if name not in seen]
     print(table(rows, left))
+    stages = find_stages(model, example)
+    if any(isinstance(row, Fused) for row in stages):
+        print(stage_table(stages))
     if whole:
         print(f"\nwhole model: dense {whole[0]:.0f} us, masked {whole[1]:.0f} us, gain {whole[0] / whole[1]:.2f}")
     if options.html:
         where, change = _where(torch.device(options.device)), _change(dense is not None, options.rules, list(mask))
         write_page(options.html, Found(path.stem, where, rows, whole, left, change))
     if options.json:
-        found = {"layers": [row.described() for row in rows], "dense": left}
+        found = {"layers": [row.described() for row in rows], "dense": left, "stages": list(map(_described, stages))}
         if whole:
             found["whole"] = whole._asdict()
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
+
+
+def _described(row: Fused | NotFused) -> dict:
+    return dataclasses.asdict(row)
+
+
+def stage_table(rows: Iterable[Fused | NotFused]) -> str:
+    """The stages that distile.fuse finds, why each ends, and why other masked layers are in none, as text."""
+    lines = ["", "distile.fuse(model, example) runs these as stages:"]
+    for row in rows:
+        if isinstance(row, Fused):
+            lines.append(f"  {row.layers[0]} to {row.layers[-1]}: {len(row.layers)} layers, {row.steps} steps; ends: {row.ends}")
+    alone = [f"  {row.name}: {row.reason}" for row in rows if isinstance(row, NotFused)]
+    return "\n".join(lines + (["These layers are in no stage:", *alone] if alone else []))
 
 
 def _program(path: pathlib.Path) -> types.ModuleType:

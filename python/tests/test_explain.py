@@ -169,3 +169,33 @@ def test_unsupported_layers():
     assert not explain.unsupported_layers(model)
     block = nn.Sequential(nn.MultiheadAttention(8, 2), nn.Embedding(3, 4), distile.nn.MaskedAttention(8, 2))
     assert explain.unsupported_layers(block) == ["0: MultiheadAttention", "1: Embedding"]
+
+
+RESIDUAL = """
+import torch
+from models import ResNet, settled
+
+def model():
+    return settled(ResNet())
+
+def example():
+    return torch.randn(1, 3, 32, 32)
+"""
+
+
+@pytest.mark.cpu
+def test_stages(tmp_path, capsys):
+    """What distile.fuse would run as a stage, and why the others are in none."""
+    (tmp_path / "model.py").write_text(RESIDUAL)
+    arguments = [str(tmp_path / "model.py"), "--masks", ".25", "--seconds", ".01", "--json", str(tmp_path / "found.json")]
+    assert explain.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("distile.fuse(model, example) runs these as stages:")
+    assert lines[at + 1] == "  layer1.0.conv1 to layer2.0.downsample.0: 7 layers, 7 steps; ends: the model ends"
+    assert lines[at + 2 : at + 5] == [
+        "These layers are in no stage:",
+        "  conv1: it is alone: layer1.0.conv1 reads what maxpool makes, which is no step",
+        "  maxpool: MaskedMaxPool2d is no step of a stage",
+    ]
+    found = json.loads((tmp_path / "found.json").read_text())["stages"]
+    assert [row["name"] for row in found] == ["distile_stage_0", "conv1", "maxpool"]

@@ -11,6 +11,7 @@ from ..mistakes import told
 from ..rules import read_rules
 from . import building, explain, weights
 from .conversion import Left, Replaced, convert
+from .stages import gather
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +87,11 @@ def run_convert(options) -> int:
     lacking = {} if options.reference else building.running_dense(report, options.device)
     if lacking:
         converted, report = convert(model, rules, dense=lacking, **more)
+    stages = gather(converted, folder) if options.stages and not options.reference else []
     weights.save(converted, output, folder)
     print(table(report, options.device))
+    for one in stages:
+        print(f"stage of {len(one.nodes)} nodes, {one.nodes[0]} to {one.nodes[-1]}; ends: {one.ends}")
     replaced = sum(isinstance(row, Replaced) for row in report)
     print(f"\n{output}: {replaced} nodes replaced, {len(report) - replaced} left")
     return 0
@@ -107,6 +111,9 @@ def main(arguments=None) -> int:
         "--reference",
         action="store_true",
         help="write the model with the same result in standard operators: dense, and then the masks",
+    )
+    command.add_argument(
+        "--stages", action="store_true", help="let chains of convolutions run as one node each, which only CPUs have"
     )
     command.set_defaults(run=run_convert)
     command = commands.add_parser("explain", help="would the model gain? A table of its layers")

@@ -22,6 +22,7 @@ from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
 from .masking import Masks
 from .positions import Example, tokens_of
+from .stages import Gathered, gather
 from .tokens import as_tokens, first_of, from_tokens
 from .unit import TYPES, Tokens, Unit, Unsupported
 from .units import MAKERS, TAKEN_IN, is_part, unit_of
@@ -158,6 +159,7 @@ def convert(
     reference: bool = False,
     folder: str | pathlib.Path = "",
     dense: Collection[Operator] = (),
+    stages: bool | list[Gathered] = False,
 ) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
     """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
 
@@ -172,7 +174,8 @@ def convert(
 
     `folder` has the files with weights of a model that keeps them there (distile.onnx.load). `dense`: operators without
     a PolyKernel, as `missing` finds them. Their nodes stay, with the mask behind them, so that ONNX Runtime runs them
-    as fast as in the model itself.
+    as fast as in the model itself. With `stages`, chains of convolutions become one node each, which only CPUs have; a
+    list gets a row for each.
 
     Raises ValueError for a mask of another type or shape, an image that is no input, or an opset that is too old.
     """
@@ -204,6 +207,10 @@ def convert(
     converted = graph.finish(emitted)
     if not reference and fitting and not any(opset.domain == "distile" for opset in converted.opset_import):
         converted.opset_import.append(helper.make_opsetid("distile", 1))
+    if stages is not False and not reference:
+        gathered = gather(converted, folder)
+        if stages is not True:
+            stages += gathered
     check(converted)
     return converted, report
 

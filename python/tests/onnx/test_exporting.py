@@ -1,5 +1,7 @@
 """torch.onnx.export of every operator that has nodes, against PyTorch, and of modules."""
 
+import copy
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -123,6 +125,16 @@ def test_modules(tmp_path):
     assert first.output[0] == second.input[0]
 
 
+def test_fused_models():
+    """Their layers are exported, because ONNX models have stages of their own (convert --stages)."""
+    model, (x, mask, _, _) = Block().eval(), given()
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    exported = export(fused, (x, mask))
+    assert sum(node.op_type == "MaskedConv" for node in exported.graph.node) == 2
+    (result,) = run(exported, (x, mask))
+    np.testing.assert_allclose(result, model(x, mask).detach(), rtol=1e-4, atol=1e-4)
+
+
 def test_causal():
     class Causal(nn.Module):
         def forward(self, x, rows):
@@ -141,5 +153,7 @@ def test_table_is_complete():
              if name.startswith("distile::")}  # fmt: skip
     public = {name for name in names if not name.startswith("_") and not name.endswith(("_into", "_inference"))}
     public -= {name for name in public if name.endswith("_backward")}
-    assert public - set(exporting._TRANSLATED) == {"mask_from_bits", "mask_from_indices", "mask_to_bits", "unpack"}
+    assert public - set(exporting._TRANSLATED) == {
+        "mask_from_bits", "mask_from_indices", "mask_to_bits", "stage", "unpack"
+    }  # fmt: skip
     assert all(hasattr(distile.autograd.ops, name) for name in exporting._TRANSLATED)

@@ -1,0 +1,302 @@
+#include "bindings/stage_program.h"
+#include "bindings/errors.h"
+#include <algorithm>
+#include <cstring>
+
+namespace distile::bindings {
+
+namespace {
+
+constexpr int64_t largest_number = INT16_MAX;
+
+[[noreturn]] void fail_step(size_t step, const std::string &what) {
+    fail("step " + std::to_string(step) + " of a stage " + what);
+}
+
+/** The integers of a step, one after the other. */
+class Numbers {
+public:
+    Numbers(const int64_t *at, size_t step) : at_(at), step_(step) {
+    }
+
+    /** A number below a count; -1 for none if it is optional. */
+    int32_t index(size_t count, const char *what, bool optional) {
+        const int64_t number = *at_++;
+        if (number >= static_cast<int64_t>(count) || number < (optional ? -1 : 0)) {
+            fail_step(step_, std::string("names ") + what + " " + std::to_string(number) + ", which is not there");
+        }
+        return static_cast<int32_t>(number);
+    }
+    int32_t positive(const char *what, int64_t least = 1) {
+        const int64_t number = *at_++;
+        if (number < least || number > largest_number) {
+            fail_step(step_, std::string("has the ") + what + " " + std::to_string(number) + ", which is out of range");
+        }
+        return static_cast<int32_t>(number);
+    }
+    int64_t kind() {
+        return *at_++;
+    }
+    /** Kernel, stride and dilation. A kernel of 0 stands for none, if that is possible. */
+    distile_window window(bool optional) {
+        distile_window found{};
+        const int64_t least = optional && *at_ == 0 ? 0 : 1;
+        for (int32_t *const number : {&found.kernel_h, &found.kernel_w, &found.stride_h, &found.stride_w,
+                                      &found.dilation_h, &found.dilation_w}) {
+            *number = positive("number of a window", least);
+        }
+        return found;
+    }
+
+private:
+    const int64_t *at_;
+    size_t step_;
+};
+
+std::vector<std::string> parts_of(const std::string &text) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+/** The outputs of a convolution along one axis. */
+int64_t outputs_of(int64_t extent, int64_t before, int64_t behind, int64_t kernel, int64_t stride, int64_t dilation) {
+    const int64_t room = extent + before + behind - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+/** How far windows read outside of an image along one axis. */
+int64_t reach_of(int64_t extent, int64_t outputs, int64_t before, int64_t kernel, int64_t stride, int64_t dilation) {
+    const int64_t last = (outputs - 1) * stride - before + (kernel - 1) * dilation;
+    return std::max({int64_t{0}, before, last - (extent - 1)});
+}
+
+bool is_one_pixel(const distile_window &window) {
+    return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+           window.pad_top == 0 && window.pad_left == 0;
+}
+
+bool equal(const distile_window &a, const distile_window &b) {
+    return a.kernel_h == b.kernel_h && a.kernel_w == b.kernel_w && a.stride_h == b.stride_h &&
+           a.stride_w == b.stride_w && a.dilation_h == b.dilation_h && a.dilation_w == b.dilation_w &&
+           a.pad_top == b.pad_top && a.pad_left == b.pad_left;
+}
+
+}  // namespace
+
+StageProgram::StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers,
+                           const std::string &activations, const std::vector<int64_t> &outputs,
+                           const StageCounts &given)
+    : given_(given), images_(given.images), mask_sizes_(given.masks), outputs_(outputs) {
+    const std::vector<std::string> names = parts_of(activations);
+    const size_t count = steps.size() / integers;
+    if (count == 0 || steps.size() != count * integers || numbers.size() != count * reals || names.size() != count) {
+        fail("the numbers of a stage are not those of its steps");
+    }
+    for (size_t step = 0; step < count; step++) {
+        read_step(&steps[step * integers], &numbers[step * reals], names[step]);
+    }
+    const auto num_images = static_cast<int64_t>(images_.size());
+    const auto num_masks = static_cast<int64_t>(mask_sizes_.size());
+    for (const int64_t output : outputs_) {
+        if (output >= num_images || output < -num_masks || (output >= 0 && output < int64_t(given_.images)) ||
+            (output < 0 && -1 - output < int64_t(given_.masks))) {
+            fail("a stage returns " + std::to_string(output) + ", which none of its steps makes");
+        }
+        if (output >= 0) {
+            images_[static_cast<size_t>(output)].is_output = true;
+        }
+    }
+    find_uses();
+}
+
+void StageProgram::read_step(const int64_t *integers, const double *reals, const std::string &activation) {
+    const size_t number = steps_.size(), masks = mask_sizes_.size();
+    Numbers from(integers, number);
+    StageStep step{};
+    const int64_t kind = from.kind();
+    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::algebra)) {
+        fail_step(number, "has the kind " + std::to_string(kind) + ", which does not exist");
+    }
+    step.kind = static_cast<StageKind>(kind);
+    const bool convolves = step.kind == StageKind::conv2d, scores = step.kind == StageKind::scores;
+    const bool combines = step.kind == StageKind::algebra;
+    if (combines) {
+        constexpr auto algebras = static_cast<size_t>(MaskAlgebra::pool) + 1;
+        step.algebra = static_cast<MaskAlgebra>(from.index(algebras, "the algebra of masks", false));
+        step.input = -1;
+    } else {
+        step.input = from.index(images_.size(), "the image", false);
+    }
+    step.residual = from.index(convolves ? images_.size() : 0, "the residual", true);
+    step.base = from.index(convolves ? images_.size() : 0, "the base", true);
+    step.mask = from.index(scores ? 0 : masks, "the mask", !combines);
+    const bool is_alone = combines && step.algebra > MaskAlgebra::subtract;
+    step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
+    step.window = from.window(combines);
+    step.window.pad_top = from.positive("padding", 0);
+    step.pad_bottom = from.positive("padding", 0);
+    step.window.pad_left = from.positive("padding", 0);
+    step.pad_right = from.positive("padding", 0);
+    step.reader = from.window(true);
+    step.reader.pad_top = from.positive("padding", 0);
+    step.reader.pad_left = from.positive("padding", 0);
+    step.weights = from.index(combines ? 0 : given_.parameters, "the parameter", combines);
+    step.bias = from.index(convolves ? given_.parameters : 0, "the parameter", true);
+    step.activation = activation_of(activation);
+    step.activation_name = activation;
+    step.score_bias = static_cast<float>(reals[0]);
+    step.threshold = static_cast<float>(reals[1]);
+    if (step.has_reader() && (step.mask < 0 || combines)) {
+        fail_step(number, "has a reader and no mask");
+    }
+    if (step.base >= 0 && step.mask < 0) {
+        fail_step(number, "has a base and no mask: it writes every pixel");
+    }
+    const distile_window &window = step.window;
+    if (scores && (window.kernel_h != 1 || window.kernel_w != 1 || window.pad_top != 0 || window.pad_left != 0 ||
+                   step.has_reader())) {
+        fail_step(number, "makes scores with a window other than 1 x 1");
+    }
+    if (combines && step.algebra == MaskAlgebra::pool && std::min(window.pad_top, window.pad_left) < 1) {
+        fail_step(number, "makes a smaller mask by a factor of 0");
+    }
+    if (convolves) {
+        step.result = static_cast<int32_t>(images_.size());
+        images_.emplace_back();
+        images_.back().maker = static_cast<int32_t>(number);
+    } else {
+        step.result = static_cast<int32_t>(masks);
+        mask_sizes_.emplace_back();
+    }
+    steps_.push_back(step);
+}
+
+void StageProgram::note_use(int32_t image, int32_t step) {
+    if (image >= 0) {
+        images_[static_cast<size_t>(image)].last_use = step;
+    }
+}
+
+bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
+    if (reader.kind != StageKind::conv2d || reader.mask != maker.mask || reader.has_reader()) {
+        return false;
+    }
+    const int32_t image = maker.result;
+    if (reader.base == image) {
+        return false;
+    }
+    if (reader.residual == image && maker.has_reader()) {
+        return false;
+    }
+    return reader.input != image ||
+           (maker.has_reader() ? equal(reader.window, maker.reader) : is_one_pixel(reader.window));
+}
+
+void StageProgram::find_uses() {
+    std::vector<bool> reads_more(images_.size(), false);
+    for (size_t number = 0; number < steps_.size(); number++) {
+        const StageStep &step = steps_[number];
+        for (const int32_t image : {step.input, step.residual, step.base}) {
+            note_use(image, static_cast<int32_t>(number));
+            const int32_t maker = image < 0 ? -1 : images_[static_cast<size_t>(image)].maker;
+            if (maker >= 0 && !reads_written(steps_[static_cast<size_t>(maker)], step)) {
+                reads_more[static_cast<size_t>(image)] = true;
+            }
+        }
+    }
+    for (size_t i = 0; i < images_.size(); i++) {
+        StageImage &image = images_[i];
+        if (image.maker < 0) {
+            image.needs_zeros = false;
+            continue;
+        }
+        const StageStep &maker = steps_[static_cast<size_t>(image.maker)];
+        image.needs_zeros = maker.mask >= 0 && maker.base < 0 && (image.is_output || reads_more[i]);
+    }
+    for (size_t number = 0; number < steps_.size(); number++) {
+        StageStep &step = steps_[number];
+        if (step.base >= 0) {
+            const StageImage &base = images_[static_cast<size_t>(step.base)];
+            step.takes_base = base.maker >= 0 && !base.is_output && step.input != step.base &&
+                              base.last_use == static_cast<int32_t>(number);
+        }
+    }
+}
+
+void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::vector<MaskSizes> &masks,
+                              const std::vector<int64_t> &channels) {
+    for (size_t i = 0; i < given_.images; i++) {
+        images_[i].sizes = given[i];
+    }
+    std::copy(masks.begin(), masks.end(), mask_sizes_.begin());
+    for (size_t number = 0; number < steps_.size(); number++) {
+        if (steps_[number].kind == StageKind::conv2d) {
+            find_image(steps_[number], number, channels);
+        } else {
+            find_mask(steps_[number]);
+        }
+    }
+    // Memory that a result takes over has the border that the result needs.
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+        if (step->takes_base) {
+            int32_t &border = images_[static_cast<size_t>(step->base)].border;
+            border = std::max(border, images_[static_cast<size_t>(step->result)].border);
+        }
+    }
+}
+
+void StageProgram::find_mask(const StageStep &step) {
+    MaskSizes &made = mask_sizes_[static_cast<size_t>(step.result)];
+    const auto places = [](int64_t extent, int64_t stride) { return (extent + stride - 1) / stride; };
+    if (step.kind == StageKind::scores) {
+        const ImageSizes &sizes = images_[static_cast<size_t>(step.input)].sizes;
+        made = {sizes[0], places(sizes[2], step.window.stride_h), places(sizes[3], step.window.stride_w)};
+        return;
+    }
+    made = mask_sizes(step.mask);
+    if (step.later >= 0 && mask_sizes(step.later) != made) {
+        fail("a stage makes a mask of two that have other sizes");
+    }
+    if (step.algebra == MaskAlgebra::pool) {
+        made = {made[0], places(made[1], step.window.pad_top), places(made[2], step.window.pad_left)};
+    }
+}
+
+void StageProgram::find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels) {
+    StageImage &input = images_[static_cast<size_t>(step.input)];
+    const distile_window &window = step.window;
+    const int64_t height = outputs_of(input.sizes[2], window.pad_top, step.pad_bottom, window.kernel_h, window.stride_h,
+                                      window.dilation_h);
+    const int64_t width = outputs_of(input.sizes[3], window.pad_left, step.pad_right, window.kernel_w, window.stride_w,
+                                     window.dilation_w);
+    if (height < 1 || width < 1) {
+        fail_step(number, "has windows larger than its input of " + std::to_string(input.sizes[2]) + " x " +
+                              std::to_string(input.sizes[3]) + " pixels and their padding");
+    }
+    const ImageSizes sizes{input.sizes[0], channels[static_cast<size_t>(step.weights)], height, width};
+    const int64_t reach =
+        std::max(reach_of(input.sizes[2], height, window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
+                 reach_of(input.sizes[3], width, window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
+    input.border = std::max(input.border, static_cast<int32_t>(reach));
+    for (const int32_t other : {step.residual, step.base}) {
+        if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
+            fail_step(number, "adds to an image of another shape than its own");
+        }
+    }
+    images_[static_cast<size_t>(step.result)].sizes = sizes;
+}
+
+MaskSizes StageProgram::pixels(const StageStep &step) const {
+    if (step.kind != StageKind::conv2d) {
+        return mask_sizes(step.result);
+    }
+    const ImageSizes &sizes = images_[static_cast<size_t>(step.result)].sizes;
+    return {sizes[0], sizes[2], sizes[3]};
+}
+
+}  // namespace distile::bindings

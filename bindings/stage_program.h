@@ -1,0 +1,123 @@
+/** \file
+ * A described stage (docs/stages.md, Files) as operators of frameworks carry it: numbers, which
+ * python/distile/stage_description.py writes. It is checked here, because exported programs keep it.
+ */
+#ifndef DISTILE_BINDINGS_STAGE_PROGRAM_H
+#define DISTILE_BINDINGS_STAGE_PROGRAM_H
+
+#include "bindings/activation.h"
+#include <array>
+#include <distile/stage.h>
+#include <string>
+#include <vector>
+
+namespace distile::bindings {
+
+/** [batch, channels, height, width] */
+using ImageSizes = std::array<int64_t, 4>;
+/** [batch, height, width] */
+using MaskSizes = std::array<int64_t, 3>;
+
+/** An image of a stage: one that is given, or a convolution's result. */
+struct StageImage {
+    ImageSizes sizes{};
+    int32_t maker = -1;      /**< The step; -1 if it is given. */
+    int32_t last_use = -1;   /**< The last step that reads it; -1: none. */
+    bool is_output = false;  /**< Whether the stage returns it. */
+    bool needs_zeros = true; /**< Whether somebody reads pixels that its step does not write. */
+    int32_t border = 0;      /**< The pixels outside that windows read, on the side where they read the most. */
+
+    bool is_empty() const {
+        return sizes[0] == 0 || sizes[1] == 0 || sizes[2] == 0 || sizes[3] == 0;
+    }
+};
+
+enum class StageKind : int32_t {
+    conv2d = DISTILE_STEP_CONV2D,
+    scores = DISTILE_STEP_SCORES,
+    algebra = 2 /**< A mask from others, as mask_algebra.h has them: distile_run_stage has no such step. */
+};
+
+enum class MaskAlgebra : int32_t { unite, intersect, subtract, invert, dilate, pool };
+
+/** A step. Images and masks are numbers: those that are given come first, then those of the steps in their order. -1
+ * stands for none. */
+struct StageStep {
+    StageKind kind;
+    MaskAlgebra algebra; /**< How a mask follows from others. Its radius or factor is the window's padding. */
+    int32_t input, residual;
+    int32_t base; /**< What the result is at pixels that the step does not compute; none: 0. */
+    int32_t mask, later;
+    distile_window window;
+    int32_t pad_bottom, pad_right;
+    distile_window reader; /**< Its kernel is 0 without a reader. */
+    int32_t weights, bias;
+    Activation activation;
+    std::string activation_name;
+    float score_bias, threshold;
+    int32_t result;  /**< The image that a convolution makes, or the mask that others do. */
+    bool takes_base; /**< Whether the result may take the memory of its base: nobody else reads that later. */
+
+    bool has_reader() const {
+        return reader.kernel_h > 0;
+    }
+};
+
+/** How many of each are given. */
+struct StageCounts {
+    size_t images, masks, parameters;
+};
+
+class StageProgram {
+public:
+    static constexpr size_t integers = 26, reals = 2;
+
+    /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later, kernel,
+     * stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and padding (top,
+     * left), weights and bias; its reals are the bias and the threshold of scores. Activations are names with commas
+     * between. `outputs` are images, or masks as -1 - mask. Fails for numbers that name what is not there. */
+    StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
+                 const std::vector<int64_t> &outputs, const StageCounts &given);
+
+    /** Finds the sizes of all images and of the masks that steps make. `channels`: how many a parameter makes, its
+     * first dimension. Fails for windows larger than their images, and for masks that differ. */
+    void find_sizes(const std::vector<ImageSizes> &given, const std::vector<MaskSizes> &masks,
+                    const std::vector<int64_t> &channels);
+
+    const std::vector<StageStep> &steps() const {
+        return steps_;
+    }
+    const std::vector<StageImage> &images() const {
+        return images_;
+    }
+    const std::vector<int64_t> &outputs() const {
+        return outputs_;
+    }
+    size_t given_masks() const {
+        return given_.masks;
+    }
+    /** The pixels of what a step makes. */
+    MaskSizes pixels(const StageStep &step) const;
+    const MaskSizes &mask_sizes(int64_t mask) const {
+        return mask_sizes_[static_cast<size_t>(mask)];
+    }
+
+private:
+    void read_step(const int64_t *integers, const double *reals, const std::string &activation);
+    void find_mask(const StageStep &step);
+    void find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels);
+    void note_use(int32_t image, int32_t step);
+    void find_uses();
+    /** Whether a step reads of an image only what the step that makes it has written. */
+    bool reads_written(const StageStep &maker, const StageStep &reader) const;
+
+    StageCounts given_;
+    std::vector<StageStep> steps_;
+    std::vector<StageImage> images_;
+    std::vector<MaskSizes> mask_sizes_; /**< Sizes of masks that are given, and of those that steps make. */
+    std::vector<int64_t> outputs_;
+};
+
+}  // namespace distile::bindings
+
+#endif

@@ -1,0 +1,572 @@
+#include "bindings/stage_program.h"
+#include "python/csrc/channel_vector.h"
+#include "python/csrc/dense.h"
+#include "python/csrc/layers.h"
+#include "python/csrc/operators.h"
+#include "python/csrc/stage_masks.h"
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+namespace distile::python {
+
+namespace {
+
+using bindings::ImageSizes;
+using bindings::MaskAlgebra;
+using bindings::MaskSizes;
+using bindings::StageImage;
+using bindings::StageKind;
+using bindings::StageProgram;
+using bindings::StageStep;
+
+/** How the steps run: together, each by its masked operator, or each dense with the mask after it. */
+enum class Way : int64_t { measured = -1, stage = 0, layers = 1, dense = 2 };
+
+constexpr size_t row_numbers = 4; /**< A row of measured times has a density, and a time for each way. */
+
+/** The fastest way at a density, between two measured ones by what lies between their times. */
+Way fastest(const std::vector<double> &times, double density) {
+    const size_t rows = times.size() / row_numbers;
+    size_t above = 0;
+    while (above < rows && times[above * row_numbers] < density) {
+        above++;
+    }
+    const double *const high = &times[std::min(above, rows - 1) * row_numbers];
+    const double *const low = &times[(above == 0 ? 0 : above - 1) * row_numbers];
+    const double share = high[0] > low[0] ? std::clamp((density - low[0]) / (high[0] - low[0]), 0.0, 1.0) : 1;
+    const auto time = [&](size_t way) { return low[1 + way] + share * (high[1 + way] - low[1 + way]); };
+    size_t best = 0;
+    for (const size_t way : {1, 2}) {
+        best = time(way) < time(best) ? way : best;
+    }
+    return static_cast<Way>(best);
+}
+
+double density_of(const std::vector<Tensor> &masks) {
+    int64_t active = 0, pixels = 0;
+    for (const Tensor &mask : masks) {
+        const Tensor plain = torch::stable::contiguous(mask);
+        const auto *const bytes = static_cast<const uint8_t *>(plain.const_data_ptr());
+        active += std::count_if(bytes, bytes + plain.numel(), [](uint8_t byte) { return byte != 0; });
+        pixels += plain.numel();
+    }
+    return pixels == 0 ? 0 : static_cast<double>(active) / static_cast<double>(pixels);
+}
+
+/** How dense the masks were that a stage made in its last call, by the place of its first step. */
+class Densities {
+public:
+    double of(int64_t place) {
+        const std::lock_guard lock(mutex_);
+        const auto found = found_.find(place);
+        return found == found_.end() ? 0 : found->second;
+    }
+    void note(int64_t place, double density) {
+        const std::lock_guard lock(mutex_);
+        found_[place] = density;
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<int64_t, double> found_;
+};
+
+Densities &densities() {
+    static auto &densities = *new Densities;
+    return densities;
+}
+
+ImageSizes sizes_of(const Tensor &tensor) {
+    return {tensor.size(0), tensor.size(1), tensor.size(2), tensor.size(3)};
+}
+
+Tensor inverse(const Tensor &mask) {
+    return call("aten::logical_not", "", mask);
+}
+
+class StageCall {
+public:
+    StageCall(const std::vector<Tensor> &given, const std::vector<Tensor> &masks, const std::vector<Tensor> &parameters,
+              const Ints &places, StageProgram &program)
+        : given_(given), masks_(masks), parameters_(parameters), places_(places), program_(program),
+          session_(Session::of(given.front())), images_(given) {
+        check();
+        images_.reserve(program_.images().size());
+    }
+
+    /** Whether the device has stages of these types and shapes. */
+    bool can_run() const {
+        const std::optional<distile_dtype> type = type_of(given_.front());
+        if (!type) {
+            return false;
+        }
+        for (const StageStep &step : program_.steps()) {
+            const auto [batch, height, width] = program_.pixels(step);
+            if (step.kind == StageKind::algebra) {
+                if (batch * height * width == 0) {
+                    return false;
+                }
+                continue;
+            }
+            const StageImage &input = image(step.input);
+            if (input.is_empty() || (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS)) {
+                return false;
+            }
+            if (step.kind == StageKind::scores) {
+                if (on_gpu() && input.sizes[1] % scored_channels != 0) {
+                    return false;
+                }
+                continue;
+            }
+            const Tensor &weight = parameter(step.weights);
+            const auto size = [&](int64_t axis) { return static_cast<int32_t>(weight.size(axis)); };
+            const std::optional<distile_dtype> weights = weights_type(weight, *type);
+            if (!weights ||
+                distile_stage_weights_bytes(session_.context(), *weights, size(0), size(1), size(2), size(3)) == 0) {
+                return false;
+            }
+        }
+        return on_gpu() || *type == DISTILE_FLOAT32;
+    }
+
+    std::vector<Tensor> run_together() {
+        make_mask_tensors();
+        Ints made(masks_.size(), 0);
+        for (size_t i = program_.given_masks(); i < made.size(); i++) {
+            made[i] = 1;
+        }
+        const stages::Masks masks(session_, masks_, made);
+        const distile_dtype type = *type_of(given_.front());
+        for (size_t i = 0; i < given_.size(); i++) {
+            images_[i] = readable(given_[i], image(static_cast<int32_t>(i)).border);
+        }
+        for (const StageStep &step : program_.steps()) {
+            if (step.kind == StageKind::conv2d) {
+                images_.push_back(target(step));
+            }
+            if (step.kind == StageKind::algebra) {
+                combine_masks(step, masks);
+            } else {
+                add(step, masks, type);
+            }
+        }
+        flush();
+        return results();
+    }
+
+    std::vector<Tensor> run_apart(Way way) {
+        for (const StageStep &step : program_.steps()) {
+            if (step.kind == StageKind::scores) {
+                masks_.push_back(scores(step));
+            } else if (step.kind == StageKind::algebra) {
+                masks_.push_back(combined(step));
+            } else {
+                images_.push_back(convolution(step, way));
+            }
+        }
+        return results();
+    }
+
+    /** How dense the masks are that the stage made. */
+    double made_density() const {
+        return density_of({masks_.begin() + static_cast<std::ptrdiff_t>(program_.given_masks()), masks_.end()});
+    }
+
+private:
+    static constexpr int64_t scored_channels = 8;
+    static constexpr int64_t vector_bytes = 16;
+
+    bool on_gpu() const {
+        return !given_.front().is_cpu();
+    }
+    const StageImage &image(int32_t number) const {
+        return program_.images()[static_cast<size_t>(number)];
+    }
+    const Tensor &parameter(int32_t number) const {
+        return parameters_[static_cast<size_t>(number)];
+    }
+    int64_t place(const StageStep &step) const {
+        return places_[static_cast<size_t>(&step - program_.steps().data())];
+    }
+
+    /** Checks what the operators of layers would check, and finds all sizes. */
+    void check() const {
+        std::vector<ImageSizes> sizes;
+        for (const Tensor &tensor : given_) {
+            if (tensor.dim() != 4 || tensor.scalar_type() != given_.front().scalar_type()) {
+                fail("the inputs of a stage are images [N, C, H, W] of one type");
+            }
+            session_.check_device(tensor, "an input");
+            sizes.push_back(sizes_of(tensor));
+        }
+        Ints channels;
+        for (const Tensor &parameter : parameters_) {
+            session_.check_device(parameter, "a parameter");
+            channels.push_back(parameter.dim() > 0 ? parameter.size(0) : 0);
+        }
+        std::vector<MaskSizes> masks;
+        for (const Tensor &mask : masks_) {
+            session_.check_mask(mask);
+            if (mask.dim() != 3) {
+                fail("the masks of a stage are [N, H, W]");
+            }
+            masks.push_back({mask.size(0), mask.size(1), mask.size(2)});
+        }
+        program_.find_sizes(sizes, masks, channels);
+        for (const StageStep &step : program_.steps()) {
+            if (step.kind != StageKind::algebra) {
+                check_parameters(step);
+            }
+            if (step.kind == StageKind::conv2d) {
+                check_mask_sizes(step.has_reader() ? -1 : step.mask, program_.pixels(step));
+                check_mask_sizes(step.later, program_.pixels(step));
+            }
+        }
+    }
+
+    void check_mask_sizes(int32_t mask, const MaskSizes &pixels) const {
+        if (mask >= 0 && program_.mask_sizes(mask) != pixels) {
+            const MaskSizes &sizes = program_.mask_sizes(mask);
+            fail("the mask is " + text_of({sizes.begin(), sizes.end()}) + ", but the output has the pixels " +
+                 text_of({pixels.begin(), pixels.end()}) + ": give one boolean for each");
+        }
+    }
+
+    void check_parameters(const StageStep &step) const {
+        const Tensor &weight = parameter(step.weights);
+        const int64_t channels = image(step.input).sizes[1];
+        if (step.kind == StageKind::scores) {
+            if (!have_sizes_of(weight, {channels})) {
+                fail("the weights of scores must have one element for each channel");
+            }
+            return;
+        }
+        const distile_window &window = step.window;
+        if (!have_sizes_of(weight, {image(step.result).sizes[1], channels, window.kernel_h, window.kernel_w})) {
+            fail("the weights of a step of a stage are no " + std::to_string(window.kernel_h) + " x " +
+                 std::to_string(window.kernel_w) + " filter that reads " + std::to_string(channels) + " channels");
+        }
+        if (step.bias >= 0 && !have_sizes_of(parameter(step.bias), {weight.size(0)})) {
+            fail("the bias must have one element for each output channel");
+        }
+    }
+
+    static bool have_sizes_of(const Tensor &tensor, const Ints &sizes) {
+        return tensor.dim() == static_cast<int64_t>(sizes.size()) && have_sizes(tensor, sizes);
+    }
+
+    /** The type in which weights are packed: on a CPU their own if products with it are of the same numbers. */
+    static std::optional<distile_dtype> weights_type(const Tensor &weight, distile_dtype type) {
+        const std::optional<distile_dtype> own = type_of(weight);
+        if (!own) {
+            return std::nullopt;
+        }
+        return weight.is_cpu() && *own == DISTILE_BFLOAT16 ? *own : type;
+    }
+
+    /** Memory for an image, inside a border of zeros. */
+    Tensor make_image(const ImageSizes &sizes, int32_t border, bool zeros) const {
+        const auto [batch, channels, height, width] = sizes;
+        Tensor whole =
+            empty_images(given_.front(), batch, channels, height + int64_t{2} * border, width + int64_t{2} * border);
+        if (zeros || border > 0) {
+            whole = zeroed(whole);
+        }
+        if (border > 0) {
+            whole = torch::stable::narrow(whole, 2, border, height);
+            whole = torch::stable::narrow(whole, 3, border, width);
+        }
+        return whole;
+    }
+    Tensor copy_of(const Tensor &tensor, int32_t border) const {
+        Tensor copy = make_image(sizes_of(tensor), border, false);
+        torch::stable::copy_(copy, tensor);
+        return copy;
+    }
+
+    /** A given image as steps read it. */
+    Tensor readable(const Tensor &tensor, int32_t border) const {
+        if (!on_gpu()) {
+            return fits(tensor) ? tensor : copy_of(tensor, 0);
+        }
+        const auto elements = vector_bytes / static_cast<int64_t>(tensor.element_size());
+        const bool aligned = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % vector_bytes == 0;
+        bool whole = true;
+        for (const int64_t axis : {0, 2, 3}) {
+            whole = whole && (tensor.size(axis) == 1 || tensor.stride(axis) % elements == 0);
+        }
+        return border == 0 && aligned && whole && fits(tensor) ? tensor : copy_of(tensor, border);
+    }
+
+    /** Where a convolution writes. */
+    Tensor target(const StageStep &step) {
+        const StageImage &result = image(step.result);
+        const int32_t border = on_gpu() ? result.border : 0;
+        if (step.base < 0) {
+            return make_image(result.sizes, border, result.needs_zeros);
+        }
+        const Tensor &base = images_[static_cast<size_t>(step.base)];
+        if (step.takes_base) {
+            return base;
+        }
+        if (image(step.base).maker >= 0) {
+            flush();  // It must be there.
+        }
+        return copy_of(base, border);
+    }
+
+    const distile_tensor *view_of_image(int32_t number, distile_dtype type) {
+        if (number < 0) {
+            return nullptr;
+        }
+        distile_tensor view = output_view(images_[static_cast<size_t>(number)], type);
+        view.border_top = view.border_bottom = view.border_left = view.border_right =
+            on_gpu() ? image(number).border : 0;
+        views_.push_back(std::make_unique<distile_tensor>(view));
+        return views_.back().get();
+    }
+
+    const void *weights_of(const StageStep &step, distile_dtype type) {
+        const Tensor &weight = parameter(step.weights);
+        const Tensor packed = stage_parameter(weight, StageParameter::weights, type, place(step), [&] {
+            const Tensor on_host = to_host(weight);
+            const Tensor bytes = pack_stage_weights(torch::stable::contiguous(on_host), type, given_.front());
+            return on_gpu() ? torch::stable::to(bytes, given_.front().device()) : bytes;
+        });
+        kept_.push_back(packed);
+        return packed.const_data_ptr();
+    }
+
+    static Tensor to_host(const Tensor &tensor) {
+        const Tensor wide = torch::stable::to(tensor, ScalarType::Float);
+        return wide.is_cpu() ? wide
+                             : torch::stable::to(wide, torch::stable::Device(torch::headeronly::DeviceType::CPU));
+    }
+
+    const float *vector_of(const StageStep &step, int32_t number) {
+        if (number < 0) {
+            return nullptr;
+        }
+        const Tensor &source = parameter(number);
+        const bool as_it_is = source.scalar_type() == ScalarType::Float && source.is_contiguous();
+        const auto make = [&] { return torch::stable::contiguous(torch::stable::to(source, ScalarType::Float)); };
+        kept_.push_back(as_it_is ? source
+                                 : stage_parameter(source, StageParameter::vector, DISTILE_FLOAT32, place(step), make));
+        return static_cast<const float *>(kept_.back().const_data_ptr());
+    }
+
+    void add(const StageStep &step, const stages::Masks &masks, distile_dtype type) {
+        const bool scored = step.kind == StageKind::scores;
+        distile_stage_step added{};
+        added.kind = scored ? DISTILE_STEP_SCORES : DISTILE_STEP_CONV2D;
+        added.window = step.window;
+        added.input = view_of_image(step.input, type);
+        if (scored) {
+            added.mask = masks.at(step.result);
+            added.weights = vector_of(step, step.weights);
+        } else {
+            added.output = view_of_image(step.result, type);
+            const bool in_place = step.residual >= 0 && step.residual == step.base;
+            added.residual = in_place ? added.output : view_of_image(step.residual, type);
+            added.mask = masks.at(step.mask);
+            added.later = masks.at(step.later);
+            added.reader = step.has_reader() ? &step.reader : nullptr;
+            added.weights_dtype = *weights_type(parameter(step.weights), type);
+            added.weights = weights_of(step, added.weights_dtype);
+            added.bias = vector_of(step, step.bias);
+            added.activation = step.activation.function;
+            added.slope = &step.activation.slope;
+        }
+        added.score_bias = step.score_bias;
+        added.threshold = step.threshold;
+        pending_.push_back(added);
+    }
+
+    /** Makes a mask of others, which the steps before may make. */
+    void combine_masks(const StageStep &step, const stages::Masks &masks) {
+        flush();
+        distile_mask *const made = masks.at(step.result), *const a = masks.at(step.mask),
+                            *const b = masks.at(step.later);
+        const int32_t rows = step.window.pad_top, columns = step.window.pad_left;
+        const distile_status status = [&] {
+            switch (step.algebra) {
+            case MaskAlgebra::unite:
+                return distile_mask_unite(made, a, b);
+            case MaskAlgebra::intersect:
+                return distile_mask_intersect(made, a, b);
+            case MaskAlgebra::subtract:
+                return distile_mask_subtract(made, a, b);
+            case MaskAlgebra::invert:
+                return distile_mask_invert(made, a);
+            case MaskAlgebra::dilate:
+                return distile_mask_dilate(made, a, rows, columns);
+            default:
+                return distile_mask_pool(made, a, rows, columns);
+            }
+        }();
+        bindings::check(status, session_.context());
+    }
+
+    void flush() {
+        if (pending_.empty()) {
+            return;
+        }
+        distile_stage_args args{};
+        args.steps = pending_.data();
+        args.num_steps = static_cast<int32_t>(pending_.size());
+        bindings::check(distile_run_stage(session_.context(), &args), session_.context());
+        pending_.clear();
+    }
+
+    void make_mask_tensors() {
+        for (const StageStep &step : program_.steps()) {
+            if (step.kind != StageKind::conv2d) {
+                const auto [batch, height, width] = program_.pixels(step);
+                masks_.push_back(empty(given_.front(), {batch, height, width}, ScalarType::Bool));
+            }
+        }
+    }
+
+    std::vector<Tensor> results() const {
+        std::vector<Tensor> found;
+        for (const int64_t output : program_.outputs()) {
+            if (output < 0) {
+                found.push_back(masks_[static_cast<size_t>(-1 - output)]);
+                continue;
+            }
+            const Tensor &made = images_[static_cast<size_t>(output)];
+            const bool bordered = on_gpu() && image(static_cast<int32_t>(output)).border > 0;
+            found.push_back(bordered ? copy_of(made, 0) : made);
+        }
+        return found;
+    }
+
+    // ---- Step by step
+
+    Tensor scores(const StageStep &step) const {
+        Tensor input = images_[static_cast<size_t>(step.input)];
+        const std::optional<int64_t> all;
+        input = call("aten::slice", "Tensor", input, int64_t{2}, all, all, int64_t{step.window.stride_h});
+        input = call("aten::slice", "Tensor", input, int64_t{3}, all, all, int64_t{step.window.stride_w});
+        return mask_scores(input, parameter(step.weights), step.score_bias, step.threshold);
+    }
+
+    /** A mask of others. */
+    Tensor combined(const StageStep &step) const {
+        const Tensor a = torch::stable::to(masks_[static_cast<size_t>(step.mask)], ScalarType::Bool);
+        OptionalTensor b;
+        if (step.later >= 0) {
+            b = torch::stable::to(masks_[static_cast<size_t>(step.later)], ScalarType::Bool);
+        }
+        switch (step.algebra) {
+        case MaskAlgebra::unite:
+            return call("aten::logical_or", "", a, *b);
+        case MaskAlgebra::intersect:
+            return call("aten::logical_and", "", a, *b);
+        case MaskAlgebra::subtract:
+            return call("aten::logical_and", "", a, inverse(*b));
+        case MaskAlgebra::invert:
+            return inverse(a);
+        case MaskAlgebra::dilate:
+            return mask_dilate(a, step.window.pad_top, step.window.pad_left);
+        default:
+            return mask_pool(a, step.window.pad_top, step.window.pad_left);
+        }
+    }
+
+    /** The pixels that a convolution computes. */
+    Tensor active(const StageStep &step) const {
+        const auto [batch, height, width] = program_.pixels(step);
+        if (step.mask < 0) {
+            return inverse(torch::stable::new_zeros(given_.front(), Ints{batch, height, width}, ScalarType::Bool));
+        }
+        const Tensor &mask = masks_[static_cast<size_t>(step.mask)];
+        if (!step.has_reader()) {
+            return mask;
+        }
+        const distile_window &reader = step.reader;
+        return mask_needed_input(mask, {height, width}, {reader.kernel_h, reader.kernel_w},
+                                 {reader.stride_h, reader.stride_w}, {reader.dilation_h, reader.dilation_w},
+                                 {reader.pad_top, reader.pad_left}, DISTILE_WINDOW_CONV);
+    }
+
+    Tensor convolution(const StageStep &step, Way way) const {
+        const Tensor mask = active(step), &input = images_[static_cast<size_t>(step.input)];
+        OptionalTensor bias, residual, out;
+        if (step.bias >= 0) {
+            bias = parameter(step.bias);
+        }
+        if (step.residual >= 0) {
+            residual = images_[static_cast<size_t>(step.residual)];
+        }
+        if (step.base >= 0) {
+            const Tensor &base = images_[static_cast<size_t>(step.base)];
+            out = step.takes_base ? base : copy_of(base, 0);
+            residual = step.residual == step.base ? out : residual;
+        }
+        const distile_window &window = step.window;
+        const Ints stride{window.stride_h, window.stride_w}, dilation{window.dilation_h, window.dilation_w};
+        const Ints padding{window.pad_top, step.pad_bottom, window.pad_left, step.pad_right};
+        const std::string activation = step.later >= 0 ? "none" : step.activation_name;
+        const Tensor &weight = parameter(step.weights);
+        Tensor result = [&] {
+            if (way == Way::dense && !image(step.result).is_empty()) {
+                const WeightedCall weighted{input, weight, bias, mask, residual, 0, out ? &*out : nullptr, !out};
+                return dense_conv2d(weighted, {stride, padding, dilation, 1}, activation);
+            }
+            return out ? conv2d_out(input, weight, bias, mask, residual, stride, padding, dilation, 1, activation,
+                                    place(step), false, *out)
+                       : conv2d(input, weight, bias, mask, residual, stride, padding, dilation, 1, activation,
+                                place(step));
+        }();
+        if (step.later >= 0) {
+            Tensor rest = inverse(masks_[static_cast<size_t>(step.later)]);
+            if (step.mask >= 0) {
+                rest = call("aten::logical_and", "", rest, mask);
+            }
+            result = activate_out(result, rest, step.activation_name, false, result);
+        }
+        return result;
+    }
+
+    const std::vector<Tensor> &given_;
+    std::vector<Tensor> masks_;
+    const std::vector<Tensor> &parameters_;
+    const Ints &places_;
+    StageProgram &program_;
+    Session &session_;
+    std::vector<Tensor> images_, kept_;
+    std::vector<std::unique_ptr<distile_tensor>> views_;
+    std::vector<distile_stage_step> pending_;
+};
+
+}  // namespace
+
+std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &masks,
+                          const std::vector<Tensor> &parameters, const Ints &steps, const std::vector<double> &numbers,
+                          const std::string &activations, const Ints &outputs, const Ints &places,
+                          const std::vector<double> &times, int64_t way) {
+    if (tensors.empty() || places.size() * StageProgram::integers != steps.size() || times.size() % row_numbers != 0 ||
+        way < static_cast<int64_t>(Way::measured) || way > static_cast<int64_t>(Way::dense)) {
+        fail("a stage has inputs, a place for each step, measured times in rows of 4, and a way from -1 to 2");
+    }
+    StageProgram program(steps, numbers, activations, outputs, {tensors.size(), masks.size(), parameters.size()});
+    StageCall call(tensors, masks, parameters, places, program);
+    auto chosen = static_cast<Way>(way);
+    const bool chooses = chosen == Way::measured && !times.empty() && tensors.front().is_cpu();
+    if (chooses) {
+        chosen = fastest(times, masks.empty() ? densities().of(places.front()) : density_of(masks));
+    }
+    const bool together = (chosen == Way::measured || chosen == Way::stage) && call.can_run();
+    if (way == static_cast<int64_t>(Way::stage) && !together) {
+        fail("the device has no stage of these types and sizes; with way=-1, the layers run there");
+    }
+    std::vector<Tensor> results = together ? call.run_together() : call.run_apart(chosen);
+    if (chooses && masks.empty()) {
+        densities().note(places.front(), call.made_density());
+    }
+    return results;
+}
+
+}  // namespace distile::python

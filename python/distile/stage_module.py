@@ -1,0 +1,330 @@
+"""The operator of described stages, and the module that calls it in the place of layers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.fx
+from torch import nn
+from torch.autograd import forward_ad
+
+from . import dense, masks
+from ._library import ops
+from .mappings import Layer
+from .nn_base import Place
+from .shapes import _images
+from .stage_description import (
+    ALGEBRA,
+    ALGEBRAS,
+    CONVOLUTION,
+    SCORES,
+    Combined,
+    Convolution,
+    Numbers,
+    Scores,
+    Stage,
+    Window,
+)
+from .stage_measuring import blob, density_of, fastest, times_of
+
+INTEGERS, REALS = 26, 2  # Numbers of a step, as bindings/stage_program.h has them.
+POOL = list(ALGEBRAS).index("pool")
+STAGE, LAYERS, DENSE = WAYS = range(3)
+BY_TIME = -1
+
+
+def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tuple]]:
+    """The sizes of all images of a stage, and if those of given `masks` are, of all masks, by the numbers of its steps.
+    `images` are the sizes of those that are given, `channels` how many a parameter makes."""
+    images, known = [tuple(sizes) for sizes in images], [tuple(sizes) for sizes in masks or ()]
+    for at in range(0, len(steps), INTEGERS):
+        if steps[at] == ALGEBRA:
+            if masks is not None:
+                n, height, width = known[steps[at + 4]]
+                rows, columns = (steps[at + 12], steps[at + 14]) if steps[at + 1] == POOL else (1, 1)
+                known.append((n, -(-height // rows), -(-width // columns)))
+            continue
+        n, _, height, width = images[steps[at + 1]]
+        kernel, stride, dilation, padding = (
+            tuple(steps[at + first : at + last]) for first, last in ((6, 8), (8, 10), (10, 12), (12, 16))
+        )
+        if steps[at] == SCORES:
+            known.append((n, -(-height // stride[0]), -(-width // stride[1])))
+        else:
+            extents = Window(kernel, stride, dilation, padding).outputs(height, width)
+            images.append((n, channels[steps[at + 24]], *extents))
+    return images, known
+
+
+@torch.library.register_fake("distile::stage_inference")
+@torch.library.register_fake("distile::stage")
+def _stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, places, times=(), way=-1):
+    channels = [one.shape[0] for one in parameters]
+    images, known = sizes_of(steps, [one.shape for one in tensors], channels, [one.shape for one in masks])
+    like = tensors[0]
+    return [
+        _images(like, *images[output]) if output >= 0 else like.new_empty(known[-1 - output], dtype=torch.bool)
+        for output in outputs
+    ]
+
+
+def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, **_) -> list[torch.Tensor]:
+    """What torch.ops.distile.stage computes, step by step, with gradients."""
+    images, known, names = list(tensors), list(masks), activations.split(",")
+    for step in range(len(names)):
+        kind, input, residual, base, mask, later, *window = steps[INTEGERS * step : INTEGERS * (step + 1)]
+        kernel, stride, dilation, padding = window[:2], window[2:4], window[4:6], window[6:10]
+        reader, (weight, bias) = window[10:18], window[18:20]
+        if kind == ALGEBRA:
+            second = None if later < 0 else known[later].bool()
+            known.append(_combined(input, known[mask].bool(), second, padding[0], padding[2]))
+            continue
+        x, weight = images[input], parameters[weight]
+        if kind == SCORES:
+            scored = x.detach()[..., :: stride[0], :: stride[1]]
+            bias, threshold = numbers[REALS * step : REALS * (step + 1)]
+            known.append(ops.mask_scores(scored, weight.detach(), bias=bias, threshold=threshold))
+            continue
+        size = Window(kernel, stride, dilation, padding).outputs(*x.shape[2:])
+        active = x.new_ones((x.shape[0], *size), dtype=torch.bool) if mask < 0 else known[mask]
+        if reader[0]:
+            active = ops.mask_needed_input(
+                active, size, reader[:2], stride=reader[2:4], dilation=reader[4:6], padding=reader[6:]
+            )
+        added = None if residual < 0 else images[residual]
+        result = ops.conv2d(
+            x, weight, None if bias < 0 else parameters[bias], active, added, stride=stride, padding=padding,
+            dilation=dilation, activation=names[step] if later < 0 else "none",
+        )  # fmt: skip
+        if later >= 0:
+            done = dense.ACTIVATIONS[names[step]](result)
+            result = torch.where((active & ~known[later].bool())[:, None], done, result)
+        images.append(result if base < 0 else torch.where(active.bool()[:, None], result, images[base]))
+    return [images[output] if output >= 0 else known[-1 - output] for output in outputs]
+
+
+def _combined(how: int, a, b, rows: int, columns: int) -> torch.Tensor:
+    """A mask from others, by the number of the algebra."""
+    ways = {
+        "or": lambda: a | b,
+        "and": lambda: a & b,
+        "and not": lambda: a & ~b,
+        "not": lambda: ~a,
+        "dilate": lambda: ops.mask_dilate(a, rows, columns),
+        "pool": lambda: ops.mask_pool(a, rows, columns),
+    }
+    return ways[list(ALGEBRAS)[how]]()
+
+
+def _keep(ctx, inputs, keyword_only_inputs, output):
+    ctx.counts, ctx.keywords = [len(one) for one in inputs], keyword_only_inputs
+    ctx.save_for_backward(*(tensor for list in inputs for tensor in list))
+
+
+def _of_stage(ctx, gradients):
+    saved, lists = list(ctx.saved_tensors), []
+    for count in ctx.counts:
+        lists.append(saved[:count])
+        del saved[:count]
+    wanted = [[one.detach().requires_grad_() for one in lists[place]] for place in (0, 2)]
+    with torch.enable_grad():
+        results = stage(wanted[0], lists[1], wanted[1], **ctx.keywords)
+    pairs = [(one, given) for one, given in zip(results, gradients) if one.requires_grad and given is not None]
+    leaves = [one for list in wanted for one in list]
+    found = [None] * len(leaves)
+    if pairs:
+        roots, given = zip(*pairs)
+        found = torch.autograd.grad(roots, leaves, given, allow_unused=True)
+    first = len(wanted[0])
+    return list(found[:first]), [None] * len(lists[1]), list(found[first:])
+
+
+torch.library.register_autograd("distile::stage", _of_stage, setup_context=_keep)
+
+
+def run_stage(stage: Stage, images: dict, masks: dict, parameters: dict) -> dict[str, torch.Tensor]:
+    """What a stage makes of tensors by the names that it has for them: its outputs, by theirs. Weights are packed in
+    each call; distile.fuse makes modules that keep them."""
+    numbers = stage.numbers()
+    names = [name for name, _ in stage.inputs]
+    for given, wanted in ((images, names), (masks, stage.masks), (parameters, numbers.parameters)):
+        if given.keys() != set(wanted):
+            raise ValueError(f"a stage takes the tensors {', '.join(wanted) or 'none'}, and not {', '.join(given)}")
+    for name, channels in stage.inputs:
+        if images[name].dim() != 4 or images[name].shape[1] != channels:
+            raise ValueError(f"the image {name!r} is [N, {channels}, H, W], and not {list(images[name].shape)}")
+    found = ops.stage(
+        [images[name] for name in names],
+        [masks[name] for name in stage.masks],
+        [parameters[name] for name in numbers.parameters],
+        steps=numbers.steps,
+        numbers=numbers.numbers,
+        activations=numbers.activations,
+        outputs=numbers.outputs,
+        places=[0] * len(stage.steps),
+    )
+    return dict(zip(stage.outputs, found))
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenMask:
+    """Where a mask of a stage is from: an argument, or None for that of a context; and of which layer it is."""
+
+    argument: int | None
+    name: str
+    mapping: Layer
+    image: int | None  # The number of an image of its size; None of an argument that says its own.
+
+
+def _is_capturing(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+class FusedStage(nn.Module):
+    """Layers of a model as one call of torch.ops.distile.stage.
+
+    Where no stage can take their place, the layers run: with gradients, without a mask, in autocast, and with sizes
+    that do not fit. The operator itself runs them where the device has no stage for the types or the sizes.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        layers: torch.fx.GraphModule,
+        images: list[int],
+        given: list[GivenMask],
+        units: list[tuple[int, nn.Module]],
+        places: list[Place],
+    ):
+        super().__init__()
+        self.stage = stage
+        self._numbers: Numbers = stage.numbers()
+        self._image_arguments, self._given, self._units = images, given, units
+        self._place_of_step = places  # Steps have the places of their layers.
+        self.times: list[float] = []  # What measure() finds.
+        self.way = BY_TIME
+        self.measures: tuple[float, ...] = ()  # The densities at which the next call measures.
+        # The model has the layers by names of its own.
+        self.__dict__["_layers"], self.__dict__["_units"] = layers, units
+
+    def extra_repr(self) -> str:
+        return f"steps={len(self.stage.steps)}, inputs={len(self.stage.inputs)}, outputs={list(self.stage.outputs)}"
+
+    def forward(self, *arguments):
+        """Images, masks and whatever else the layers read; and then the parameters."""
+        last = len(arguments) - len(self._numbers.parameters)
+        arguments, parameters = arguments[:last], arguments[last:]
+        tensors = [arguments[place] for place in self._image_arguments]
+        first = tensors[0]
+        if not self._can_take(tensors, parameters):
+            return self._layers(*arguments)
+        images, _ = sizes_of(self._numbers.steps, [one.shape for one in tensors], [one.shape[0] for one in parameters])
+        if not self._fit(images):
+            return self._layers(*arguments)
+        given = []
+        for one in self._given:
+            mask = None if one.argument is None else arguments[one.argument]
+            n, _, *size = images[one.image or 0]
+            if one.image is None and not isinstance(mask, torch.Tensor):
+                return self._layers(*arguments)
+            found = masks.resolve(mask, n, *size, name=one.name, mapping=one.mapping)
+            if found is None:
+                return self._layers(*arguments)
+            given.append(found)
+        if self.measures and not torch.compiler.is_compiling() and not _is_capturing(first):
+            densities, self.measures = self.measures, ()
+            measure(self, densities, tensors, given, parameters)
+        return tuple(self._call(tensors, given, parameters))
+
+    def _call(self, tensors, given, parameters) -> list[torch.Tensor]:
+        reals = list(self._numbers.numbers)
+        for step, unit in self._units:
+            reals[REALS * step : REALS * (step + 1)] = [float(unit.bias), float(unit.threshold)]
+        numbers = dataclasses.replace(self._numbers, numbers=tuple(reals))
+        return self.run(numbers, self._places(), tensors, given, parameters, times=self.times, way=self.way)
+
+    def _places(self) -> list[int]:
+        return [place.number for place in self._place_of_step]
+
+    @staticmethod
+    def run(numbers: Numbers, places, tensors, given, parameters, **keywords) -> list[torch.Tensor]:
+        """Calls the operator."""
+        operator = ops.stage if torch.compiler.is_compiling() else ops.stage_inference
+        return operator(
+            tensors,
+            given,
+            list(parameters),
+            steps=numbers.steps,
+            numbers=numbers.numbers,
+            activations=numbers.activations,
+            outputs=numbers.outputs,
+            places=places,
+            **keywords,
+        )
+
+    def _can_take(self, tensors, parameters) -> bool:
+        first = tensors[0]
+        if first.device.type not in ("cpu", "cuda") or torch.is_autocast_enabled(first.device.type):
+            return False
+        if torch.onnx.is_in_onnx_export():
+            return False
+        if any(one.dim() != 4 or one.dtype != first.dtype or one.device != first.device for one in tensors):
+            return False
+        if forward_ad._current_level >= 0:
+            return False
+        if not torch.is_grad_enabled() or torch.compiler.is_exporting():
+            return True
+        return not any(one.requires_grad for one in (*tensors, *parameters))
+
+    def _fit(self, images) -> bool:
+        """Whether sums are of images of one shape, and no image is without pixels: layers say what is wrong."""
+        steps, result = self._numbers.steps, len(self._image_arguments)
+        for at in range(0, len(steps), INTEGERS):
+            if steps[at] != CONVOLUTION:
+                continue
+            if any(number >= 0 and images[number] != images[result] for number in steps[at + 2 : at + 4]):
+                return False
+            if min(images[result][2:]) < 1:
+                return False
+            result += 1
+        return True
+
+    def made_masks(self, tensors, given, parameters) -> list[torch.Tensor]:
+        """The masks that the stage makes of these tensors."""
+        count = len(self._given)
+        made = sum(isinstance(step, (Scores, Combined)) for step in self.stage.steps)
+        outputs = tuple(-1 - count - number for number in range(made))
+        numbers = dataclasses.replace(self._numbers, outputs=outputs)
+        return self.run(numbers, self._places(), tensors, given, parameters, way=BY_TIME)
+
+    def given_masks(self) -> tuple[Numbers, list[int]]:
+        """The stage with the masks given that it makes, and the places of its steps."""
+        stage = self.stage
+        made = tuple(step.mask for step in stage.steps if not isinstance(step, Convolution))
+        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if isinstance(step, Convolution)]
+        outputs = tuple(name for name in stage.outputs if name not in made)
+        outputs = outputs or (steps[-1][0].output,)
+        without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs)
+        return without.numbers(), [place for _, place in steps]
+
+
+def measure(fused: FusedStage, densities, tensors, given, parameters) -> None:
+    """Measures a stage, its layers and their dense form with masks of these densities: a row for each, of the density
+    and the times in microseconds. On a CPU, later calls choose by the density of their masks. On a GPU the choice is
+    made here, by the density of the masks of this call, because nothing may wait for those of others."""
+    numbers, places = fused.given_masks()
+    by_name = dict(zip(fused._numbers.parameters, parameters))
+    parameters = [by_name[name] for name in numbers.parameters]
+    channels, known = [one.shape[0] for one in by_name.values()], [one.shape for one in given]
+    _, shapes = sizes_of(fused._numbers.steps, [one.shape for one in tensors], channels, known)
+    rows: list[list[float]] = []
+    for density in sorted(densities):
+        drawn = [blob(shape, density, tensors[0].device) for shape in shapes]
+        calls = [lambda way=way, drawn=drawn: fused.run(numbers, places, tensors, drawn, parameters, way=way)
+                 for way in WAYS]  # fmt: skip
+        rows.append([density, *times_of(calls, tensors[0].device)])
+    fused.times = [number for row in rows for number in row]
+    if tensors[0].is_cuda:
+        masks_now = given or fused.made_masks(tensors, given, list(by_name.values()))
+        fused.way = fastest(rows, density_of(masks_now))

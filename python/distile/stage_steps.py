@@ -1,0 +1,184 @@
+"""Steps of stages, as they are found in a model call by call, and what calls do."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+
+import torch
+import torch.fx
+from torch import nn
+
+from . import stage_description
+from .fusion import hooked
+from .mappings import Layer, Traced, Unmapped
+from .nn_base import Masked
+from .stage_description import Reader, Window
+
+# Activations that change nothing of what these have made. A zero, too, stays one.
+SETTLED = {
+    "relu": {"relu"},
+    "relu6": {"relu", "relu6"},
+    "sigmoid": {"relu", "relu6"},
+    "hardsigmoid": {"relu", "relu6"},
+}
+AT_ZERO = {"sigmoid", "hardsigmoid"}  # Not 0 there.
+_IN_PLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.iand, operator.ior, operator.ixor}
+
+
+@dataclasses.dataclass
+class Fused:
+    """A stage that took the place of layers: their names, and why it ends where it does."""
+
+    name: str
+    layers: list[str]
+    steps: int
+    ends: str
+
+
+@dataclasses.dataclass
+class NotFused:
+    """A masked layer that runs by itself, and why."""
+
+    name: str
+    reason: str
+
+
+class Refused(Exception):
+    """Why a call cannot be a step."""
+
+
+@dataclasses.dataclass(eq=False)
+class OpenStep:
+    """A convolution that later calls may complete."""
+
+    output: str
+    input: str
+    channels: int
+    window: Window
+    layer: str
+    bias: bool
+    residual: str | None = None
+    base: str | None = None
+    mask: str | None = None
+    reader: Reader | None = None
+    later: str | None = None
+    activation: str = "none"
+
+    def described(self) -> stage_description.Convolution:
+        bias = f"{self.layer}.bias" if self.bias else None
+        fields = {name: getattr(self, name) for name in ("residual", "base", "mask", "reader", "later", "activation")}
+        weights = f"{self.layer}.weight"
+        return stage_description.Convolution(
+            self.output, self.input, self.channels, self.window, weights, bias, **fields
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class UnitStep:
+    mask: str
+    input: str
+    unit: nn.Module
+    layer: str
+
+    def described(self) -> stage_description.Scores:
+        unit = self.unit
+        stride = (unit.stride, unit.stride)
+        weights = f"{self.layer}.weight"
+        return stage_description.Scores(
+            self.mask, self.input, weights, stride, float(unit.bias), float(unit.threshold)
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class MaskStep:
+    mask: str
+    how: str
+    of: tuple[str, ...]
+    size: tuple[int, int] | None
+    layer: str = ""
+
+    def described(self) -> stage_description.Combined:
+        return stage_description.Combined(self.mask, self.how, self.of, self.size)
+
+
+@dataclasses.dataclass(eq=False)
+class Image:
+    name: str
+    shape: tuple
+    step: OpenStep | None  # What makes it; None if it is given.
+    support: str | None  # The mask outside of which it is 0; None if it may be anything.
+    settled: frozenset  # Activations that change nothing of it.
+    under: Image | None = None  # What the last sum has added to, where the mask is not active.
+
+
+@dataclasses.dataclass(eq=False)
+class Mask:
+    name: str
+    reader: Reader | None = None
+
+
+def is_clone_for(node: torch.fx.Node, reader: torch.fx.Node) -> bool:
+    """Whether a node copies a tensor for one reader."""
+    clones = node.target == "clone" if node.op == "call_method" else node.target is torch.clone
+    return clones and set(node.users) == {reader}
+
+
+def passes(layer: nn.Module) -> bool:
+    """Whether a layer gives what it is given."""
+    return type(layer) is nn.Identity or (isinstance(layer, nn.Dropout) and not layer.training)
+
+
+def settled_by(activation: str) -> frozenset:
+    return frozenset(SETTLED.get(activation, ()))
+
+
+def pair(value) -> tuple[int, int]:
+    found = (value, value) if isinstance(value, int) else value
+    if not isinstance(found, (tuple, list)) or not all(isinstance(one, int) for one in found) or len(found) != 2:
+        raise Refused("its numbers are no constants")
+    return tuple(found)
+
+
+def name_of(node: torch.fx.Node, modules: dict | None = None) -> str:
+    if node.op == "call_module":
+        return str(node.target)
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
+def place_of(layer: Masked):
+    """What tells whether two layers have the same mask of a context: their place over the image, if it is but one."""
+    mapping: Layer = layer.mapping
+    if isinstance(mapping, Unmapped):
+        return "unmapped"
+    if isinstance(mapping, Traced) and len(mapping.calls) == 1:
+        return mapping.calls[0]
+    return layer
+
+
+def why_no_step(layer: nn.Module) -> str:
+    if hooked(layer):
+        return "it has hooks"
+    if layer.groups != 1:
+        return f"it has {layer.groups} groups"
+    if layer.padding_mode != "zeros":
+        return f"its padding_mode is {layer.padding_mode!r}"
+    parameters = layer._parameters
+    if parameters.get("weight") is None or "bias" not in parameters:
+        return "its weight is no parameter"
+    return ""
+
+
+def is_named_in_place(node: torch.fx.Node) -> bool:
+    name = name_of(node)
+    return name.endswith("_") and not name.endswith("__")
+
+
+def changes_a_tensor(node: torch.fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether a call may change a tensor that it is given, or has other effects."""
+    if node.op == "call_module":
+        layer = modules[node.target]
+        return any(getattr(one, "inplace", False) for one in layer.modules()) or node.kwargs.get("out") is not None
+    if node.target in _IN_PLACE or is_named_in_place(node) or node.target in (operator.setitem, "__setitem__"):
+        return True
+    return bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None or node.target is torch._assert
