@@ -182,6 +182,12 @@ void StageProgram::note_use(int32_t image, int32_t step) {
     }
 }
 
+bool StageProgram::spreads(const StageStep &step) const {
+    const StageImage &image = images_[static_cast<size_t>(step.result)];
+    return step.has_reader() && !image.needs_zeros && !image.is_output && step.residual < 0 && step.base < 0 &&
+           step.later < 0;
+}
+
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
     if (reader.kind != StageKind::conv2d || reader.mask != maker.mask || reader.has_reader()) {
         return false;

@@ -96,6 +96,8 @@ public:
     size_t given_masks() const {
         return given_.masks;
     }
+    /** Whether a convolution may write pixels, too, that its reader does not read: nobody does. */
+    bool spreads(const StageStep &step) const;
     /** The pixels of what a step makes. */
     MaskSizes pixels(const StageStep &step) const;
     const MaskSizes &mask_sizes(int64_t mask) const {

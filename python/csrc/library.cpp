@@ -193,6 +193,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
           "int[] program, float[] numbers) -> ()");
     m.def("_pack_stage_weights(Tensor weight, int dtype, Tensor like) -> Tensor");
     m.def("_allow_general(int when) -> ()");
+    m.def("_trace_stages(bool begins, Tensor like) -> Tensor");
     m.def("_most_stage_words() -> int");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
@@ -214,6 +215,7 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_allow_general", TORCH_BOX(&allow_general_code));
     m.impl("_most_stage_words", TORCH_BOX(&most_stage_words));
     m.impl("_pack_stage_weights", TORCH_BOX(&pack_stage_weights));
+    m.impl("_trace_stages", TORCH_BOX(&trace_stages));
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
     m.impl("_planner_free", TORCH_BOX(&free_planner));
     m.impl("_load", TORCH_BOX(&load));

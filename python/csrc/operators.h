@@ -67,6 +67,10 @@ std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<
                           const std::vector<Tensor> &parameters, const Ints &steps, const std::vector<double> &numbers,
                           const std::string &activations, const Ints &outputs, const Ints &places,
                           const std::vector<double> &times, int64_t way);
+/** Begins a trace of all stages that run, or ends it. Returns the items that were traced, as int64 numbers of the CPU
+ * [items, columns] (stage_trace.cpp); `like` is a tensor of the CPU. Fails if a trace that begins is within another. */
+Tensor trace_stages(bool begins, const Tensor &like);
+
 /** The weights of a convolution for stages on the device of `like`, in bytes on the CPU. */
 Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like);
 

@@ -1,5 +1,6 @@
 #include "python/csrc/operators.h"
 #include "python/csrc/stage_masks.h"
+#include "python/csrc/stage_trace.h"
 #include <distile/stage.h>
 
 namespace distile::python {
@@ -10,7 +11,7 @@ namespace {
 
 /** The numbers of a step, as python/distile/stages.py writes them. -1 stands for none. */
 struct StepNumbers {
-    static constexpr size_t integers = 25, reals = 3;
+    static constexpr size_t integers = 26, reals = 3;
 
     StepNumbers(const Ints &program, const std::vector<double> &numbers, size_t step)
         : at(program.begin() + static_cast<std::ptrdiff_t>(step * integers)),
@@ -76,6 +77,7 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
         step.weights = weights ? weights->const_data_ptr() : nullptr;
         step.bias = bias ? static_cast<const float *>(bias->const_data_ptr()) : nullptr;
         step.activation = static_cast<distile_activation>(from.next());
+        step.spreads = static_cast<int32_t>(from.next());
         slopes[i] = static_cast<float>(from.real[0]);
         step.slope = &slopes[i];
         step.score_bias = static_cast<float>(from.real[1]);
@@ -84,7 +86,7 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
     distile_stage_args args{};
     args.steps = steps.data();
     args.num_steps = static_cast<int32_t>(count);
-    check(distile_run_stage(session.context(), &args), session.context());
+    run_steps(session.context(), args);
 }
 
 Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like) {

@@ -4,6 +4,7 @@
 #include "python/csrc/layers.h"
 #include "python/csrc/operators.h"
 #include "python/csrc/stage_masks.h"
+#include "python/csrc/stage_trace.h"
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -372,6 +373,7 @@ private:
             added.mask = masks.at(step.mask);
             added.later = masks.at(step.later);
             added.reader = step.has_reader() ? &step.reader : nullptr;
+            added.spreads = program_.spreads(step) ? 1 : 0;
             added.weights_dtype = *weights_type(parameter(step.weights), type);
             added.weights = weights_of(step, added.weights_dtype);
             added.bias = vector_of(step, step.bias);
@@ -415,7 +417,7 @@ private:
         distile_stage_args args{};
         args.steps = pending_.data();
         args.num_steps = static_cast<int32_t>(pending_.size());
-        bindings::check(distile_run_stage(session_.context(), &args), session_.context());
+        run_steps(session_.context(), args);
         pending_.clear();
     }
 

@@ -23,6 +23,7 @@ if importlib.util.find_spec("torch"):
     from .stage_fusing import fuse
     from .stage_description import Stage, read_stage
     from .stage_module import run_stage
+    from .stage_trace import trace_stages
     from .stages import bordered, stage
     from .weights import cast_weights, forget, set_weights_check
 
@@ -36,7 +37,7 @@ if importlib.util.find_spec("torch"):
     __all__ = [
         "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "cast_weights", "convert",
         "forget", "fuse", "image", "mask", "masks", "missing", "nn", "prune", "read_stage", "run_stage", "set_build", "set_math",
-        "set_weights_check", "stage", "still_dense", "tokens", "trace",
+        "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip
 
 __version__ = "0.2.0"

@@ -28,15 +28,19 @@ OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of
 _NO_WINDOW = (0,) * 8
 
 
-def bordered(like: torch.Tensor, channels: int, height: int, width: int, border: int) -> torch.Tensor:
+def bordered(
+    like: torch.Tensor, channels: int, height: int, width: int, border: int, scratch: bool = False
+) -> torch.Tensor:
     """Zeros [N, channels, height, width] of the type and batch of `like`, channels innermost, inside a border of zeros.
 
     Convolutions of a stage read outside the image only in tensors with such a border. Layers write the image alone.
+    With `scratch`, nobody cares what pixels hold that the mask of the last layer written has not: a stage may write them,
+    too, where it is faster.
     """
     n = like.shape[0]
     whole = torch.zeros(n, height + 2 * border, width + 2 * border, channels, dtype=like.dtype, device=like.device)
     image = whole[:, border : border + height, border : border + width].permute(0, 3, 1, 2)
-    image._distile_border = border
+    image._distile_border, image._distile_scratch = border, scratch
     return image
 
 
@@ -56,6 +60,10 @@ class _Step:
     activation: str = "none"
     score_bias: float = 0.0
     threshold: float = 0.0
+
+    def spreads(self) -> bool:
+        """Whether a convolution may write other pixels, too."""
+        return getattr(self.output, "_distile_scratch", False) and self.residual is None and self.later is None
 
 
 class _Arguments(dict):
@@ -224,6 +232,7 @@ def _launch(steps: list[_Step]) -> None:
             parameters.number(weight),
             parameters.number(bias),
             ACTIVATIONS[activation],
+            int(step.spreads()),
         ]
         numbers += [slope, step.score_bias, step.threshold]
     _run(

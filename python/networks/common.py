@@ -265,12 +265,12 @@ class Buffers:
         self._kept: dict[tuple, torch.Tensor] = {}
 
     def images(
-        self, role: str, like: torch.Tensor, channels: int, height: int, width: int, border: int = 0
+        self, role: str, like: torch.Tensor, channels: int, height: int, width: int, border: int = 0, scratch: bool = False
     ) -> torch.Tensor:
         border = 0 if self.dense_by_pytorch else border  # Peers want their tensors contiguous.
         key = (role, like.shape[0], channels, height, width, border, like.dtype, like.device)
         if key not in self._kept:
-            self._kept[key] = distile.bordered(like, channels, height, width, border)
+            self._kept[key] = distile.bordered(like, channels, height, width, border, scratch)
         return self._kept[key]
 
     def stage(self):

@@ -37,7 +37,7 @@ class Bottleneck(nn.Module):
     def _compute(self, x, mask):
         size, width = tuple(x.shape[2:]), self.reduce.out_channels
         read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
-        reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size, border=1))
+        reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size, border=1, scratch=True))
         middle = self.middle(reduced, mask, out=self.buffers.images("middle", x, width, *mask.shape[1:]))
         if self.shortcut is None:
             return self.expand(middle, mask, residual=x, out=x)

@@ -14,7 +14,7 @@ NAMES = list(_facts.ACTIVATIONS)
 
 def run(tensors, parameters, made_masks, borders, made, program, numbers):
     """The steps of a stage, one after the other, by PyTorch."""
-    RUN.append(len(program) // 25)
+    RUN.append(len(program) // INTEGERS)
     assert all(stages._is_read_in_place(tensor) for tensor in tensors)
 
     def one(list, number):
@@ -31,10 +31,10 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
         )
         return outside.float(), border
 
-    for at in range(0, len(program), 25):
-        kind, input, output, residual, mask, later, *rest = program[at : at + 25]
-        window, reader, (weight, bias, activation) = rest[:8], rest[8:16], rest[16:]
-        slope, score_bias, threshold = numbers[at // 25 * 3 : at // 25 * 3 + 3]
+    for at in range(0, len(program), INTEGERS):
+        kind, input, output, residual, mask, later, *rest = program[at : at + INTEGERS]
+        window, reader, (weight, bias, activation, spreads) = rest[:8], rest[8:16], rest[16:]
+        slope, score_bias, threshold = numbers[at // INTEGERS * 3 : at // INTEGERS * 3 + 3]
         mask, later = one(made_masks, mask), one(made_masks, later)
         if kind == 1:
             scored = tensors[input][..., :: window[2], :: window[3]]
@@ -59,9 +59,13 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
             mask = ops.mask_needed_input(mask, list(target.shape[2:]), reader[:2], stride=reader[2:4],
                                          dilation=reader[4:6], padding=reader[6:])  # fmt: skip
         done = done.to(target.dtype)
+        if spreads:
+            assert residual < 0 and later is None
+            mask = None  # As a GPU computes small images.
         target.copy_(done if mask is None else torch.where(mask[:, None], done, target))
 
 
+INTEGERS = 26
 RUN = []
 
 
@@ -75,7 +79,7 @@ def emulated(monkeypatch, device):
         launch = stages._run
 
         def counted(*lists):
-            RUN.append(len(lists[5]) // 25)
+            RUN.append(len(lists[5]) // INTEGERS)
             launch(*lists)
 
         monkeypatch.setattr(stages, "_run", counted)
@@ -88,6 +92,8 @@ def emulated(monkeypatch, device):
 
 class Block(torch.nn.Module):
     """A bottleneck with a mask unit, as in python/networks, changing its input or with a shortcut."""
+
+    scratch = False
 
     def __init__(self, channels, width, stride=1, shortcut=False):
         super().__init__()
@@ -103,7 +109,7 @@ class Block(torch.nn.Module):
             self.mask = mask = self.unit(x)
             size, width = tuple(x.shape[2:]), self.reduce.out_channels
             read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
-            reduced = self.reduce(x, read, out=distile.bordered(x, width, *size, 1))
+            reduced = self.reduce(x, read, out=distile.bordered(x, width, *size, 1, scratch=self.scratch))
             middle = self.middle(reduced, mask, out=distile.bordered(x, width, *mask.shape[1:], 0))
             if self.shortcut is None:
                 return self.expand(middle, mask, residual=x, out=x)
@@ -128,9 +134,12 @@ def close(a, b):
     torch.testing.assert_close(a.float(), b.float(), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("scratch", [False, True])
 @torch.no_grad()
-def test_blocks_run_in_one_launch():
+def test_blocks_run_in_one_launch(scratch):
     net, x = network(), image()
+    for block in net:
+        block.scratch = scratch
     expected = net(x.clone())
     due = [block.mask.clone() for block in net]
     with distile.stage():
