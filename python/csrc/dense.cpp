@@ -52,11 +52,16 @@ Tensor activated(const Tensor &tensor, const std::string &activation) {
     }
 }
 
+/** Adds the residual and applies the activation, in the type of the input. */
+Tensor stored_sum(const WeightedCall &call, const Tensor &result, const std::string &activation) {
+    const Tensor sum = call.residual ? torch::stable::subtract(result, computed(*call.residual), -1) : result;
+    return torch::stable::to(activated(sum, activation), call.input.scalar_type());
+}
+
 /** Adds the residual, applies the activation, and writes the active pixels in the type of the input. */
 Tensor finish(const WeightedCall &call, const Tensor &result, const std::string &activation) {
     const bool images = result.dim() == 4;
-    const Tensor sum = call.residual ? torch::stable::subtract(result, computed(*call.residual), -1) : result;
-    const Tensor stored = torch::stable::to(activated(sum, activation), call.input.scalar_type());
+    const Tensor stored = stored_sum(call, result, activation);
     const Tensor active = unsqueezed(torch::stable::to(call.mask, ScalarType::Bool), images ? 1 : 2);
     const Tensor found = written(active, stored, call.out, call.zero);
     using torch::headeronly::MemoryFormat;
@@ -107,6 +112,10 @@ OptionalTensor visible(const AttentionCall &call) {
 
 Tensor dense_conv2d(const WeightedCall &call, const Window &window, const std::string &activation) {
     return finish(call, convolved(call, computed(call.input), window.stride, window), activation);
+}
+
+Tensor unmasked_conv2d(const WeightedCall &call, const Window &window, const std::string &activation) {
+    return stored_sum(call, convolved(call, computed(call.input), window.stride, window), activation);
 }
 
 Tensor dense_upsample_conv2d(const WeightedCall &call, const Ints &scale, const Window &window,

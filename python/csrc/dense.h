@@ -18,6 +18,8 @@ struct Window {
 /** \name Calls that were checked, with results that are not empty
  * @{ */
 Tensor dense_conv2d(const WeightedCall &call, const Window &window, const std::string &activation);
+/** What that is before the mask: a new tensor. */
+Tensor unmasked_conv2d(const WeightedCall &call, const Window &window, const std::string &activation);
 /** `scale`: of the nearest upsampling before it. The window has no stride. */
 Tensor dense_upsample_conv2d(const WeightedCall &call, const Ints &scale, const Window &window,
                              const std::string &activation);

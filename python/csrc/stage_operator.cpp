@@ -82,6 +82,22 @@ ImageSizes sizes_of(const Tensor &tensor) {
     return {tensor.size(0), tensor.size(1), tensor.size(2), tensor.size(3)};
 }
 
+/** Images with 0 where a mask is not active, in their own memory: their bits are cleared, which takes a sixth of the
+ * time of a selection. */
+Tensor cleared(const Tensor &images, const Tensor &mask) {
+    const auto bytes = images.element_size();
+    const ScalarType bits = bytes == 4 ? ScalarType::Int : ScalarType::Short;
+    if (bytes != 4 && bytes != 2) {
+        const Tensor active = torch::stable::unsqueeze(torch::stable::to(mask, ScalarType::Bool), 1);
+        return call("aten::where", "self", active, images, torch::stable::new_zeros(images, Ints{}));
+    }
+    // All bits of -1 are set.
+    const Tensor active = torch::stable::to(torch::stable::to(mask, ScalarType::Bool), bits);
+    const Tensor words = call("aten::neg", "", torch::stable::unsqueeze(active, 1));
+    call("aten::bitwise_and_", "Tensor", call("aten::view", "dtype", images, bits), words);
+    return images;
+}
+
 Tensor inverse(const Tensor &mask) {
     return call("aten::logical_not", "", mask);
 }
@@ -513,6 +529,13 @@ private:
         const std::string activation = step.later >= 0 ? "none" : step.activation_name;
         const Tensor &weight = parameter(step.weights);
         Tensor result = [&] {
+            if (way == Way::dense && !image(step.result).is_empty() && !out) {
+                const WeightedCall weighted{input, weight, bias, mask, residual, 0, nullptr, true};
+                const Tensor made =
+                    torch::stable::contiguous(unmasked_conv2d(weighted, {stride, padding, dilation, 1}, activation),
+                                              torch::headeronly::MemoryFormat::ChannelsLast);
+                return step.mask < 0 ? made : cleared(made, mask);
+            }
             if (way == Way::dense && !image(step.result).is_empty()) {
                 const WeightedCall weighted{input, weight, bias, mask, residual, 0, out ? &*out : nullptr, !out};
                 return dense_conv2d(weighted, {stride, padding, dilation, 1}, activation);

@@ -678,7 +678,10 @@ def test_export_with_gradients(strict):
 def test_inputs_of_other_strides():
     tensors, given, parameters, keywords = everything()
     due = plain(EVERYTHING, tensors, given, parameters)
-    found = torch.ops.distile.stage([one.contiguous() for one in tensors], given, parameters, **keywords, way=STAGE)
+    given_tensors = [one.contiguous() for one in tensors]
+    for way in (STAGE, LAYERS, DENSE):
+        found = torch.ops.distile.stage(given_tensors, given, parameters, **keywords, way=way)
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in found if one.dim() == 4)
     for one, other in zip(found, due):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
