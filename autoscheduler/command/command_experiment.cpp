@@ -210,7 +210,20 @@ json replay(const ReplayOptions &options) {
         }
     }
     json rows = json::array();
-    for (const auto &[bound, model] : {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
+    struct Kind {
+        bool bound, model;
+        Strategy strategy;
+    };
+    for (const auto &[bound, model, strategy] : {Kind{true, true, Strategy::Greedy},
+                                                 {true, true, Strategy::Bayes},
+                                                 {true, false, Strategy::Greedy},
+                                                 {true, false, Strategy::Grid},
+                                                 {true, false, Strategy::Random},
+                                                 {false, true, Strategy::Greedy},
+                                                 {false, true, Strategy::Bayes},
+                                                 {false, false, Strategy::Grid},
+                                                 {false, false, Strategy::Random}}) {
+        const std::string name = strategy_names()[static_cast<size_t>(strategy)];
         if (bound && kept.empty()) {
             continue;
         }
@@ -220,11 +233,8 @@ json replay(const ReplayOptions &options) {
         for (int seed = 1; seed <= options.seeds; seed++) {
             SessionOptions session_options = model_options(options, bound, model, seed);
             session_options.search.trials = static_cast<int>(pool.size() + dense.size());
-            if (!bound && !model) {
-                // There is nothing to judge by.
-                session_options.no_model = true;
-                session_options.search.random_part = 1;
-            }
+            session_options.strategy = name;
+            set_strategy(strategy, pool, dense, session_options.search);
             const auto sparse_model = replay.session.model(session_options, false);
             const auto dense_model = replay.session.model(session_options, true);
             ReplayMeasurer measurer(replay.log.measured);
@@ -262,6 +272,7 @@ json replay(const ReplayOptions &options) {
         };
         rows.push_back({{"bound", bound},
                         {"model", model},
+                        {"strategy", name},
                         {"points", pool.size()},
                         {"seeds", options.seeds},
                         {"reached", trials.size()},
@@ -280,12 +291,14 @@ json replay(const ReplayOptions &options) {
 std::string describe_replay(const json &result) {
     std::string text = fmt::format(
         "{}: trials and seconds of compiling and measuring until the set of k = {} is within {:.0f} % of the best "
-        "({:.4f})\n\n{:<8}{:<8}{:>8}{:>10}{:>10}{:>10}\n",
+        "({:.4f})\n\n{:<8}{:<10}{:>8}{:>10}{:>10}{:>10}\n",
         result.at("operator").get<std::string>(), result.at("k").get<int>(), 100 * result.at("within").get<double>(),
-        result.at("best").get<double>(), "bound", "model", "points", "reached", "trials", "seconds");
+        result.at("best").get<double>(), "bound", "strategy", "points", "reached", "trials", "seconds");
     for (const json &row : result.at("searches")) {
-        text += fmt::format("{:<8}{:<8}{:>8}{:>7}/{}{:>10.0f}{:>10.0f}\n", row.at("bound").get<bool>() ? "yes" : "no",
-                            row.at("model").get<bool>() ? "yes" : "no", row.at("points").get<int>(),
+        const auto strategy = row.at("strategy").get<std::string>();
+        const bool greedy = strategy == strategy_names().front();
+        text += fmt::format("{:<8}{:<10}{:>8}{:>7}/{}{:>10.0f}{:>10.0f}\n", row.at("bound").get<bool>() ? "yes" : "no",
+                            greedy && !row.at("model").get<bool>() ? "by bound" : strategy, row.at("points").get<int>(),
                             row.at("reached").get<int>(), row.at("seeds").get<int>(),
                             row.at("mean_trials").get<double>(), row.at("mean_seconds").get<double>());
     }

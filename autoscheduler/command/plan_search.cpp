@@ -126,7 +126,9 @@ Ending PlanSearch::search(double seconds) {
     const Pool sparse = pool(false), dense = pool(true);
     const std::unique_ptr<CostModel> sparse_model = session_.model(options_, false),
                                      dense_model = session_.model(options_, true);
-    Search search(sparse, dense, session_.masks, *sparse_model, *dense_model, measurer, options_.search);
+    SearchOptions search_options = options_.search;
+    set_strategy(find_strategy(options_.strategy), sparse, dense, search_options);
+    Search search(sparse, dense, session_.masks, *sparse_model, *dense_model, measurer, search_options);
     const bool finished = search.run(measured, record, hooks.stop);
     if (const auto *learned = dynamic_cast<const LearnedModel *>(sparse_model.get())) {
         learned->save(options_.log + ".model.json");

@@ -4,6 +4,7 @@
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/measure/profile.h"
+#include "autoscheduler/search/gaussian_model.h"
 #include "autoscheduler/search/weight_file.h"
 #include "plans/nonzeros.h"
 #include "reference/processor.h"
@@ -136,6 +137,13 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
                     "whose time moves in steps, 12)")
         ->check(CLI::Range(2, 64));
     command.add_option("--warm", options.warm, "Logs of other operators on the same backend to learn from first");
+    command
+        .add_option(
+            "--strategy", options.strategy,
+            "How to pick what is measured next: greedy (Algorithm 1 with a learned model), bayes (with a Gaussian "
+            "process), grid (at even distances) or random")
+        ->capture_default_str()
+        ->check(CLI::IsMember(strategy_names()));
     command.add_flag("--no-bound", options.no_bound, "Search the whole space, without the analytical bound");
     command.add_flag("--no-model", options.no_model, "Search without a learned model, by the bound alone");
 }
@@ -227,8 +235,12 @@ Pool Session::pool(bool pruned, bool dense) const {
 }
 
 std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool dense) const {
-    if (options.no_model) {
+    const Strategy strategy = find_strategy(options.strategy);
+    if (options.no_model || strategy == Strategy::Grid || strategy == Strategy::Random) {
         return std::make_unique<BoundModel>(workload);
+    }
+    if (strategy == Strategy::Bayes) {
+        return std::make_unique<GaussianModel>(space(), workload, dense, !options.no_bound);
     }
     LearnedModelOptions model_options;
     model_options.dense = dense;

@@ -10,6 +10,7 @@
 #include "autoscheduler/search/learned_model.h"
 #include "autoscheduler/search/search.h"
 #include "autoscheduler/search/search_log.h"
+#include "autoscheduler/search/strategy.h"
 #include "plans/plan.h"
 #include <chrono>
 #include <memory>
@@ -54,6 +55,7 @@ struct SessionOptions {
     double timing_seconds = 0.5, measure_limit_s = 60, compile_limit_s = 60;
     int memory_mb = 4096;
     bool no_bound = false, no_model = false;
+    std::string strategy = strategy_names().front();
     bool all_weights = false; /**< Code that multiplies with all weights, also of an operator that has zeros. */
     SearchOptions search;
 };

@@ -231,6 +231,10 @@ bool Search::pick_random(const Pool &pool, bool dense, Theta &theta) {
 
 std::vector<Trial> Search::propose(const Side &side, const std::vector<const Measurement *> &measured, int rounds,
                                    int per_round, int most) {
+    const std::vector<Theta> &order_given = side.dense ? options_.dense_order : options_.sparse_order;
+    if (!order_given.empty()) {
+        return next_of(order_given, side.dense, std::min(most, rounds * per_round));
+    }
     const auto predict = [&](const std::vector<PackedTheta> &points) {
         std::vector<std::pair<Theta, int64_t>> queries;
         std::vector<Measurement> predicted(points.size());
@@ -335,6 +339,19 @@ std::vector<Trial> Search::propose_sparse(const std::vector<Measurement> &measur
                     [&](const Measurement &measurement) { return objective.costs(measurement); },
                     objective.dense()};
     return propose(side, sparse_measurements(measured), options_.k, options_.per_round, most);
+}
+
+std::vector<Trial> Search::next_of(const std::vector<Theta> &order, bool dense, int most) {
+    std::vector<Trial> trials;
+    for (const Theta &theta : order) {
+        if (static_cast<int>(trials.size()) >= most) {
+            break;
+        }
+        if (known_.insert({theta, dense}).second) {
+            trials.push_back(trial(theta, dense, masks_));
+        }
+    }
+    return trials;
 }
 
 std::vector<Trial> Search::included(bool dense) {

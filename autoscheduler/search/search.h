@@ -61,7 +61,8 @@ struct SearchOptions {
     int evaluations = 20000;  /**< Predictions for a batch; a pool that is not larger is predicted whole. */
     int counts = 6;           /**< Numbers of tiles to measure a point at. */
     double dense_part = 0.1;  /**< The part of the trials that measures dense candidates. */
-    std::vector<std::pair<Theta, bool>> include; /**< Measured first, whatever a model says; true: dense. */
+    std::vector<std::pair<Theta, bool>> include;  /**< Measured first, whatever a model says; true: dense. */
+    std::vector<Theta> sparse_order, dense_order; /**< Measured in this order, in place of what a model proposes. */
 };
 
 class Search {
@@ -103,6 +104,8 @@ private:
     std::vector<Trial> included(bool dense);
     /** What the fastest of some dense trials should take. */
     double predicted_us(const std::vector<Trial> &dense) const;
+    /** The next new trials of an order that the options give. */
+    std::vector<Trial> next_of(const std::vector<Theta> &order, bool dense, int most);
     /** A new point at random; false if none was found. */
     bool pick_random(const Pool &pool, bool dense, Theta &theta);
     Trial trial(const Theta &theta, bool dense, const MaskSet &masks) const;

@@ -1,8 +1,10 @@
 // The search for a PolyKernel: the objective, models and Algorithm 1. Nothing is compiled or measured here.
+#include "autoscheduler/search/gaussian_model.h"
 #include "autoscheduler/search/learned_model.h"
 #include "autoscheduler/search/objective.h"
 #include "autoscheduler/search/report.h"
 #include "autoscheduler/search/search.h"
+#include "autoscheduler/search/strategy.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/search_cases.h"
@@ -10,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -289,6 +293,108 @@ TEST_CASE("Algorithm 1 finds good sets, measures nothing twice and goes on where
     const double best = solve(all, masks, 3).costs.back();
     CHECK(solve(middle, masks, 3).costs.back() < 1.05 * best);
     CHECK(solve(middle, masks, 3).costs.back() < solve(drawn, masks, 3).costs.back());
+}
+
+TEST_CASE("A Gaussian process predicts what it has seen, and ranks the rest", "[search]") {
+    const Space &space = space_of("cpu");
+    const Workload workload = small_workload(small_operator());
+    std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    std::mt19937 random(11);
+    std::shuffle(points.begin(), points.end(), random);
+    std::vector<Measurement> known;
+    // More rows than a fit takes.
+    for (size_t i = 0; i < 400; i++) {
+        const Theta theta = unpack(space, points[i]);
+        known.push_back(measured(theta, false, {{4, made_up_us(theta, 4)}, {16, made_up_us(theta, 16)}}));
+    }
+    for (const bool with_bound : {true, false}) {
+        GaussianModel model(space, workload, false, with_bound);
+        // Untaught, it is the bound, or knows nothing.
+        model.fit({});
+        const std::vector<std::pair<Theta, int64_t>> one = {{unpack(space, points[500]), 7}};
+        CHECK(model.predict_us(one)[0] == Approx(with_bound ? bound(workload, one[0].first, 7).us : 1));
+        model.fit(known);
+        std::vector<std::pair<Theta, int64_t>> queries;
+        std::vector<double> truth;
+        for (size_t i = 1000; i < 1200; i++) {
+            queries.emplace_back(unpack(space, points[i]), 9);
+            truth.push_back(made_up_us(queries.back().first, 9));
+        }
+        CHECK(rank_correlation(model.predict_us(queries), truth) > 0.8);
+        CHECK(model.predict_us(queries) == model.predict_us(queries));
+        const Theta last = known.back().theta;
+        CHECK(model.predict_us({{last, 16}})[0] == Approx(made_up_us(last, 16)).epsilon(0.25));
+    }
+}
+
+TEST_CASE("Every strategy spends its trials on new points, and finds better sets than its first points", "[search]") {
+    const Space &space = space_of("cpu");
+    const MaskSet masks = some_masks();
+    const Workload workload = small_workload(small_operator());
+    std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    std::mt19937 random(4);
+    std::shuffle(points.begin(), points.end(), random);
+    points.resize(2000);
+    const Pool pool(space, points);
+    MadeUpMeasurer measurer;
+    std::map<std::string, double> costs;
+    for (const std::string &name : strategy_names()) {
+        INFO(name);
+        const Strategy strategy = find_strategy(name);
+        SearchOptions options;
+        options.k = 3;
+        options.trials = 80;
+        options.seed = 5;
+        set_strategy(strategy, pool, pool, options);
+        std::unique_ptr<CostModel> models[2];
+        for (const bool dense : {false, true}) {
+            if (strategy == Strategy::Bayes) {
+                models[dense] = std::make_unique<GaussianModel>(space, workload, dense, true);
+            } else if (strategy == Strategy::Greedy) {
+                models[dense] = std::make_unique<LearnedModel>(space, workload, LearnedModelOptions{dense, true, 0, 1});
+            } else {
+                models[dense] = std::make_unique<BoundModel>(workload);
+            }
+        }
+        std::vector<Measurement> found;
+        Search search(pool, pool, masks, *models[0], *models[1], measurer, options);
+        CHECK(search.run(
+            found, [](const Measurement &) {}, [] { return false; }));
+        CHECK(found.size() == 80);
+        std::set<std::pair<Theta, bool>> distinct;
+        for (const Measurement &measurement : found) {
+            distinct.insert({measurement.theta, measurement.dense});
+        }
+        CHECK(distinct.size() == found.size());
+        costs[name] = solve(found, masks, 3).costs.back() * best_dense(found)->times.back().us;
+        const std::vector<Measurement> first(found.begin(), found.begin() + 20);
+        CHECK(costs[name] <= solve(first, masks, 3).costs.back() * best_dense(first)->times.back().us);
+    }
+    // Strategies that learn do better than the others.
+    CHECK(std::max(costs["greedy"], costs["bayes"]) < std::min(costs["grid"], costs["random"]));
+    CHECK(message_of([] { find_strategy("best"); }).find("greedy, bayes, grid, random") != std::string::npos);
+}
+
+TEST_CASE("Points at even distances leave out none and repeat none", "[search]") {
+    const Space &space = space_of("cpu");
+    std::vector<PackedTheta> points = legal_points(space, small_workload(small_operator()).problem);
+    points.resize(100);
+    const Pool pool(space, points);
+    for (const size_t count : {0, 1, 10, 100, 1000}) {
+        const std::vector<Theta> even = even_points(pool, count);
+        CHECK(even.size() == std::min<size_t>(count, 100));
+        CHECK(std::set<Theta>(even.begin(), even.end()).size() == even.size());
+    }
+    // A tenth of them has a point in every fifth.
+    std::set<size_t> fifths;
+    for (const Theta &theta : even_points(pool, 10)) {
+        for (size_t i = 0; i < pool.size(); i++) {
+            if (pool.theta(pool[i]) == theta) {
+                fifths.insert(i / 20);
+            }
+        }
+    }
+    CHECK(fifths.size() == 5);
 }
 
 TEST_CASE("Batches hold masked and dense trials in turns, from the first on", "[search]") {
