@@ -32,6 +32,7 @@ typedef struct distile_dot_product_code {
      * that the section reads. */
     int32_t apart_groups;
     const distile_taps *rows, *columns; /**< The taps of each phase. */
+    int32_t reduction_splits;           /**< Parts of the reduction, for blocks of a GPU that share an output; 0: 1. */
 } distile_dot_product_code;
 
 /** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the

@@ -187,7 +187,10 @@ void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant 
       << ", .scale_h = " << taps.scale_h << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h
       << ", .stride_w = " << taps.stride_w << ",\n        .read_channels = " << taps.read_channels
       << ", .section_channels = " << taps.section_channels << ", .apart_groups = " << taps.apart_groups
-      << ", .rows = rows, .columns = columns};\n    return " << code_function << "(&code, call);\n}\n\n";
+      << ", .rows = rows, .columns = columns"
+      << (value_of(variant.theta, "splits") > 1 ? ", .reduction_splits = " + std::to_string(variant.theta.at("splits"))
+                                                : "")
+      << "};\n    return " << code_function << "(&code, call);\n}\n\n";
 }
 
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,

@@ -21,16 +21,39 @@ constexpr int32_t output_padding = 4;
 constexpr int32_t pool_floats = most_channels * (most_pixels + output_padding);
 static_assert(pool_floats >= staged_floats);
 
-/** The weights that a warp multiplies next: pairs of nonzeros. */
-constexpr int32_t batch_pairs = lanes, pair_bytes = 16;
+/* clang-format off */
+#define DISTILE_CUDA_NONZERO_KERNELS(ROW) \
+    ROW(32, 16) ROW(32, 32) ROW(32, 64) ROW(32, 128) \
+    ROW(64, 16) ROW(64, 32) ROW(64, 64) ROW(64, 128) \
+    ROW(128, 16) ROW(128, 32) ROW(128, 64) ROW(128, 128)
+/* clang-format on */
 
-/** The threads of a block. */
-constexpr int32_t warps_of(int32_t channels) {
-    return channels <= 32 ? 8 : 16;
+/** The warps of a block, and the blocks that a multiprocessor should hold. */
+constexpr int32_t warps_of(int32_t pixels, int32_t channels) {
+    return channels >= 128 || (channels == 64 && pixels > 32) ? 16 : 8;
 }
-/** The bytes of shared memory of a block: the pool, a batch for each warp, and a place for each pixel. */
+constexpr int32_t blocks_of(int32_t pixels, int32_t channels) {
+    return pixels == 32 || warps_of(pixels, channels) == 16 ? 2 : 3;
+}
+
+/** The pairs of nonzeros that a row multiplies next, and the quads that are staged at a time. */
+constexpr int32_t batch_pairs_of(int32_t pixels) {
+    return pixels == most_pixels ? 32 : 16;
+}
+constexpr int32_t staged_quads_of(int32_t pixels) {
+    return most_pixels / pixels * DISTILE_CUDA_CHUNK_COLUMNS / 4;
+}
+/** The bytes of shared memory of a block: those of its SharedMemory. */
 constexpr int32_t shared_bytes(int32_t pixels, int32_t channels) {
-    return pool_floats * 4 + warps_of(channels) * batch_pairs * pair_bytes + pixels * 8;
+    const int32_t rows = warps_of(pixels, channels) * (most_pixels / pixels);
+    return pool_floats * 4 + rows * (batch_pairs_of(pixels) + 1) * 16 + staged_quads_of(pixels) * 16 + pixels * 8 +
+           channels * 4 + 16;
+}
+
+/** The bytes of the sums of a block, four of a row for each lane and turn. */
+constexpr int32_t part_bytes(int32_t pixels, int32_t channels) {
+    const int32_t rows = warps_of(pixels, channels) * (most_pixels / pixels);
+    return (channels + rows - 1) / rows * warps_of(pixels, channels) * lanes * 16;
 }
 
 /** The taps along an axis: output pixel i reads the input pixels stride * i + first + t * step. */
@@ -56,9 +79,14 @@ struct Arguments {
     int32_t read_channels, section_channels;  ///< Input and output channels of a section.
     int32_t section_blocks;                   ///< Blocks of 16 output channels of a section.
     int32_t tap_quads, quads, chunks;         ///< Quads of a tap and of all taps; chunks of these.
-    uint32_t quad_factor, column_factor;      ///< Divide by the quads of a tap and by the columns of the filter.
-    int32_t dtype;                            ///< The type of the input, the residual and the output.
-    int32_t reads_quads;                      ///< 1: four neighbouring channels may be read at once.
+    /** Divide by the quads of a tap, the columns of the filter, the parts of a section and the splits. */
+    uint32_t quad_factor, column_factor, part_factor, split_factor;
+    int32_t dtype;          ///< The type of the input, the residual and the output.
+    int32_t reads_quads;    ///< 1: four neighbouring channels may be read at once.
+    int32_t section_parts;  ///< Blocks of threads for a section.
+    int32_t splits;         ///< Blocks that share an output: each multiplies some of the chunks.
+    float *parts;           ///< Their sums, and for each output how many have written theirs.
+    uint32_t *signals;
     int32_t epilogue;
     float slope;  ///< The epilogue's, if it has one.
     /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */

@@ -4,7 +4,9 @@
 #include "cuda_nonzeros_ptx.h"
 #include "kernels/cuda_nonzeros/arguments.h"
 #include "kernels/dot_products.h"
-#include <cstdio>
+#include <algorithm>
+#include <iterator>
+#include <limits>
 
 namespace {
 
@@ -64,6 +66,10 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.chunks = divide_up(a.quads * quad, DISTILE_CUDA_CHUNK_COLUMNS);
     a.quad_factor = factor_of(a.tap_quads);
     a.column_factor = factor_of(a.columns.taps);
+    a.section_parts = divide_up(a.section_blocks, code.block_channels / block_rows);
+    a.part_factor = factor_of(a.section_parts);
+    a.splits = std::clamp(code.reduction_splits, 1, a.chunks);
+    a.split_factor = factor_of(a.splits);
     const int32_t sections = divide_up(a.out_channels, a.section_channels);
     a.weights = weights_of(operands[PackedWeights], sections * a.section_blocks * block_rows, a.chunks);
     a.dtype = input.dtype;
@@ -80,25 +86,67 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     return a;
 }
 
+/** Whether the kernels can count the elements between the first and the last tap. */
+bool spans_are_small(const Arguments &a) {
+    const int64_t bytes = int64_t{a.rows.taps} * a.rows.step * a.input.stride_h +
+                          int64_t{a.columns.taps} * a.columns.step * a.input.stride_w;
+    constexpr int64_t least_element = 2;
+    return bytes / least_element < std::numeric_limits<int32_t>::max() / 2;
+}
+
+/** The kernels. Launches know them by these very names. */
+constexpr struct {
+    int32_t pixels, channels;
+    const char *name;
+    int32_t warps, shared_bytes;
+} kernels[] = {
+#define DISTILE_ROW(pixels, channels)                                                                                  \
+    {pixels, channels, "distile_nonzeros_" #pixels "_" #channels, warps_of(pixels, channels),                          \
+     shared_bytes(pixels, channels)},
+    DISTILE_CUDA_NONZERO_KERNELS(DISTILE_ROW)
+#undef DISTILE_ROW
+};
+
 }  // namespace
 
 extern "C" int distile_call_cuda_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call) {
+    distile_hooks *const hooks = call->hooks;
+    const distile_gpu_hooks &gpu = *hooks->gpu;
+    const auto *const kernel = std::find_if(std::begin(kernels), std::end(kernels), [&](const auto &row) {
+        return row.pixels == code->block_pixels && row.channels == code->block_channels;
+    });
+    if (kernel == std::end(kernels)) {
+        hooks->report(hooks, "there is no kernel for nonzero weights with such blocks");
+        return -1;
+    }
     Arguments a = arguments_of(*code, *call);
+    if (!spans_are_small(a)) {
+        hooks->report(hooks,
+                      "the filter reads beyond 2^30 elements of an input, which code for nonzero weights cannot");
+        return -1;
+    }
     const int64_t pixels = int64_t{call->num_tiles} * code->tile_h * code->tile_w;
-    const int32_t parts =
-        divide_up(a.out_channels, a.section_channels) * divide_up(a.section_blocks, code->block_channels / block_rows);
-    const int64_t blocks = (pixels + code->block_pixels - 1) / code->block_pixels * parts;
-    char kernel[64];
-    std::snprintf(kernel, sizeof(kernel), "distile_nonzeros_%d_%d", code->block_pixels, code->block_channels);
+    const int64_t pixel_blocks = (pixels + kernel->pixels - 1) / kernel->pixels;
+    const int32_t parts = divide_up(a.out_channels, a.section_channels) * a.section_parts;
+    const int64_t outputs = pixel_blocks * parts;
+    int result = gpu.use_module(hooks, distile_cuda_nonzeros_ptx, sizeof(distile_cuda_nonzeros_ptx) - 1);
+    if (result == 0 && a.splits > 1) {
+        uint64_t sums = 0, signals = 0;
+        const int64_t bytes = outputs * a.splits * part_bytes(kernel->pixels, kernel->channels);
+        result = gpu.allocate(hooks, static_cast<uint64_t>(bytes), &sums);
+        if (result == 0) {
+            result = gpu.signals(hooks, static_cast<uint64_t>(outputs) * sizeof(uint32_t), &signals);
+        }
+        a.parts = reinterpret_cast<float *>(sums);
+        a.signals = reinterpret_cast<uint32_t *>(signals);
+    }
     void *arguments[] = {&a};
-    const distile_gpu_launch launch = {kernel,
-                                       {static_cast<int32_t>(blocks), 1, 1},
-                                       {warps_of(code->block_channels) * lanes, 1, 1},
-                                       shared_bytes(code->block_pixels, code->block_channels),
+    const distile_gpu_launch launch = {kernel->name,
+                                       {static_cast<int32_t>(pixel_blocks), parts, a.splits},
+                                       {kernel->warps * lanes, 1, 1},
+                                       kernel->shared_bytes,
                                        arguments,
                                        0,
                                        0};
-    const distile_gpu_hooks *const gpu = call->hooks->gpu;
-    const int result = gpu->use_module(call->hooks, distile_cuda_nonzeros_ptx, sizeof(distile_cuda_nonzeros_ptx) - 1);
-    return result == 0 ? gpu->launch(call->hooks, &launch) : result;
+    return result != 0 ? result : gpu.launch(hooks, &launch);
 }

@@ -268,7 +268,7 @@ std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int3
         for (int32_t i = 0; i < static_cast<int32_t>(folded.size()); i++) {
             if (folded[i] != 0) {
                 const int32_t column = layout.column(o, i / extents.in_channels, i % extents.in_channels);
-                row.push_back({column / chunk_columns, layout.place(column), folded[i]});
+                row.push_back({column / chunk_columns, PairedLayout::place(column), folded[i]});
             }
         }
     }

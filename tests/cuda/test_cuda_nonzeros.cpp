@@ -16,8 +16,8 @@ namespace {
 
 /** Variants of blocks of three sizes, and tiles of as many. */
 InstructionSet nonzeros_of_gpu(const char *name, int32_t channels) {
-    return {name, "sm_80",     distile_call_cuda_nonzeros, {{32, channels}, {64, channels}, {128, channels}},
-            true, DISTILE_CUDA};
+    return {name, "sm_80",      distile_call_cuda_nonzeros, {{32, channels}, {64, channels}, {128, channels}},
+            true, DISTILE_CUDA, {{1, 1}, {2, 3}, {1, 8}},   {1, 4, 2}};
 }
 
 const InstructionSet instruction_sets[] = {nonzeros_of_gpu("16 channels", 16), nonzeros_of_gpu("32 channels", 32),

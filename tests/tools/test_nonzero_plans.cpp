@@ -139,11 +139,13 @@ TEST_CASE("Plans for GPUs skip zeros, with one for older GPUs behind", "[plan]")
     wrong.variants.resize(1);
     wrong.variants.front().theta["pixels"] = 48;
     refuse([&] { check_buildable(wrong); }, {"pixels", "32, 64, 128"});
-    wrong.variants.front().theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 128}};
+    wrong.variants.front().theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 128}, {"splits", 4}};
     check_buildable(wrong);
     wrong.op = parse_operator(operator_file(.9), "test");
     wrong.op.params["out_channels"] = "48";
     refuse([&] { check_buildable(wrong); }, {"less than half of a block empty"});
+    wrong.variants.front().theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 64}, {"splits", 8}};
+    refuse([&] { check_buildable(wrong); }, {"a chunk of 128 columns each"});
     wrong = plan;
     wrong.target = "x86-64-linux-cuda-cuda_capability_75";
     refuse([&] { read_plan(folder.write("wrong.json", to_json(wrong).dump())); }, {"compute capability 80 or 86"});
