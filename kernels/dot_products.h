@@ -32,6 +32,7 @@ typedef struct distile_dot_product_code {
      * that the section reads. */
     int32_t apart_groups;
     const distile_taps *rows, *columns; /**< The taps of each phase. */
+    int32_t reduction_splits;           /**< Parts of the reduction, for blocks of a GPU that share an output; 0: 1. */
 } distile_dot_product_code;
 
 /** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
@@ -102,6 +103,40 @@ typedef struct distile_nonzero_weights {
 int distile_call_avx512_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx2_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_portable_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** Output channels of a block of the layout "cuda-nonzeros", the columns of a chunk, and the columns from one staged
+ * chunk to the next: a column of zeros is behind each. */
+#define DISTILE_CUDA_NONZERO_BLOCK 16
+#define DISTILE_CUDA_CHUNK_COLUMNS 128
+#define DISTILE_CUDA_CHUNK_STRIDE (DISTILE_CUDA_CHUNK_COLUMNS + 1)
+
+/** The layout "cuda-nonzeros": this header, and three arrays behind it, in words of 32 bits that are declared as
+ * DISTILE_FLOAT32. Sections of the output channels (ChannelSections, of packs of one) begin with a block, and blocks
+ * are filled up. The reduction of a section runs over the kernel's rows, its columns and quads of four of the input
+ * channels that the section reads, the last filled up; 32 quads are a chunk. The members with the arrays' names are the
+ * words where they begin:
+ *
+ *     order     int32_t: which channel of its block a row is, [block][row]. Rows with most nonzeros come first
+ *
+ *     starts    uint32_t: the first pair of a row in a chunk, [block][row][chunk], and the end of the last row's
+ *
+ *     pairs     of nonzeros: uint32_t, float, uint32_t, float: the place of each, and its value. A row that has an odd
+ *               number in a chunk ends with the chunk's column of zeros. As many pairs as a warp reads at once follow
+ *               the last.
+ *
+ * A place is that of the column in what is staged for 32 pixels, in bytes, with the bits by which its pixels are
+ * swizzled: (chunk * 129 + column) * 128 | quad % 8 * 16.
+ */
+typedef struct distile_cuda_nonzero_weights {
+    int64_t nonzeros;
+    int32_t order, starts, pairs;
+    int32_t reserved[11];
+} distile_cuda_nonzero_weights;
+
+/** Computes with the nonzero weights alone, on an NVIDIA GPU of compute capability 8.0 or later, of inputs, residuals
+ * and outputs of DISTILE_FLOAT32, DISTILE_FLOAT16 or DISTILE_BFLOAT16. Sums are float32. A block of threads computes
+ * block_pixels x block_channels, 32, 64 or 128 x 16, 32, 64 or 128. */
+int distile_call_cuda_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /** Computes as the functions for DISTILE_INT8 do, on an NVIDIA GPU of compute capability 7.5 or later, with weights of
  * DISTILE_INT8 in the layout "cuda-k64". A block of threads computes block_pixels x block_channels, 32 or 128 x 16

@@ -17,8 +17,8 @@ namespace distile {
 enum class Language {
     Halide,     /**< A generator with the plugin. */
     DotProduct, /**< The code in kernels/cpu, and for GPUs in kernels/dp4a. */
-    Nonzeros,   /**< The code in kernels/cpu that multiplies with the nonzero weights alone. */
-    TensorCore  /**< The templates in kernels/tensor_core. */
+    Nonzeros,  /**< The code in kernels/cpu and kernels/cuda_nonzeros that multiplies with the nonzero weights alone. */
+    TensorCore /**< The templates in kernels/tensor_core. */
 };
 
 /** What plans know of a layout of the weights. */

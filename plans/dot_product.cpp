@@ -173,18 +173,24 @@ const char *dot_product_object(const Plan &plan) {
 void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant &variant, const BlockExtents &block,
                            const char *code_function, const std::string &function) {
     const Convolution of = plan.op.schema().convolution(plan.op);
-    const DotProductTaps taps = dot_product_taps(of.kind, of.conv, channel_sections(facts_of(plan.op)).pack);
+    const bool skips = variant.language == Language::Nonzeros;
+    const DotProductTaps taps =
+        dot_product_taps(of.kind, of.conv, skips ? 1 : channel_sections(facts_of(plan.op)).pack);
     c << "static int run_" << function << "(const distile_kernel_call *call) {\n";
     emit_taps(c, "rows", taps.rows);
     emit_taps(c, "columns", taps.columns);
     c << "    static const distile_dot_product_code code = {\n        .epilogue = " << plan.op.epilogue()
       << ", .tile_h = " << variant.tile_h() << ", .tile_w = " << variant.tile_w()
       << ", .block_pixels = " << block.pixels << ", .block_channels = " << block.channels
-      << ",\n        .staged_blocks = " << block.staged << ", .channel_splits = " << variant.theta.at("channel_splits")
+      << ",\n        .staged_blocks = " << block.staged
+      << ", .channel_splits = " << std::max(1, value_of(variant.theta, "channel_splits"))
       << ", .scale_h = " << taps.scale_h << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h
       << ", .stride_w = " << taps.stride_w << ",\n        .read_channels = " << taps.read_channels
       << ", .section_channels = " << taps.section_channels << ", .apart_groups = " << taps.apart_groups
-      << ", .rows = rows, .columns = columns};\n    return " << code_function << "(&code, call);\n}\n\n";
+      << ", .rows = rows, .columns = columns"
+      << (value_of(variant.theta, "splits") > 1 ? ", .reduction_splits = " + std::to_string(variant.theta.at("splits"))
+                                                : "")
+      << "};\n    return " << code_function << "(&code, call);\n}\n\n";
 }
 
 void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,

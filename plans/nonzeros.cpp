@@ -5,6 +5,7 @@
 #include "runtime/kinds/operator_kind.h"
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -33,6 +34,23 @@ bool includes(const std::set<std::string> &has, const std::string &needed) {
     return true;
 }
 
+/** The code for GPUs. */
+constexpr const char *nonzeros_gpu_target = "cuda-cuda_capability_80",
+                     *nonzeros_gpu_function = "distile_call_cuda_nonzeros",
+                     *nonzeros_gpu_object = "distile_cuda_nonzeros.o";
+
+/** Whether GPUs with such features run it. */
+bool run_on_gpu(const std::string &features) {
+    constexpr int least_capability = 80;
+    const std::string beginning = "sm_";
+    return features.compare(0, beginning.size(), beginning) == 0 &&
+           std::atoi(features.c_str() + beginning.size()) >= least_capability;
+}
+
+bool is_for_gpu(const Plan &plan) {
+    return plan.backend == cuda_backend().name;
+}
+
 const auto &nonzeros_row_of(const Plan &plan) {
     std::istringstream words(plan.features());
     std::set<std::string> has;
@@ -57,6 +75,7 @@ std::string why_no_nonzeros(const Operator &op) {
     const WeightPacking *const weights = find_operator_kind(op.schema().kind)->weights;
     const bool has_code = weights && has_nonzeros(op.dtype()) &&
                           weights->packs(op.schema().op(op).get(), WeightOrder::Nonzeros) &&
+                          weights->packs(op.schema().op(op).get(), WeightOrder::PairedNonzeros) &&
                           op.weights_dtype().dtype == DISTILE_FLOAT32 && !facts_of(op).depthwise;
     return has_code ? ""
                     : "there is no code for nonzero weights for this operator: it computes linear layers and "
@@ -78,11 +97,23 @@ int64_t typical_nonzeros(const Operator &op) {
     return std::max<int64_t>(1, std::llround(static_cast<double>(op.filter_elements()) * (1 - op.typical_zeros)));
 }
 
+std::string with_nonzeros(const Operator &op, const std::string &target, const std::string &features) {
+    // Tensor cores multiply all weights of narrow types faster.
+    const bool has_code = &backend_of_target(target) == &cuda_backend() && op.dtype().dtype == DISTILE_FLOAT32 &&
+                          skips_zeros(op) && run_on_gpu(features);
+    return has_code ? find_platform(target)->target(nonzeros_gpu_target) : target;
+}
+
 const char *nonzeros_object(const Plan &plan) {
-    return nonzeros_row_of(plan).object;
+    return is_for_gpu(plan) ? nonzeros_gpu_object : nonzeros_row_of(plan).object;
 }
 
 void emit_call_of_nonzeros(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
+    if (is_for_gpu(plan)) {
+        emit_dot_product_code(c, plan, variant, {variant.theta.at("pixels"), variant.theta.at("channels"), 1},
+                              nonzeros_gpu_function, function);
+        return;
+    }
     const auto &row = nonzeros_row_of(plan);
     emit_dot_product_code(c, plan, variant, {variant.theta.at("vectors") * row.lanes, DISTILE_NONZERO_BLOCK, 1},
                           row.function, function);

@@ -16,9 +16,13 @@ bool has_nonzeros(const DataType &type);
 /** "", or why there is no such code for an operator. */
 std::string why_no_nonzeros(const Operator &op);
 
-/** Whether plans for CPUs multiply with an operator's nonzero weights: there is such code, and at least half of its
- * typical weights are 0. */
+/** Whether plans multiply with an operator's nonzero weights: there is such code, and at least half of its typical
+ * weights are 0. On GPUs they do so in float32. */
 bool skips_zeros(const Operator &op);
+
+/** The target of code for nonzero weights of an operator, if it is for GPUs and a GPU with such features has some;
+ * otherwise the target as it is. */
+std::string with_nonzeros(const Operator &op, const std::string &target, const std::string &features);
 
 /** The operator without zeros: plans multiply with all of its weights. */
 Operator with_all_weights(const Operator &op);

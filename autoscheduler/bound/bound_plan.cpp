@@ -166,7 +166,7 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
             }
         }
     }
-    if (skips_zeros(op) && &get_backend(device.backend) == &cpu_backend()) {
+    if (plan.has(Language::Nonzeros)) {
         // Weights with fewer zeros, and masks with most pixels, may be faster so.
         add_variants(plan, bound_plan(name, with_all_weights(op), device, {code.target, code.math}, 1),
                      all_weights_prefix);
@@ -206,8 +206,14 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
             // What any CPU runs has a portable plan.
             if (!on_cpus || !is_portable(target)) {
                 // Throws where there is no code.
-                planned.push_back(
-                    {op.name + "_" + level_of(target), device, choose_code(op, device, target, Math::Float32)});
+                const std::string name = op.name + "_" + level_of(target), plain = halide_target(device, platform);
+                const CodeChoice code = choose_code(op, device, target, Math::Float32);
+                const bool skips = !on_cpus && language_of(op, code) == Language::Nonzeros;
+                planned.push_back({skips ? name + "_nonzeros" : name, device, code});
+                if (skips) {
+                    // For older GPUs.
+                    planned.push_back({name, device, choose_code(op, device, plain, Math::Float32)});
+                }
             }
         }
     }

@@ -6,7 +6,6 @@
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
-#include "schedules/nonzeros_space.h"
 
 namespace distile {
 
@@ -14,11 +13,12 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
     if (variant.language == Language::DotProduct) {
         return dot_product_space(dot_products_of(plan.op, plan.features()).value());
     }
-    if (variant.language == Language::Nonzeros) {
-        return nonzeros_space();
+    if (variant.language == Language::TensorCore) {
+        return tensor_core_space(tensor_cores_of(plan), facts_of(plan.op));
     }
-    return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan), facts_of(plan.op))
-                                                    : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
+    Problem problem = problem_of(plan.op, plan.backend, 1, 0);
+    problem.skips_zeros = variant.language == Language::Nonzeros;
+    return space_of(plan.backend, problem);
 }
 
 void check_buildable(const Plan &plan, const PlanVariant &variant) {

@@ -34,7 +34,9 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
 Language language_of(const Operator &op, const CodeChoice &choice) {
     const Backend &backend = backend_of_target(choice.target);
     const std::string features = backend.features_of(choice.target);
-    if (&backend == &cpu_backend() && skips_zeros(op)) {
+    const bool on_cpu = &backend == &cpu_backend(), in_float32 = is_float32(op) && choice.math == Math::Float32;
+    if (skips_zeros(op) && (on_cpu || in_float32) &&
+        backend.why_no_code(Language::Nonzeros, op.dtype(), features).empty()) {
         return Language::Nonzeros;
     }
     if (why_no_dot_products(op).empty() && backend.why_no_code(Language::DotProduct, op.dtype(), features).empty()) {
@@ -45,11 +47,11 @@ Language language_of(const Operator &op, const CodeChoice &choice) {
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device) {
-    return with_dot_products(op, halide_target(device), device.features);
+    return with_nonzeros(op, with_dot_products(op, halide_target(device), device.features), device.features);
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device, const Platform &platform) {
-    return with_dot_products(op, halide_target(device, platform), device.features);
+    return with_nonzeros(op, with_dot_products(op, halide_target(device, platform), device.features), device.features);
 }
 
 CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {

@@ -149,11 +149,13 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
 }
 
 void check_weights_for(const std::string &backend, const std::string &weights) {
-    if (!weights.empty() && backend != cpu_backend().name) {
-        throw FileError(
-            fmt::format("--weights is for CPUs: no code for {} skips zeros, so where weights are 0 does not "
-                        "change its time",
-                        get_backend(backend).display_name));
+    const std::vector<BackendLayout> &layouts = get_backend(backend).layouts;
+    const bool skips = std::any_of(layouts.begin(), layouts.end(),
+                                   [](const BackendLayout &each) { return each.language == Language::Nonzeros; });
+    if (!weights.empty() && !skips) {
+        throw FileError(fmt::format("--weights is for CPUs and NVIDIA GPUs: no code for {} skips zeros, so where "
+                                    "weights are 0 does not change its time",
+                                    get_backend(backend).display_name));
     }
 }
 

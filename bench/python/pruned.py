@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32 on a CPU.
+"""Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32.
 
 Dense: oneDNN by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with its
 option for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch's CSR. A sparse library gets its images
 in the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and
 relu, which its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
 
+On a GPU: cuBLAS, and cuDNN for convolutions, in float32, in TF32 and in float16, and cuSPARSE's CSR. "peer" is the
+fastest in float32.
+
 Example, with the PolyKernels that bench/own/run.sh compiles of the operators of bench/own/pruned_operators.py:
   pruned.py --library build/release/runtime/libdistile.so --objects folder --out pruned-peers.json --weights *.npy
+  pruned.py --library libdistile_cuda.so --objects folder --device cuda --out h200-pruned.json
 
 --weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their
 shape. Needs PyTorch; what else is not installed is left out (pip install onnxruntime onnx openvino scipy mkl).
@@ -19,9 +23,12 @@ import sys
 
 import numpy as np
 
+import pruned_gpu_peers
+import pruned_peers
 from c_api import DTYPES, Distile, RunArgs, Tensor
-from measuring import CpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, torch
-from pruned_peers import error, sides_of, versions
+from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, times_of,
+                       torch)
+from pruned_peers import error
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "own"))
 import pruned_operators
@@ -33,7 +40,8 @@ DENSITIES = {"masked": 1.0, "masked .3": .3}
 class Problem:
     """A layer, with random numbers: a convolution, or a linear layer as one of 1x1 over a row of tokens."""
 
-    def __init__(self, name, operator, zeros, weights=None):
+    def __init__(self, name, operator, zeros, device, weights=None):
+        self.device = device
         params, typical = operator["params"], operator["typical"]
         self.name, self.is_linear = name, operator["generator"] == "masked_linear"
         self.inputs, self.outputs = params["in_channels"], params["out_channels"]
@@ -54,7 +62,7 @@ class Problem:
         self.random = random
 
     def images(self):
-        return torch.from_numpy(self.image).contiguous(memory_format=torch.channels_last)
+        return torch.from_numpy(self.image).to(self.device).contiguous(memory_format=torch.channels_last)
 
     @functools.cached_property
     def products(self):
@@ -88,11 +96,13 @@ class Masked:
             mask = (draw_blobs(1, width, density, problem.random) if height > 1 else
                     (problem.random.random(mask.shape) < density).astype(np.uint8))
         self.bytes, self.image = mask, problem.images()
-        self.output = torch.full((1, problem.outputs, height, width), 7.).contiguous(memory_format=torch.channels_last)
+        output = torch.full((1, problem.outputs, height, width), 7., device=problem.device)
+        self.output = output.contiguous(memory_format=torch.channels_last)
+        self.on_device = torch.from_numpy(mask).to(problem.device)
         self.mask = distile.mask()
         self.args = RunArgs(input=self._tensor(self.image), output=self._tensor(self.output), mask=self.mask,
                             weights=distile.weights(kernel, problem.filter, problem.bias))
-        set_mask = distile.mask_setter(self.mask, mask.ctypes.data, 1, width, height)
+        set_mask = distile.mask_setter(self.mask, self.on_device.data_ptr(), 1, width, height)
         set_mask()
         self.variant = distile.chosen(kernel, self.mask).decode()
         self.call = distile.sides(kernel, self.args, set_mask)["masked"]
@@ -107,13 +117,13 @@ class Masked:
         """The largest error of active pixels by the largest value; throws if another pixel was written."""
         self.call()
         active = self.bytes[0].astype(bool)
-        result = self.output[0].numpy()
+        result = self.output[0].cpu().numpy()
         if not (result[:, ~active] == 7).all():
             raise RuntimeError("an inactive pixel was written")
         return error(result[:, active], self.problem.expected[:, active])
 
 
-def problems(paths):
+def problems(paths, device):
     """Names of rows, names of operators, and the functions that make their problems: of random weights, and of those in
     files, whose operator has their shape and nearly their share of zeros."""
     operators = {}
@@ -121,7 +131,7 @@ def problems(paths):
         for percent in percents:
             operators[f"pruned{percent}_{shape}"] = operator, percent / 100
     for name, (operator, zeros) in operators.items():
-        yield f"random/{name}", name, functools.partial(Problem, name, operator, zeros)
+        yield f"random/{name}", name, functools.partial(Problem, name, operator, zeros, device)
     for path in paths:
         weights = np.load(path)
         zeros = float((weights == 0).mean())
@@ -129,7 +139,7 @@ def problems(paths):
         if not fitting:
             raise SystemExit(f"error: no operator has weights {weights.shape}, as '{path}'")
         name = min(fitting, key=lambda one: abs(operators[one][1] - zeros))
-        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, weights)
+        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, device, weights)
 
 
 def shape_of(operator):
@@ -138,9 +148,12 @@ def shape_of(operator):
 
 
 def measure_row(distile, path, problem, options):
-    ours = {name: Masked(distile, distile.kernel(path), problem, density) for name, density in DENSITIES.items()}
-    sides = {**{name: side.call for name, side in ours.items()}, **sides_of(problem, options.threads)}
-    times = measure(CpuClock(any("ONNX" in name for name in sides)), sides, options.rounds)
+    ours = {name: Masked(distile, distile.kernel(path, times_of(options, path)), problem, density) for name, density in DENSITIES.items()}
+    on_gpu = options.device == "cuda"
+    peers = pruned_gpu_peers.sides_of(problem) if on_gpu else pruned_peers.sides_of(problem, options.threads)
+    sides = {**{name: side.call for name, side in ours.items()}, **peers}
+    clock = GpuClock(distile) if on_gpu else CpuClock(any("ONNX" in name for name in sides))
+    times = measure(clock, sides, options.rounds)
     (dense, dense_us), (sparse, sparse_us) = fastest(times, "dense"), fastest(times, "sparse")
     all_us, part_us = (times[name]["median"] for name in DENSITIES)
     return {"status": "measured", "kind": "pruned", "op": problem.name, "threads": options.threads, "mode": "keep",
@@ -152,12 +165,14 @@ def measure_row(distile, path, problem, options):
 
 
 def main():
-    options = parse_options(__doc__, ["cpu"], more=lambda parser: parser.add_argument(
+    options = parse_options(__doc__, more=lambda parser: parser.add_argument(
         "--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers"))
     if torch is None:
         raise SystemExit("pruned.py: PyTorch is needed")
-    results, distile = Results(options, versions()), Distile(options.library, options.threads)
-    for name, operator, make in problems(options.weights):
+    cuda = options.device == "cuda"
+    versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions()
+    results, distile = Results(options, versions), Distile(options.library, options.threads, cuda)
+    for name, operator, make in problems(options.weights, options.device):
         if not results.wants(name):
             continue
         path = find_object(options.objects, operator) or find_object(options.objects, f"{operator}.plan")

@@ -14,37 +14,18 @@ namespace {
 using distile::dot_product::Dimension;
 using distile::dp4a::Arguments;
 using distile::dp4a::Axis;
-using distile::dp4a::Tensor;
 
 /** The places of the operands. The residual, if any, and the output follow. */
 enum Operand { Input, Weights, Bias, Requantized, Residual };
-
-int64_t bytes_of(const distile_array &array) {
-    return distile::element_bytes(array.dtype);
-}
 
 int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-Tensor tensor_of(const distile_array &array) {
-    const auto stride = [&](Dimension dimension) { return array.dim[dimension].stride * bytes_of(array); };
-    // The array begins in its border.
-    return {static_cast<char *>(array.data) - array.dim[Dimension::X].min * stride(Dimension::X) -
-                array.dim[Dimension::Y].min * stride(Dimension::Y),
-            stride(Dimension::Image), static_cast<int32_t>(stride(Dimension::Y)),
-            static_cast<int32_t>(stride(Dimension::X))};
-}
-
-bool is_aligned(const Tensor &tensor, int64_t bytes) {
-    return reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0 && tensor.stride_n % bytes == 0 &&
-           tensor.stride_h % bytes == 0 && tensor.stride_w % bytes == 0;
-}
-
 /** The most bytes of a pixel that code can read at once wherever it reads. */
 int32_t input_unit(const Arguments &a) {
     for (const int32_t unit : {16, 4}) {
-        if (a.read_channels % unit == 0 && a.in_channels % unit == 0 && is_aligned(a.input, unit)) {
+        if (a.read_channels % unit == 0 && a.in_channels % unit == 0 && distile::is_aligned(a.input, unit)) {
             return unit;
         }
     }
@@ -78,10 +59,10 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     const distile_array &input = operands[Input], &weights = operands[Weights],
                         &output = operands[call.num_operands - 1];
     Arguments a{};
-    a.input = tensor_of(input);
-    a.output = tensor_of(output);
+    a.input = distile::cuda_tensor_of(input);
+    a.output = distile::cuda_tensor_of(output);
     if (call.num_operands > Residual + 1) {
-        a.residual = tensor_of(operands[Residual]);
+        a.residual = distile::cuda_tensor_of(operands[Residual]);
     }
     a.weights = static_cast<const char *>(weights.data);
     a.weight_block = int64_t{weights.dim[1].extent} * distile::dp4a::weight_step;
@@ -97,13 +78,14 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
                        distile::dp4a::block_channels;
     a.unit = input_unit(a);
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
-    a.output_bytes = static_cast<int32_t>(bytes_of(output));
+    a.output_bytes = static_cast<int32_t>(distile::bytes_of_element(output));
     a.output_least = distile::facts_of_type(output.dtype).least;
     // A section may begin at any channel.
     const bool begins_aligned =
         a.section_channels >= a.out_channels || a.section_channels % distile::dp4a::thread_channels == 0;
     a.stores_vectors =
-        begins_aligned && is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1 : 0;
+        begins_aligned && distile::is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1
+                                                                                                                  : 0;
     a.epilogue = code.epilogue;
     a.slope = call.slope;
     a.xy = call.tile_xy;

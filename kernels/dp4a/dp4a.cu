@@ -131,7 +131,7 @@ static __noinline__ __device__ void store_results(const Arguments &a, Row row, O
     if (!row.is_stored || channels.first >= channels.end) {
         return;
     }
-    const auto place = [&](const Tensor &tensor) {
+    const auto place = [&](const CudaTensor &tensor) {
         return tensor.data + row.image * tensor.stride_n + int64_t{row.y} * tensor.stride_h +
                int64_t{row.x} * tensor.stride_w + int64_t{channels.first} * a.output_bytes;
     };

@@ -5,6 +5,7 @@
 #ifndef DISTILE_CUDA_DP4A_ARGUMENTS_H
 #define DISTILE_CUDA_DP4A_ARGUMENTS_H
 
+#include "kernels/cuda_tensor.h"
 #include <cstdint>
 
 namespace distile::dp4a {
@@ -19,13 +20,6 @@ constexpr int32_t few_pixels = 32, many_pixels = 128, few_channels = 16, many_ch
 /** The threads of a block of distile_dp4a_depthwise, each for `thread_channels` channels of a pixel. */
 constexpr int32_t depthwise_threads = 128, thread_channels = 4;
 
-/** An activation, channels last. */
-struct Tensor {
-    char *data;  ///< Pixel (0, 0) of image 0. A border lies before it.
-    int64_t stride_n;
-    int32_t stride_h, stride_w;
-};
-
 /** The taps of a phase along an axis: output pixel scale * i + phase reads input pixels stride * i + first + t * step.
  */
 struct Axis {
@@ -37,9 +31,9 @@ struct Axis {
 
 /** A launch computes one phase of the operator. */
 struct Arguments {
-    Tensor input, residual, output;  ///< `residual.data` is null if there is none.
-    const char *weights;             ///< The weights of this phase.
-    int64_t weight_block;            ///< From one block of output channels to the next.
+    CudaTensor input, residual, output;  ///< `residual.data` is null if there is none.
+    const char *weights;                 ///< The weights of this phase.
+    int64_t weight_block;                ///< From one block of output channels to the next.
     const float *bias;
     const char *requantization;  ///< A distile_requantization.
     const int32_t *offsets;      ///< The offsets of this phase.

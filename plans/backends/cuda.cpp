@@ -1,6 +1,7 @@
 #include "facts/weight_layouts.h"
 #include "plans/backend.h"
 #include "plans/json_file.h"
+#include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
 #include <algorithm>
 #include <iterator>
@@ -89,6 +90,12 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                    ? ""
                    : "the code for dot products on GPUs is for quantized operators and a target of compute capability "
                      "75";
+    }
+    if (language == Language::Nonzeros) {
+        return !has_nonzeros(type) ? std::string("the code for nonzero weights does not multiply ") + type.name
+               : of.number >= 80 && !of.alone
+                   ? ""
+                   : "the code for nonzero weights on GPUs needs a target of compute capability 80 or 86";
     }
     if (!find_tensor_core_element(type)) {
         return std::string("the kernels for tensor cores do not multiply ") + type.name;

@@ -31,7 +31,7 @@ distile_kernel::distile_kernel(distile_context &given, const distile_polykernel 
       threads_(given.device->threads()) {
     for (int32_t i = 0; i < of.num_variants; i++) {
         const WeightLayout *layout = kind.weights ? find_layout(of.variants[i].layout) : nullptr;
-        variants.push_back({of.variants[i], layout && layout->order == WeightOrder::Nonzeros, {}});
+        variants.push_back({of.variants[i], layout && skips_zeros(*layout), {}});
         if (layout && std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
             layouts.push_back(layout);
         }

@@ -185,8 +185,8 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
         const bool as_filter =
             layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
         const distile_dtype dtype = as_filter ? DISTILE_INT4 : stored_type(layout, kernel.polykernel, packed.role);
-        if (layout.order == WeightOrder::Nonzeros && packed.role == DISTILE_ROLE_WEIGHTS) {
-            weights.nonzeros = nonzeros_of(packed);
+        if (skips_zeros(layout) && packed.role == DISTILE_ROLE_WEIGHTS) {
+            weights.nonzeros = nonzeros_of(packed, layout.order);
         }
         added.operands.push_back(upload(*kernel.context.device, packed, dtype, weights.bytes));
     }

@@ -83,6 +83,9 @@ bool packs(const void *op, WeightOrder order) {
     if (order == WeightOrder::Nonzeros) {
         return packs_nonzeros(filter_extents(conv_of(op)));
     }
+    if (order == WeightOrder::PairedNonzeros) {
+        return packs_paired_nonzeros(filter_extents(conv_of(op)), conv_of(op).groups);
+    }
     return !on_tensor_cores || conv_of(op).groups == 1 || panels_of(conv_of(op), order).fit;
 }
 
@@ -94,6 +97,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     }
     if (layout.order == WeightOrder::Nonzeros) {
         return pack_nonzeros(extents, conv.groups, source);
+    }
+    if (layout.order == WeightOrder::PairedNonzeros) {
+        return pack_paired_nonzeros(extents, conv.groups, source);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
         return pack_for_dot_products(extents, conv.groups, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w),

@@ -1,5 +1,6 @@
 #include "runtime/kinds/nonzeros_layout.h"
 #include "kernels/dot_products.h"
+#include "runtime/kinds/channel_sections.h"
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -75,6 +76,113 @@ private:
     std::vector<float> values_;
 };
 
+constexpr int32_t chunk_columns = DISTILE_CUDA_CHUNK_COLUMNS, chunk_stride = DISTILE_CUDA_CHUNK_STRIDE,
+                  paired_block = DISTILE_CUDA_NONZERO_BLOCK;
+
+/** Where rows and columns are in the layout "cuda-nonzeros". */
+class PairedLayout {
+public:
+    /** The most that code divides by multiplying. */
+    static constexpr int64_t most_quads = 65535;
+
+    PairedLayout(const FilterExtents &extents, int32_t groups)
+        : sections_{groups, extents.in_channels, extents.out_channels / groups, 1},
+          taps_(int64_t{extents.kernel_h} * extents.kernel_w) {
+    }
+    int64_t quads() const {
+        return taps_ * tap_quads();
+    }
+    int32_t chunks() const {
+        return divide_up(static_cast<int32_t>(quads()) * quad, chunk_columns);
+    }
+    int32_t rows() const {
+        return sections_.count() * section_rows();
+    }
+    int32_t row(int32_t output) const {
+        return output / sections_.outputs() * section_rows() + output % sections_.outputs();
+    }
+    /** The column by which an output channel multiplies an input channel of its group. */
+    int32_t column(int32_t output, int32_t tap, int32_t input) const {
+        const int32_t all = output / sections_.group_outputs * sections_.group_inputs + input;
+        return tap * tap_quads() * quad + all - sections_.first_input(output);
+    }
+    static uint32_t place(int32_t column) {
+        constexpr int32_t column_bytes = 128, swizzled_quads = 8, swizzle_bytes = 16;
+        return static_cast<uint32_t>((column / chunk_columns * chunk_stride + column % chunk_columns) * column_bytes +
+                                     column / quad % swizzled_quads * swizzle_bytes);
+    }
+    /** The column of zeros behind a chunk. */
+    static uint32_t place_of_zeros(int32_t chunk) {
+        return static_cast<uint32_t>((chunk * chunk_stride + chunk_columns) * 128);
+    }
+
+private:
+    static constexpr int32_t quad = 4;
+
+    int32_t tap_quads() const {
+        return divide_up(sections_.inputs(), quad);
+    }
+    int32_t section_rows() const {
+        return divide_up(sections_.outputs(), paired_block) * paired_block;
+    }
+
+    ChannelSections sections_;
+    int64_t taps_;
+};
+
+/** A nonzero of a row, in the order of their columns. */
+struct PairedNonzero {
+    int32_t chunk;
+    uint32_t place;
+    float value;
+};
+using PairedRow = std::vector<PairedNonzero>;
+
+/** The words of the layout, of its rows. */
+std::vector<float> paired_words(const PairedLayout &layout, const std::vector<PairedRow> &rows) {
+    constexpr size_t pair_words = 4, pairs_at_once = 32;
+    std::vector<uint32_t> order, starts, pairs;
+    distile_cuda_nonzero_weights header{};
+    for (size_t block = 0; block < rows.size(); block += paired_block) {
+        std::vector<uint32_t> channels(paired_block);
+        std::iota(channels.begin(), channels.end(), 0);
+        std::stable_sort(channels.begin(), channels.end(),
+                         [&](uint32_t a, uint32_t b) { return rows[block + a].size() > rows[block + b].size(); });
+        for (const uint32_t channel : channels) {
+            const PairedRow &row = rows[block + channel];
+            order.push_back(channel);
+            header.nonzeros += static_cast<int64_t>(row.size());
+            auto nonzero = row.begin();
+            for (int32_t chunk = 0; chunk < layout.chunks(); chunk++) {
+                starts.push_back(static_cast<uint32_t>(pairs.size() / pair_words));
+                for (; nonzero != row.end() && nonzero->chunk == chunk; ++nonzero) {
+                    uint32_t bits = 0;
+                    std::memcpy(&bits, &nonzero->value, sizeof(bits));
+                    pairs.insert(pairs.end(), {nonzero->place, bits});
+                }
+                if (pairs.size() % pair_words != 0) {
+                    pairs.insert(pairs.end(), {PairedLayout::place_of_zeros(chunk), 0});
+                }
+            }
+        }
+    }
+    starts.push_back(static_cast<uint32_t>(pairs.size() / pair_words));
+    pairs.resize(pairs.size() + pairs_at_once * pair_words);
+    std::vector<float> words(sizeof(header) / sizeof(float));
+    const auto append = [&](const std::vector<uint32_t> &numbers) {
+        words.resize((words.size() + pair_words - 1) / pair_words * pair_words);
+        const size_t first = words.size();
+        words.resize(first + numbers.size());
+        std::memcpy(words.data() + first, numbers.data(), numbers.size() * sizeof(float));
+        return static_cast<int32_t>(first);
+    };
+    header.order = append(order);
+    header.starts = append(starts);
+    header.pairs = append(pairs);
+    std::memcpy(words.data(), &header, sizeof(header));
+    return words;
+}
+
 }  // namespace
 
 int32_t nonzero_channels(int32_t kernel_w) {
@@ -137,7 +245,47 @@ std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t gro
     return packed;
 }
 
-int64_t nonzeros_of(const PackedArray &weights) {
+bool packs_paired_nonzeros(const FilterExtents &extents, int32_t groups) {
+    return PairedLayout(extents, groups).quads() <= PairedLayout::most_quads;
+}
+
+std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int32_t groups,
+                                              const FilterSource &source) {
+    PackedArray weights{DISTILE_ROLE_WEIGHTS, {}, {}};
+    PackedArray bias{DISTILE_ROLE_BIAS, {extents.out_channels}, {}};
+    if (!source.filter) {
+        // How many weights there are, nobody knows yet.
+        weights.extents = {0};
+        return {weights, bias};
+    }
+    const PairedLayout layout(extents, groups);
+    std::vector<PairedRow> rows(layout.rows());
+    std::vector<float> folded;
+    for (int32_t o = 0; o < extents.out_channels; o++) {
+        bias.values.push_back(
+            fold_channel(extents, single_taps(extents.kernel_h), single_taps(extents.kernel_w), source, o, folded));
+        PairedRow &row = rows[layout.row(o)];
+        for (int32_t i = 0; i < static_cast<int32_t>(folded.size()); i++) {
+            if (folded[i] != 0) {
+                const int32_t column = layout.column(o, i / extents.in_channels, i % extents.in_channels);
+                row.push_back({column / chunk_columns, PairedLayout::place(column), folded[i]});
+            }
+        }
+    }
+    weights.values = paired_words(layout, rows);
+    weights.extents = {static_cast<int32_t>(weights.values.size())};
+    std::vector<PackedArray> packed;
+    packed.push_back(std::move(weights));
+    packed.push_back(std::move(bias));
+    return packed;
+}
+
+int64_t nonzeros_of(const PackedArray &weights, WeightOrder order) {
+    if (order == WeightOrder::PairedNonzeros) {
+        distile_cuda_nonzero_weights header{};
+        std::memcpy(&header, weights.values.data(), sizeof(header));
+        return header.nonzeros;
+    }
     distile_nonzero_weights header{};
     std::memcpy(&header, weights.values.data(), sizeof(header));
     return static_cast<int64_t>(weights.values.size()) - header.values;

@@ -1,10 +1,11 @@
 /** \file
- * Packing of the nonzero weights alone: the weight layout "cpu-nonzeros".
+ * Packing of the nonzero weights alone: the weight layouts "cpu-nonzeros" and "cuda-nonzeros".
  */
 #ifndef DISTILE_NONZEROS_LAYOUT_H
 #define DISTILE_NONZEROS_LAYOUT_H
 
 #include "runtime/kinds/filter.h"
+#include "runtime/kinds/weight_layout.h"
 
 namespace distile {
 
@@ -18,8 +19,14 @@ bool packs_nonzeros(const FilterExtents &extents);
  * kept; one that batch normalisation makes 0 is not. Throws SourceError. */
 std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source);
 
-/** The number of weights that pack_nonzeros() kept. */
-int64_t nonzeros_of(const PackedArray &weights);
+/** Whether code for GPUs can count the columns of the layout "cuda-nonzeros". */
+bool packs_paired_nonzeros(const FilterExtents &extents, int32_t groups);
+
+/** Packs the same weights as distile_cuda_nonzero_weights describes them, and the bias. Throws SourceError. */
+std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source);
+
+/** The number of weights that a function above kept. */
+int64_t nonzeros_of(const PackedArray &weights, WeightOrder order);
 
 }  // namespace distile
 

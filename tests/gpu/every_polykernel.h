@@ -6,7 +6,7 @@
 #define DISTILE_TESTS_EVERY_POLYKERNEL_H
 
 #include "gpu_polykernels.h"
-#include "tests/gpu/gpu_session.h"
+#include "tests/gpu/gpu_operator.h"
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -15,10 +15,9 @@
 
 namespace distile {
 
-struct TestedPolykernel {
-    const distile_polykernel *polykernel;
-    const distile_polykernel *cpu; /**< The CPU's for the same operator, or null. */
-};
+using gpu_operator::can_run;
+using gpu_operator::math_of;
+using gpu_operator::TestedPolykernel;
 
 inline const std::vector<TestedPolykernel> &every_polykernel() {
     static const std::vector<TestedPolykernel> all = [] {
@@ -38,26 +37,6 @@ inline const std::vector<TestedPolykernel> &every_polykernel() {
         return found;
     }();
     return all;
-}
-
-/** How a PolyKernel multiplies float32 numbers. */
-inline distile_math math_of(const distile_polykernel &polykernel) {
-    return polykernel.math == DISTILE_MATH_TF32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
-}
-
-/** Whether the GPU can run a PolyKernel itself, and not only one behind it. */
-inline bool can_run(const Gpu &gpu, const distile_polykernel &polykernel) {
-    distile_polykernel alone = polykernel;
-    alone.fallback = nullptr;
-    distile_kernel *made = nullptr;
-    const distile_status status = distile_kernel_create(gpu.context.get(), &alone, &made);
-    const Kernel kernel(made);
-    if (status == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
-        WARN("skipped: " << distile_context_message(gpu.context.get()));
-        return false;
-    }
-    gpu.check(status);
-    return true;
 }
 
 }  // namespace distile

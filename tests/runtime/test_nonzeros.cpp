@@ -3,10 +3,12 @@
 #include "kernels/cpu/transpose.h"
 #include "kernels/dot_products.h"
 #include "runtime/dispatch/kernel.h"
+#include "runtime/kinds/channel_sections.h"
 #include "runtime/kinds/nonzeros_layout.h"
 #include "test_pruned3_20_40_residual.h"
 #include "tests/support/catch.h"
 #include "tests/support/dot_product_kernel.h"
+#include "tests/support/nonzero_cases.h"
 #include "tests/support/operator_test.h"
 #include "tests/support/test_tensor.h"
 #include <algorithm>
@@ -51,73 +53,6 @@ const InstructionSet instruction_sets[] = {
 #endif
 };
 
-struct Case {
-    const char *name;
-    distile_operator_kind kind;
-    distile_conv2d conv;
-    double zeros;
-    distile_dtype dtype = DISTILE_FLOAT32;
-};
-
-DotProductOperator operator_of(const Case &of) {
-    return {of.kind,
-            of.conv,
-            of.dtype,
-            "cpu-nonzeros",
-            {{DISTILE_ROLE_INPUT, of.dtype, of.conv.in_channels},
-             {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
-             {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}}};
-}
-
-// Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
-const Case cases[] = {
-    {"3x3", DISTILE_MASKED_CONV2D, {32, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0}, .9},
-    {"no zeros, odd channels, strides",
-     DISTILE_MASKED_CONV2D,
-     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1},
-     0},
-    {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_ACTIVATION_RELU6, 1}, .5},
-    {"dilated columns",
-     DISTILE_MASKED_CONV2D,
-     {5, 16, 1, 3, 3, 1, 2, 1, 1, 2, 2, 1, 2, DISTILE_ACTIVATION_LEAKY_RELU, 0},
-     .5},
-    {"all zeros",
-     DISTILE_MASKED_CONV2D,
-     {20, 18, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0},
-     1},
-    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}, .3},
-    {"1x1 in chunks and blocks",
-     DISTILE_MASKED_CONV2D,
-     {272, 200, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_HARDSWISH, 1},
-     .95},
-    {"1x1 of a padded image",
-     DISTILE_MASKED_CONV2D,
-     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0},
-     .6},
-    {"7x7, stride 2", DISTILE_MASKED_CONV2D, {3, 24, 1, 7, 7, 2, 2, 3, 3, 3, 3, 1, 1, DISTILE_ACTIVATION_RELU, 0}, .8},
-    {"a wide kernel in chunks",
-     DISTILE_MASKED_CONV2D,
-     {50, 17, 1, 2, 5, 1, 1, 0, 1, 2, 2, 1, 1, DISTILE_ACTIVATION_SIGMOID, 1},
-     .9},
-    {"groups", DISTILE_MASKED_CONV2D, {48, 72, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_SILU, 1}, .7},
-    {"linear", DISTILE_MASKED_LINEAR, {24, 140, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_GELU, 1}, .9},
-    {"bfloat16",
-     DISTILE_MASKED_CONV2D,
-     {37, 50, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1},
-     .9,
-     DISTILE_BFLOAT16},
-    {"float16",
-     DISTILE_MASKED_CONV2D,
-     {37, 50, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_TANH, 0},
-     .9,
-     DISTILE_FLOAT16},
-    {"linear in bfloat16",
-     DISTILE_MASKED_LINEAR,
-     {136, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
-     .9,
-     DISTILE_BFLOAT16},
-};
-
 template<int Lanes> void check_transpose() {
     struct Isa;
     float from[Lanes][Lanes], to[Lanes * Lanes];
@@ -159,9 +94,9 @@ TEST_CASE("Squares of each vector's width are turned", "[nonzeros]") {
 
 TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[nonzeros]") {
     for (const InstructionSet &set : instruction_sets) {
-        for (const Case &one : cases) {
+        for (const NonzeroCase &one : nonzero_cases) {
             INFO(set.name << ", " << one.name);
-            const DotProductKernel kernel(set, operator_of(one));
+            const DotProductKernel kernel(set, operator_of(one, "cpu-nonzeros"));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -171,9 +106,9 @@ TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[
 }
 
 TEST_CASE("Weights that are 0 leave out what they would multiply", "[nonzeros]") {
-    const Case one = {
+    const NonzeroCase one = {
         "linear", DISTILE_MASKED_LINEAR, {20, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
-    const DotProductKernel made(instruction_sets[0], operator_of(one));
+    const DotProductKernel made(instruction_sets[0], operator_of(one, "cpu-nonzeros"));
     const Context context = make_context({});
     const Kernel kernel = make_kernel(context, made.polykernel());
     // Output channel o reads input channel o alone.
@@ -231,9 +166,9 @@ TEST_CASE("Operators with zeros are built with code for nonzero weights and for 
 
 TEST_CASE("Variants of nonzero weights pass on NaN and infinity", "[nonzeros]") {
     for (const InstructionSet &set : instruction_sets) {
-        for (const Case &one : cases) {
+        for (const NonzeroCase &one : nonzero_cases) {
             INFO(set.name << ", " << one.name);
-            const DotProductKernel kernel(set, operator_of(one));
+            const DotProductKernel kernel(set, operator_of(one, "cpu-nonzeros"));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -264,9 +199,9 @@ TEST_CASE("Only zeros are left out of packed weights", "[nonzeros]") {
 
 TEST_CASE("Weights with few zeros take the code for all weights", "[nonzeros]") {
     const InstructionSet &set = instruction_sets[0];
-    const Case one = {
+    const NonzeroCase one = {
         "linear", DISTILE_MASKED_LINEAR, {64, 64, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
-    const DotProductKernel made(set, operator_of(one));
+    const DotProductKernel made(set, operator_of(one, "cpu-nonzeros"));
     distile_polykernel polykernel = made.polykernel();
     // The dense variant stands for code that multiplies with all weights.
     std::vector<distile_variant> variants(polykernel.variants, polykernel.variants + polykernel.num_variants);
@@ -301,11 +236,72 @@ TEST_CASE("Weights with few zeros take the code for all weights", "[nonzeros]") 
     CHECK(std::string(kernel->choose(*mask, nullptr, nullptr).variant) == "fine");
 }
 
+TEST_CASE("Pairs of nonzeros are those of the filter", "[nonzeros]") {
+    std::mt19937 random(1);
+    for (const auto &[groups, group_inputs, group_outputs, kernel] :
+         {std::array{1, 20, 40, 3}, {1, 300, 20, 1}, {2, 5, 9, 3}, {6, 4, 4, 2}, {7, 1, 1, 3}}) {
+        CAPTURE(groups, group_inputs, group_outputs, kernel);
+        const FilterExtents extents{groups * group_outputs, group_inputs, kernel, kernel};
+        const ChannelSections sections{groups, group_inputs, group_outputs, 1};
+        std::vector<float> filter(static_cast<size_t>(extents.elements()));
+        for (float &weight : filter) {
+            weight = random() % 3 == 0 ? static_cast<float>(random() % 100) : 0;
+        }
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OIHW;
+        const std::vector<PackedArray> packed = pack_paired_nonzeros(extents, groups, {source, filter.data()});
+        CHECK(nonzeros_of(packed[0], WeightOrder::PairedNonzeros) ==
+              static_cast<int64_t>(filter.size()) - std::count(filter.begin(), filter.end(), 0.0f));
+        // Take all weights back from where code finds them.
+        std::vector<uint32_t> words(packed[0].values.size());
+        std::memcpy(words.data(), packed[0].values.data(), 4 * words.size());
+        distile_cuda_nonzero_weights header{};
+        std::memcpy(&header, words.data(), sizeof(header));
+        const int32_t tap_columns = (sections.inputs() + 3) / 4 * 4, taps = kernel * kernel,
+                      chunks = (taps * tap_columns + DISTILE_CUDA_CHUNK_COLUMNS - 1) / DISTILE_CUDA_CHUNK_COLUMNS,
+                      section_rows = (sections.outputs() + 15) / 16 * 16, rows = sections.count() * section_rows;
+        std::vector<float> found(filter.size());
+        int64_t before = 0;
+        for (int32_t row = 0; row < rows; row++) {
+            const uint32_t channel = words[header.order + row];
+            const int32_t in_section = row % section_rows / 16 * 16 + static_cast<int32_t>(channel),
+                          output = row / section_rows * sections.outputs() + in_section;
+            const uint32_t *const starts = &words[header.starts + int64_t{row} * chunks];
+            for (int32_t chunk = 0; chunk < chunks; chunk++) {
+                for (uint32_t i = 2 * starts[chunk]; i < 2 * starts[chunk + 1]; i++) {
+                    const uint32_t place = words[header.pairs + 2 * int64_t{i}],
+                                   word = words[header.pairs + 2 * int64_t{i} + 1];
+                    const auto staged = static_cast<int32_t>(place / 128);
+                    REQUIRE(staged / DISTILE_CUDA_CHUNK_STRIDE == chunk);
+                    const int32_t in_chunk = staged % DISTILE_CUDA_CHUNK_STRIDE;
+                    if (in_chunk == DISTILE_CUDA_CHUNK_COLUMNS) {
+                        REQUIRE(word == 0);
+                        continue;
+                    }
+                    const int32_t column = chunk * DISTILE_CUDA_CHUNK_COLUMNS + in_chunk;
+                    REQUIRE(static_cast<int32_t>(place % 128) == column / 4 % 8 * 16);
+                    const int32_t input =
+                        sections.first_input(output) + column % tap_columns - output / group_outputs * group_inputs;
+                    REQUIRE((input >= 0 && input < group_inputs));
+                    float value = 0;
+                    std::memcpy(&value, &word, sizeof(value));
+                    found[(int64_t{output} * group_inputs + input) * taps + column / tap_columns] = value;
+                }
+            }
+            const int64_t length = starts[chunks] - starts[0];
+            REQUIRE((row % 16 == 0 || chunks > 1 || length <= before));
+            before = length;
+        }
+        CHECK(found == filter);
+    }
+}
+
 TEST_CASE("Packed weights take as much memory as they have nonzeros", "[nonzeros]") {
     const InstructionSet &set = instruction_sets[0];
-    const Case one = {
+    const NonzeroCase one = {
         "linear", DISTILE_MASKED_LINEAR, {512, 512, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0}, 0};
-    const DotProductKernel kernel(set, operator_of(one));
+    const DotProductKernel kernel(set, operator_of(one, "cpu-nonzeros"));
     const Context context = make_context({});
     const Kernel made = make_kernel(context, kernel.polykernel());
     std::vector<float> filter(size_t{512} * 512);

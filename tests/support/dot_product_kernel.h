@@ -31,6 +31,7 @@ struct InstructionSet {
     bool depthwise = true; /**< Has code for depthwise convolutions, if it is for quantized numbers. */
     distile_device device = DISTILE_CPU;
     int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}}; /**< Height and width. */
+    int32_t reduction_splits[num_variants] = {1, 1, 1};
 };
 
 /** What an operator is, and what is packed before its output. */
@@ -61,7 +62,8 @@ public:
             codes_[i] = {conv_.epilogue,         set.tiles[i][0],    set.tiles[i][1],   set.blocks[i].pixels,
                          set.blocks[i].channels, staged[i],          splits[i],         taps_.scale_h,
                          taps_.scale_w,          taps_.stride_h,     taps_.stride_w,    taps_.read_channels,
-                         taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data()};
+                         taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data(),
+                         set.reduction_splits[i]};
             variants_[i] = {
                 names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0,
                 0};

@@ -98,6 +98,59 @@ TEST_CASE("Plans of operators with zeros have code for nonzero weights, and for 
     check_buildable(arm);
 }
 
+TEST_CASE("Plans for GPUs skip zeros, with one for older GPUs behind", "[plan]") {
+    const TemporaryFolder folder;
+    const Operator op = parse_operator(operator_file(.9), "test");
+    const std::vector<Plan> plans = bound_plans(op, cuda_backend(), false, get_platform("x86-64-linux"));
+    REQUIRE(plans.size() == 2);
+    const Plan &plan = plans.front();
+    CHECK(plan.features() == "sm_80");
+    CHECK(plan.layout == "cuda-nonzeros");
+    CHECK(std::string(nonzeros_object(plan)) == "distile_cuda_nonzeros.o");
+    int dense = 0;
+    for (const PlanVariant &variant : plan.variants) {
+        CAPTURE(variant.name);
+        const bool all = variant.name.rfind(all_weights_prefix, 0) == 0;
+        CHECK(variant.language == (all ? Language::Halide : Language::Nonzeros));
+        CHECK(plan.layout_of(variant) == (all ? "cuda-o32" : "cuda-nonzeros"));
+        dense += all && variant.dense ? 1 : 0;
+    }
+    CHECK(dense == 1);
+    check_buildable(plan);
+    CHECK_FALSE(plans.back().has(Language::Nonzeros));
+    CHECK(plans.back().features() == "sm_70");
+    const std::string c = emit_polykernels(plans, "s");
+    for (const std::string word : {"distile_call_cuda_nonzeros(&code, call);", ".layout = \"cuda-nonzeros\"",
+                                   ".nonzeros = 5530,", ".fallback = &polykernel_1"}) {
+        CAPTURE(word, c);
+        CHECK(contains(c, word));
+    }
+    CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+    // Narrow types run on tensor cores, which multiply all weights. A plan may still skip zeros.
+    for (const Plan &narrow : bound_plans(parse_operator(operator_file(.9, "float16"), "test"), cuda_backend(), true,
+                                          get_platform("x86-64-linux"))) {
+        CHECK_FALSE(narrow.has(Language::Nonzeros));
+    }
+    // Other backends have no such code.
+    for (const Plan &other : bound_plans(op, opencl_backend(), false, get_platform("x86-64-linux"))) {
+        CHECK_FALSE(other.has(Language::Nonzeros));
+    }
+    Plan wrong = plan;
+    wrong.variants.resize(1);
+    wrong.variants.front().theta["pixels"] = 48;
+    refuse([&] { check_buildable(wrong); }, {"pixels", "32, 64, 128"});
+    wrong.variants.front().theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 128}, {"splits", 4}};
+    check_buildable(wrong);
+    wrong.op = parse_operator(operator_file(.9), "test");
+    wrong.op.params["out_channels"] = "48";
+    refuse([&] { check_buildable(wrong); }, {"less than half of a block empty"});
+    wrong.variants.front().theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 64}, {"splits", 8}};
+    refuse([&] { check_buildable(wrong); }, {"a chunk of 128 columns each"});
+    wrong = plan;
+    wrong.target = "x86-64-linux-cuda-cuda_capability_75";
+    refuse([&] { read_plan(folder.write("wrong.json", to_json(wrong).dump())); }, {"compute capability 80 or 86"});
+}
+
 TEST_CASE("Schedules for nonzero weights are checked", "[plan]") {
     const Operator op = parse_operator(operator_file(.9), "test");
     Plan plan = bound_plans(op, cpu_backend(), false, get_platform("x86-64-linux")).back();

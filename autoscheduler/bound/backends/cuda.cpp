@@ -2,10 +2,12 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/bound_cuda.h"
 #include "autoscheduler/bound/bound_cuda_direct.h"
+#include "autoscheduler/bound/bound_cuda_nonzeros.h"
 #include "autoscheduler/bound/bound_dp4a.h"
 #include "autoscheduler/bound/bound_gpu_tokens.h"
 #include "autoscheduler/bound/bound_tensor_core.h"
 #include "schedules/cuda_direct_space.h"
+#include "schedules/cuda_nonzeros_space.h"
 #include "schedules/cuda_space.h"
 #include "schedules/dot_product_space.h"
 #include "schedules/gpu_token_space.h"
@@ -43,6 +45,11 @@ void add_terms_of_dp4a(const Workload &workload, const BoundKnobs &knobs, int64_
     add_dp4a_terms(workload, Dp4aKnobs::of(knobs.values), tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_nonzeros(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_cuda_nonzero_terms(workload, CudaNonzeroKnobs::of(knobs.values), tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
         CudaKnobs::names, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
@@ -57,8 +64,14 @@ const BoundTerms &model(const Problem &problem) {
         GpuTokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms dp4a = {
         Dp4aKnobs::names, nullptr, {}, nullptr, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
+    static const BoundTerms nonzeros = {
+        CudaNonzeroKnobs::names,          nullptr, {}, nullptr, add_terms_of_nonzeros<NamedTerms>,
+        add_terms_of_nonzeros<TimesAlone>};
     if (problem.dot_products) {
         return dp4a;
+    }
+    if (problem.skips_zeros) {
+        return nonzeros;
     }
     if (problem.product != TokenProduct::None) {
         return problem.tensor_cores ? attention : tokens;
@@ -68,6 +81,7 @@ const BoundTerms &model(const Problem &problem) {
 
 const Space &space(const Problem &problem) {
     return problem.dot_products                    ? dot_product_space(*problem.dot_products)
+           : problem.skips_zeros                   ? cuda_nonzeros_space()
            : problem.tensor_cores                  ? tensor_core_space(*problem.tensor_cores, problem)
            : problem.product != TokenProduct::None ? gpu_token_space()
            : runs_direct(problem)                  ? cuda_direct_space()

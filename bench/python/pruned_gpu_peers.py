@@ -1,0 +1,86 @@
+"""What layers with pruned weights are measured beside on an NVIDIA GPU, for the problems of pruned.py: PyTorch's calls of
+cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE."""
+import contextlib
+import warnings
+
+import numpy as np
+
+from measuring import torch
+from pruned_peers import BOUND, error
+
+NARROW_BOUND = 1e-2  # Of TF32 and float16, relative to the largest value.
+
+
+@contextlib.contextmanager
+def tf32(allowed):
+    """Whether cuBLAS and cuDNN may multiply float32 in TF32: what a graph that is captured meanwhile keeps."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def products(problem, dtype):
+    """The product of cuBLAS with pixels or tokens in rows, as images with their channels last have them."""
+    columns = torch.from_numpy(np.ascontiguousarray(problem.columns.T)).to(problem.device, dtype)
+    matrix = torch.from_numpy(problem.matrix).to(problem.device, dtype).t()
+    output = torch.empty(len(columns), problem.outputs, device=problem.device, dtype=dtype)
+
+    def run():
+        torch.mm(columns, matrix, out=output)
+        return output.t()
+
+    return run
+
+
+def convolutions(problem, dtype):
+    """The convolution of cuDNN. Bias and activation are left out, as of a product."""
+    images = problem.images().to(dtype)
+    weights = torch.from_numpy(problem.filter).to(problem.device, dtype).contiguous(memory_format=torch.channels_last)
+    return lambda: torch.nn.functional.conv2d(images, weights, padding=problem.kernel // 2)[0].flatten(1)
+
+
+def dense(problem):
+    makers = {"cuBLAS": products}
+    if not problem.is_linear:
+        makers["cuDNN"] = convolutions
+    for name, make in makers.items():
+        # cuBLAS takes no 3x3 kernel: what is unfolded for it before is not timed.
+        for kind, dtype, allowed in (("dense", torch.float32, False), ("TF32", torch.float32, True),
+                                     ("float16", torch.float16, False)):
+            call = make(problem, dtype)
+
+            def run(call=call, allowed=allowed):
+                with tf32(allowed):
+                    return call()
+
+            yield f"{kind} {name}", run, BOUND if kind == "dense" else NARROW_BOUND
+
+
+def sparse(problem):
+    matrix = torch.from_numpy(problem.matrix).to_sparse_csr().to(problem.device)
+    for order, columns in (("rows", problem.columns), ("columns", np.ascontiguousarray(problem.columns.T))):
+        given = torch.from_numpy(columns).to(problem.device)
+        given = given if order == "rows" else given.t()
+        yield f"sparse cuSPARSE, {order}", (lambda given=given: matrix @ given), BOUND
+
+
+def sides_of(problem):
+    """The calls of all libraries. Each was checked."""
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch says that sparse tensors are new.
+        for sides in (dense, sparse):
+            for name, call, bound in sides(problem):
+                largest = error(call().float().cpu(), problem.products)
+                if not largest <= bound:
+                    raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {largest:.1e}")
+                found[name] = call
+    return found
+
+
+def versions():
+    """The versions of libraries that a header of results does not name by itself."""
+    return {"CUDA": torch.version.cuda, "cuDNN": str(torch.backends.cudnn.version())}
