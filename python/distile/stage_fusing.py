@@ -167,7 +167,7 @@ def _replace(
     units = [(number, step.unit) for number, step in enumerate(chain.steps) if isinstance(step, UnitStep)]
     places = [getattr(modules.get(step.layer), "_place", None) or Place() for step in chain.steps]
     fused = FusedStage(stage, layers, given_images, given_masks, units, places)
-    owner.add_submodule(name, fused)
+    owner.add_submodule(name, fused.eval())
     last = next(node for node in reversed(graph.nodes) if node in chain.absorbed)
     with graph.inserting_after(last):
         call = graph.call_module(name)
@@ -242,13 +242,14 @@ def fuse(
     """Lets chains of masked layers run as stages, each by one call, and returns the model: the same, or if torch.fx can
     trace it, another with the same layers and parameters by the same names.
 
-    `model` is one of masked layers, as distile.convert returns it, in eval mode; `example` is as there. To `report` it
-    adds which layers a stage runs and why it ends, and why other masked layers run by themselves. With `measure`, the
-    first call of each stage without gradients measures the stage, its layers and the dense form at some densities of
-    masks, or at given ones, and later calls take the fastest.
+    `model` is one of masked layers, as distile.convert returns it, in eval mode; `example` is as there, and its arguments
+    that are no tensors are those of all later calls. Call this last: what distile.trace finds later is not seen. To
+    `report` it adds which layers a stage runs and why it ends, and why other masked layers run by themselves. With
+    `measure`, the first call of each stage without gradients measures the stage, its layers and the dense form at some
+    densities of masks, or at given ones, and later calls take the fastest.
 
-    A stage computes what its layers do. They run themselves where it cannot: with gradients, without a mask, in
-    autocast, and in a type or with sizes that the device has no stages for.
+    A stage computes what its layers do. They run themselves where it cannot: with gradients, in training mode, without a
+    mask, in autocast, and in a type or with sizes that the device has no stages for.
     """
     rows, stages, result = _run(model, example, True)
     if not stages:

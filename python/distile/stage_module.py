@@ -184,8 +184,8 @@ def _is_capturing(tensor: torch.Tensor) -> bool:
 class FusedStage(nn.Module):
     """Layers of a model as one call of torch.ops.distile.stage.
 
-    Where no stage can take their place, the layers run: with gradients, without a mask, in autocast, and with sizes
-    that do not fit. The operator itself runs them where the device has no stage for the types or the sizes.
+    Where no stage can take their place, the layers run: with gradients, in training mode, without a mask, in autocast,
+    and with sizes that do not fit. The operator itself runs them where the device has no stage for the types or the sizes.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class FusedStage(nn.Module):
         first = tensors[0]
         if first.device.type not in ("cpu", "cuda") or torch.is_autocast_enabled(first.device.type):
             return False
-        if torch.onnx.is_in_onnx_export():
+        if self.training or torch.onnx.is_in_onnx_export():
             return False
         if any(one.dim() != 4 or one.dtype != first.dtype or one.device != first.device for one in tensors):
             return False

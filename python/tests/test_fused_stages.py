@@ -191,6 +191,42 @@ def test_weights_that_change(strict):
 
 
 @torch.no_grad()
+def test_training_mode(counted):
+    """What eval mode leaves out is there again."""
+    torch.manual_seed(18)
+
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = MaskedConv2d(4, 4, 3, padding=1), MaskedConv2d(4, 4, 1)
+            self.drop = nn.Dropout(1.0)
+
+        def forward(self, x, mask):
+            return self.second(self.drop(self.first(x, mask)), mask)
+
+    model, x, mask = Dropping().eval(), image(1, 4, 9, 8), drawn((1, 9, 8), 0.5)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    close(fused(x, mask), model(x, mask))
+    assert not counted
+    close(fused.train()(x, mask), model.train()(x, mask))
+    assert len(counted) == 1
+    close(fused.eval()(x, mask), model.eval()(x, mask))
+
+
+@torch.no_grad()
+def test_weights_from_before_the_conversion(strict):
+    torch.manual_seed(17)
+    first, second = (models.settled(models.ResNet()) for _ in range(2))
+    state, x, mask = second.state_dict(), image(1, 3, 32, 40), drawn((1, 32, 40), 0.4)
+    fused = distile.fuse(distile.convert(first, example=x), x)
+    fused.load_state_dict(state)
+    expected = distile.convert(second, example=x)
+    with distile.mask(mask):
+        close(fused(x), expected(x))
+    close(fused(x), expected(x))
+
+
+@torch.no_grad()
 @pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_weights(dtype, strict, counted):
