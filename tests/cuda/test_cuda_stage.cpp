@@ -48,14 +48,16 @@ TEST_CASE("A stage rounds once for each step", "[gpu_stage]") {
     }
 }
 
-TEST_CASE("Stages of many steps take several launches", "[gpu_stage]") {
+TEST_CASE("Stages of many steps come in several parts, or take several launches", "[gpu_stage]") {
     const GpuMachine gpu;
     if (!gpu) {
         return;
     }
-    TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 8, true);
-    add_bottlenecks(stage, 1, 8, 9, 64, 64, 40, -1);
-    stage.check(0);
+    for (const int32_t blocks : {40, 90}) {
+        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 8, true);
+        add_bottlenecks(stage, 1, 8, 9, 64, 64, blocks, -1);
+        stage.check(0);
+    }
 }
 
 TEST_CASE("Windows of a stage are dilated, wide, and reach across images' borders", "[gpu_stage]") {

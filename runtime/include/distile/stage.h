@@ -71,7 +71,7 @@ typedef struct distile_stage_args {
     int64_t reserved[4]; /**< 0 */
 } distile_stage_args;
 
-/** Runs the steps. On a GPU, more than about 100 steps take another launch; nothing waits, and a graph can capture the
+/** Runs the steps. On a GPU, more than about 400 steps take another launch; nothing waits, and a graph can capture the
  * call once it has run outside a capture with the same shapes. All multiprocessors of the context take part, so work of
  * other streams runs before or after it. All arguments are checked before anything is written; only what a tensor holds
  * at pixels that no step has written is the caller's affair. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE,
