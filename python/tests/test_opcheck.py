@@ -13,7 +13,7 @@ UNSEEN = {
     "_allow_general", "_check_contents", "_define_twins", "_dense_attention", "_dense_conv2d", "_dense_conv_transpose2d",
     "_dense_linear", "_dense_upsample_conv2d", "_fix_mask", "_fix_result", "_free_weights", "_load", "_most_stage_words",
     "_pack_stage_weights", "_planner_bytes", "_planner_free", "_planner_make", "_planner_next", "_polykernel_version",
-    "_release_mask", "_run_stage", "_set_math", "_times_packed",
+    "_release_mask", "_run_stage", "_set_math", "_times_packed", "_trace_stages",
 }  # fmt: skip
 
 
