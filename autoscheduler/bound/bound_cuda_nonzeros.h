@@ -71,9 +71,9 @@ void add_cuda_nonzero_terms(const Workload &workload, const CudaNonzeroKnobs &th
                           8 * problem.nonzeros * taps * problem.in_channels * problem.out_channels +
                           all_pixels * problem.out_channels * problem.bytes_per_element;
     sink.time("global", unique / (dram.gb_per_s * 1e3));
-    // A block waits for the list and for the mask before it reads its pixels, and for its last results; and for what
-    // others have written.
-    const double waits = splits > 1 ? 8 : 4;
+    // A block waits for the list before it reads its pixels, and its last results are waited for; and blocks that share
+    // an output wait for what others have written. On an H200 a wait is as long as two of the L2's latencies.
+    const double waits = splits > 1 ? 14 : 8;
     sink.launches(device.launch_us + waits * l2.latency_ns * 1e-3);
 
     sink.count("blocks", blocks);

@@ -4,7 +4,7 @@
 
 The products and the convolutions that SparseRT measures (Wang, PACT 2020, tables 1 and 3), at a batch of 1: those of a
 pruned ResNet-50, Transformer and MobileNet V1, with the shares of zeros that the tables have; 3x3 convolutions at 70 and
-80 % too.
+80 % too; and two layers of large images, with as many pixels as small ones have in a batch.
 """
 
 import json
@@ -16,10 +16,12 @@ RESNET = [(64, 256, 56), (256, 64, 56), (128, 512, 28), (512, 128, 28), (256, 10
 RESNET += [(512, 2048, 7), (2048, 512, 7)]
 MOBILENET = [(64, 32, 112), (128, 64, 56), (128, 128, 56), (256, 128, 28), (256, 256, 28), (512, 256, 14)]
 MOBILENET += [(512, 512, 14), (1024, 512, 7), (1024, 1024, 7)]
+LARGE = [(512, 512, 160)]
 # Output features, input features, of 256 tokens.
 TRANSFORMER = [(2048, 512), (512, 2048), (512, 512)]
 # Channels, rows of the square image.
 CONVOLUTIONS = [(64, 56), (128, 28), (256, 14), (512, 7)]
+LARGE_CONVOLUTIONS = [(128, 112)]
 
 
 def convolution(outputs: int, inputs: int, size: int, kernel: int) -> dict:
@@ -38,6 +40,10 @@ def operators():
     """Names and operators, without zeros; and percents of zeros."""
     for outputs, inputs, size in RESNET:
         yield f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1), (90, 95)
+    for outputs, inputs, size in LARGE:
+        yield f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1), (90, 95)
+    for channels, size in LARGE_CONVOLUTIONS:
+        yield f"3x3_{channels}_{size}", convolution(channels, channels, size, 3), (90, 95)
     for outputs, inputs, size in MOBILENET:
         yield f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1), (90,)
     for outputs, inputs in TRANSFORMER:

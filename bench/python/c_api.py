@@ -49,6 +49,11 @@ class Choice(ctypes.Structure):
                 ("elapsed_us", ctypes.c_double)]
 
 
+class VariantInfo(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("tile_h", ctypes.c_int32), ("tile_w", ctypes.c_int32),
+                ("dense", ctypes.c_int32)]
+
+
 class ContextOptions(ctypes.Structure):
     _fields_ = [("threads", ctypes.c_int32), ("others", ctypes.c_void_p * 8), ("math", ctypes.c_int32),
                 ("reserved", ctypes.c_int64 * 4)]
@@ -162,6 +167,16 @@ class Distile:
         name = self.library.distile_kernel_variant_name
         name.restype = ctypes.c_char_p
         return [name(kernel, index) for index in range(self.library.distile_kernel_num_variants(kernel))]
+
+    def variant(self, kernel, index):
+        info = VariantInfo()
+        self.check(self.library.distile_kernel_get_variant(kernel, index, ctypes.byref(info)))
+        return info
+
+    def add_time(self, kernel, variant, tiles, microseconds):
+        """Adds a point to a kernel's time table."""
+        self.check(self.library.distile_kernel_add_time(kernel, variant, ctypes.c_int64(tiles),
+                                                        ctypes.c_double(microseconds)))
 
     def chosen(self, kernel, mask):
         """The variant that the host chooses for a mask."""

@@ -6,7 +6,11 @@ option for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch
 in the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and
 relu, which its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
 
-On a GPU: cuBLAS, and cuDNN for convolutions, in float32, in TF32 and in float16, and cuSPARSE's CSR. "peer" is the
+With --refine, each variant is checked and measured at the densities of the rows first, and these times are added to the
+kernel's table, by which it chooses.
+
+On a GPU, ours is also timed for masks that are set ("kernels"), by the variant that the host chooses for each mask.
+Beside it: cuBLAS, and cuDNN for convolutions, in float32, in TF32 and in float16, and cuSPARSE's CSR. "peer" is the
 fastest in float32.
 
 Example, with the PolyKernels that bench/own/run.sh compiles of the operators of bench/own/pruned_operators.py:
@@ -28,7 +32,7 @@ import pruned_peers
 from c_api import DTYPES, Distile, RunArgs, Tensor
 from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, times_of,
                        torch)
-from pruned_peers import error
+from pruned_peers import BOUND, error
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "own"))
 import pruned_operators
@@ -104,8 +108,37 @@ class Masked:
                             weights=distile.weights(kernel, problem.filter, problem.bias))
         set_mask = distile.mask_setter(self.mask, self.on_device.data_ptr(), 1, width, height)
         set_mask()
-        self.variant = distile.chosen(kernel, self.mask).decode()
-        self.call = distile.sides(kernel, self.args, set_mask)["masked"]
+        self.sides = distile.sides(kernel, self.args, set_mask)
+        self.variant = None
+
+    def refine(self, clock):
+        """Checks each variant, and adds its time to the table."""
+        height, width = self.bytes.shape[1:]
+        for index, name in enumerate(self.distile.variants(self.kernel)):
+            info = self.distile.variant(self.kernel, index)
+            rows, columns = -(-height // info.tile_h), -(-width // info.tile_w)
+            tiles = np.zeros((rows * info.tile_h, columns * info.tile_w), bool)
+            tiles[:height, :width] = self.bytes[0] if info.dense == 0 else 1
+            count = tiles.reshape(rows, info.tile_h, columns, info.tile_w).any(axis=(1, 3)).sum()
+            self.args.variant = name
+            self.check(name.decode())
+            prepared = clock.prepare(self.sides["kernels"])
+            self.distile.add_time(self.kernel, name, int(count), min(clock.time_us(prepared) for _ in range(5)))
+        self.args.variant = None
+
+    def choose(self):
+        """Finds which variant runs. A graph that sets a mask must be told."""
+        chosen = self.distile.chosen(self.kernel, self.mask)
+        self.variant = chosen.decode()
+        if self.problem.device == "cuda":
+            self.args.variant = chosen
+
+    def check(self, what):
+        """The error; throws if it is too large."""
+        largest = self.error()
+        if not largest <= BOUND:
+            raise RuntimeError(f"{what} is wrong at {self.problem.name}: its error is {largest:.1e}")
+        return largest
 
     @staticmethod
     def _tensor(image):
@@ -115,7 +148,10 @@ class Masked:
 
     def error(self):
         """The largest error of active pixels by the largest value; throws if another pixel was written."""
-        self.call()
+        wait = torch.cuda.synchronize if self.problem.device == "cuda" else lambda: None
+        wait()
+        self.sides["masked"]()
+        wait()
         active = self.bytes[0].astype(bool)
         result = self.output[0].cpu().numpy()
         if not (result[:, ~active] == 7).all():
@@ -148,25 +184,35 @@ def shape_of(operator):
 
 
 def measure_row(distile, path, problem, options):
-    ours = {name: Masked(distile, distile.kernel(path, times_of(options, path)), problem, density) for name, density in DENSITIES.items()}
+    ours = {name: Masked(distile, distile.kernel(path, times_of(options, path)), problem, density)
+            for name, density in DENSITIES.items()}
     on_gpu = options.device == "cuda"
     peers = pruned_gpu_peers.sides_of(problem) if on_gpu else pruned_peers.sides_of(problem, options.threads)
-    sides = {**{name: side.call for name, side in ours.items()}, **peers}
+    sides = {**{name: side.sides["masked"] for name, side in ours.items()}, **peers}
+    if on_gpu:
+        sides |= {name.replace("masked", "kernels"): side.sides["kernels"] for name, side in ours.items()}
     clock = GpuClock(distile) if on_gpu else CpuClock(any("ONNX" in name for name in sides))
+    for side in ours.values():
+        if options.refine:
+            side.refine(clock)
+        side.choose()
     times = measure(clock, sides, options.rounds)
     (dense, dense_us), (sparse, sparse_us) = fastest(times, "dense"), fastest(times, "sparse")
     all_us, part_us = (times[name]["median"] for name in DENSITIES)
     return {"status": "measured", "kind": "pruned", "op": problem.name, "threads": options.threads, "mode": "keep",
             "weight_zeros": round(problem.zeros, 4), "density": float(ours["masked .3"].bytes.mean()),
             "variants": {name: side.variant for name, side in ours.items()},
-            "max_rel_err": max(side.error() for side in ours.values()),
+            "max_rel_err": max(side.check(name) for name, side in ours.items()),
             "t_all_us": all_us, "t_masked_us": part_us, "peer": dense, "t_peer_us": dense_us,
             "sparse_peer": sparse, "t_sparse_us": sparse_us, "times_us": times}
 
 
 def main():
-    options = parse_options(__doc__, more=lambda parser: parser.add_argument(
-        "--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers"))
+    def more(parser):
+        parser.add_argument("--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers")
+        parser.add_argument("--refine", action="store_true", help="measure the times of the variants here")
+
+    options = parse_options(__doc__, more=more)
     if torch is None:
         raise SystemExit("pruned.py: PyTorch is needed")
     cuda = options.device == "cuda"

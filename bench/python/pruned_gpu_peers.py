@@ -1,5 +1,5 @@
-"""What layers with pruned weights are measured beside on an NVIDIA GPU, for the problems of pruned.py: PyTorch's calls of
-cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE."""
+"""What layers with pruned weights are measured beside on an NVIDIA GPU, for the problems of pruned.py: what PyTorch calls
+of cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE."""
 import contextlib
 import warnings
 
@@ -8,7 +8,7 @@ import numpy as np
 from measuring import torch
 from pruned_peers import BOUND, error
 
-NARROW_BOUND = 1e-2  # Of TF32 and float16, relative to the largest value.
+NARROW_BOUND = 1e-2  # For TF32 and float16, relative to the largest value.
 
 
 @contextlib.contextmanager
@@ -60,11 +60,26 @@ def dense(problem):
 
 
 def sparse(problem):
-    matrix = torch.from_numpy(problem.matrix).to_sparse_csr().to(problem.device)
+    wide = torch.from_numpy(problem.matrix).to_sparse_csr()
+    matrix = torch.sparse_csr_tensor(wide.crow_indices().int(), wide.col_indices().int(), wide.values(), wide.shape,
+                                     device=problem.device)
     for order, columns in (("rows", problem.columns), ("columns", np.ascontiguousarray(problem.columns.T))):
         given = torch.from_numpy(columns).to(problem.device)
         given = given if order == "rows" else given.t()
         yield f"sparse cuSPARSE, {order}", (lambda given=given: matrix @ given), BOUND
+
+
+def can_be_captured(call):
+    """Whether a graph can hold a call."""
+    if not torch.cuda.is_available():
+        return True
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return False
+    return True
 
 
 def sides_of(problem):
@@ -77,7 +92,10 @@ def sides_of(problem):
                 largest = error(call().float().cpu(), problem.products)
                 if not largest <= bound:
                     raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {largest:.1e}")
-                found[name] = call
+                if can_be_captured(call):
+                    found[name] = call
+                else:
+                    print(f"{problem.name}: {name} is left out, because a graph cannot hold it", flush=True)
     return found
 
 

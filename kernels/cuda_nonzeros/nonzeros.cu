@@ -160,8 +160,8 @@ template<int32_t Pixels, int32_t Channels> struct Product {
     int32_t warp, lane;
     int32_t section, first_block;  ///< The section, and its first block here.
     Sums sums[turns];
-    int32_t order[turns];  ///< Of the rows that a lane multiplies.
-    float bias;            ///< Of the output channel with the thread's number.
+    int32_t order[turns];  ///< The channels in their blocks of the rows that a lane multiplies.
+    float bias;            ///< The output channel with the thread's number has it.
 
     __device__ Product(const Arguments &arguments, Shared &memory, int32_t part)
         : a(arguments), shared(memory), warp(static_cast<int32_t>(threadIdx.x) / lanes),
