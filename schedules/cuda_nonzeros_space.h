@@ -1,8 +1,9 @@
 /** \file
  * The space of code for NVIDIA GPUs that multiplies with the nonzero weights alone (kernels/cuda_nonzeros).
  *
- * A block of threads computes `pixels` x `channels`. Its pixels may lie anywhere, so tiles only shorten the list of
- * them. `splits` blocks may share an output: each multiplies a part of the reduction.
+ * A block of threads computes `pixels` x `channels`. Its pixels may lie anywhere. Tiles shorten the list of them, and
+ * their inactive pixels are computed in vain. `splits` blocks may share an output: each multiplies a part of the
+ * reduction.
  */
 #ifndef DISTILE_SCHEDULES_CUDA_NONZEROS_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_NONZEROS_SPACE_H

@@ -51,6 +51,46 @@ const NonzeroCase more_cases[] = {
      .5},
 };
 
+/** Hooks that keep what code asks for, in place of a GPU. */
+struct AskedFor {
+    AskedFor() {
+        gpu.use_module = [](distile_hooks *, const char *, size_t) { return 0; };
+        gpu.launch = [](distile_hooks *of, const distile_gpu_launch *launch) {
+            from(of).launched = *launch;
+            return 0;
+        };
+        gpu.allocate = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
+            from(of).scratch = bytes;
+            *address = 256;
+            return 0;
+        };
+        gpu.signals = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
+            from(of).signals = bytes;
+            *address = 256;
+            return 0;
+        };
+        hooks.hooks.gpu = &gpu;
+        hooks.hooks.report = [](distile_hooks *of, const char *message) { from(of).message = message; };
+        hooks.owner = this;
+    }
+    AskedFor(const AskedFor &) = delete;
+    AskedFor &operator=(const AskedFor &) = delete;
+
+    struct Owned {
+        distile_hooks hooks;  // The first member, of which code knows the address.
+        AskedFor *owner;
+    } hooks{};
+    distile_gpu_hooks gpu{};
+    distile_gpu_launch launched{};
+    uint64_t scratch = 0, signals = 0;
+    std::string message;
+
+private:
+    static AskedFor &from(distile_hooks *of) {
+        return *reinterpret_cast<Owned *>(of)->owner;
+    }
+};
+
 template<typename Function> void for_each_case(const Function &function) {
     for (const NonzeroCase &one : nonzero_cases) {
         function(one);
@@ -61,6 +101,62 @@ template<typename Function> void for_each_case(const Function &function) {
 }
 
 }  // namespace
+
+TEST_CASE("Launches of nonzero weights cover the output", "[nonzero_launches]") {
+    // No GPU is needed: nothing of the device is read.
+    constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+    const NonzeroCase one = {"1x1",
+                             DISTILE_MASKED_CONV2D,
+                             {inputs, channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+                             .9};
+    const auto array = [](int32_t of_channels) {
+        return distile_array{nullptr,
+                             DISTILE_FLOAT32,
+                             4,
+                             {{0, of_channels, 1},
+                              {0, width, of_channels},
+                              {0, height, width * of_channels},
+                              {0, 1, count * of_channels}}};
+    };
+    const distile_array operands[] = {array(inputs), array(1), array(1), array(channels)};
+    for (const InstructionSet &set : instruction_sets) {
+        for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
+            const DotProductKernel kernel(set, operator_of(one, "cuda-nonzeros"));
+            const distile_variant &of = kernel.polykernel().variants[variant];
+            CAPTURE(set.name, variant);
+            AskedFor asked;
+            distile_kernel_call call{};
+            call.hooks = &asked.hooks.hooks;
+            call.operands = operands;
+            call.num_operands = 4;
+            call.num_tiles = (height + of.tile_h - 1) / of.tile_h * ((width + of.tile_w - 1) / of.tile_w);
+            call.height = height;
+            REQUIRE(of.run(&call) == 0);
+            const distile_gpu_launch launch = asked.launched;
+            CHECK(launch.blocks[0] * set.blocks[variant].pixels >= call.num_tiles * of.tile_h * of.tile_w);
+            CHECK(launch.blocks[1] * set.blocks[variant].channels >= channels);
+            CHECK(launch.blocks[2] == set.reduction_splits[variant]);
+            if (launch.blocks[2] > 1) {
+                const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
+                CHECK(asked.scratch >= outputs * launch.blocks[2] * launch.threads[0] * 16);
+                CHECK(asked.signals >= outputs * sizeof(uint32_t));
+            }
+            // The runtime knows kernels by the addresses of their names.
+            REQUIRE(of.run(&call) == 0);
+            CHECK(asked.launched.kernel == launch.kernel);
+        }
+    }
+    InstructionSet other = instruction_sets[0];
+    other.blocks[0].pixels = 48;
+    const DotProductKernel kernel(other, operator_of(one, "cuda-nonzeros"));
+    AskedFor asked;
+    distile_kernel_call call{};
+    call.hooks = &asked.hooks.hooks;
+    call.operands = operands;
+    call.num_operands = 4;
+    CHECK(kernel.polykernel().variants[0].run(&call) != 0);
+    CHECK(asked.message.find("no kernel") != std::string::npos);
+}
 
 TEST_CASE("Variants of nonzero weights on a GPU compute what the plain loop computes", "[gpu_nonzeros]") {
     const Gpu gpu;
