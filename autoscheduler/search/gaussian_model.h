@@ -14,8 +14,8 @@ namespace distile {
 
 class GaussianModel : public CostModel {
 public:
-    /** `space` must outlive it. `dense`: predicts dense candidates, not sparse ones. Without `with_bound`, it knows nothing
-     * of the bound. */
+    /** `space` must outlive it. `dense`: predicts dense candidates, not sparse ones. Without `with_bound`, it knows
+     * nothing of the bound. */
     GaussianModel(const Space &space, Workload workload, bool dense, bool with_bound);
     ~GaussianModel() override;
     GaussianModel(const GaussianModel &) = delete;
