@@ -946,7 +946,7 @@ class Drawn(nn.Module):
         generator = torch.Generator().manual_seed(seed)
 
         def draw(count):
-            return int(torch.randint(count, (), generator=generator))
+            return int(torch.randint(count, (), generator=generator, device="cpu"))
 
         self.layers, self.program = nn.ModuleList(), []
         images, given = 2, 2

@@ -343,6 +343,9 @@ private:
 
     /** Lists the rows of an item, one in each thread. */
     __device__ void list(const StageStep &step, const StagePlan &plan, uint32_t item) {
+        if (step.later) {
+            wait_for_use(shared_.block.may_start, own_items_);  // A step of the stage may make that mask.
+        }
         ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
         const uint32_t row = threadIdx.x % gather_threads, part = item / plan.slices, slice = item - part * plan.slices;
         const float bias =
