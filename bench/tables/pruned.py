@@ -4,10 +4,11 @@ import collections
 import rows
 
 RESULTS = "pruned-epyc-2"
+GPU_RESULTS = "h200-pruned"
 
 
 def parts():
-    return {"pruned": table(), "pruned mean": means()}
+    return {"pruned": table(), "pruned mean": means(), "pruned gpu": gpu_table()}
 
 
 def _found():
@@ -53,3 +54,19 @@ def means():
         speedups = [of_operator["1.0"] for of_operator in found[share].values() if "1.0" in of_operator]
         texts.append(f"{rows.number(rows.geometric_mean(speedups))} at {share} % zeros")
     return " and ".join([", ".join(texts[:-1])] * bool(texts[:-1]) + texts[-1:])
+
+
+def gpu_table():
+    """Speed-ups on a GPU: over the fastest dense library in float32 and in TF32, and over the sparse one."""
+    lines = ["| Layer | Zeros | Dense, all | Dense, .3 | Dense, from the byte mask | TF32, all | cuSPARSE, all |",
+             "|---|---|---|---|---|---|---|"]
+    for row in sorted(rows.measured(GPU_RESULTS, kind="pruned"), key=lambda row: (_name(row["op"]), row["weight_zeros"])):
+        times = {name: time["median"] for name, time in row["times_us"].items()}
+        ours, dense = times["kernels"], row["t_peer_us"]
+        narrow = min(time for name, time in times.items() if name.startswith("TF32"))
+        sparse = row["t_sparse_us"]
+        speedups = [dense / ours, dense / times["kernels .3"], dense / row["t_all_us"], narrow / ours,
+                    sparse / ours if sparse else None]
+        cells = " | ".join(rows.number(speedup) if speedup else "-" for speedup in speedups)
+        lines.append(f"| {_name(row['op'])} | {100 * row['weight_zeros']:.0f} % | {cells} |")
+    return "\n".join(lines) + "\n"
