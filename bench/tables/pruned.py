@@ -4,7 +4,7 @@ import collections
 import rows
 
 RESULTS = "pruned-epyc-2"
-GPU_RESULTS = "h200-pruned"
+GPU_RESULTS = "pruned/h200"
 
 
 def parts():
