@@ -26,6 +26,14 @@ Workload small_workload(const Operator &op) {
     return workload_of(op, generic_device_profile("generic_avx2"));
 }
 
+/** All legal points, in an order that the seed gives. */
+std::vector<PackedTheta> shuffled_points(const Space &space, const Workload &workload, unsigned seed) {
+    std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    std::mt19937 random(seed);
+    std::shuffle(points.begin(), points.end(), random);
+    return points;
+}
+
 /** Times by a rule that the bound does not know: for thousands of points of the real space. */
 double made_up_us(const Theta &theta, int64_t tiles) {
     const double pixels = static_cast<double>(tiles) * theta.at("tile_h") * theta.at("tile_w");
@@ -152,9 +160,7 @@ TEST_CASE("Costs of measured times: interpolated by tiles, over the time that is
 TEST_CASE("A learned model corrects the bound, the same way every time", "[search]") {
     const Space &space = space_of("cpu");
     const Workload workload = small_workload(small_operator());
-    std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    std::mt19937 random(11);
-    std::shuffle(points.begin(), points.end(), random);
+    std::vector<PackedTheta> points = shuffled_points(space, workload, 11);
     const auto measure = [&](size_t first, size_t last, double factor) {
         std::vector<Measurement> result;
         for (size_t i = first; i < last; i++) {
@@ -228,9 +234,7 @@ TEST_CASE("Algorithm 1 finds good sets, measures nothing twice and goes on where
     const Space &space = space_of("cpu");
     const MaskSet masks = some_masks();
     const Workload workload = small_workload(small_operator());
-    std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    std::mt19937 random(4);
-    std::shuffle(points.begin(), points.end(), random);
+    std::vector<PackedTheta> points = shuffled_points(space, workload, 4);
     points.resize(3000);
     const Pool pool(space, points);
     MadeUpMeasurer measurer;
@@ -298,9 +302,7 @@ TEST_CASE("Algorithm 1 finds good sets, measures nothing twice and goes on where
 TEST_CASE("A Gaussian process predicts what it has seen, and ranks the rest", "[search]") {
     const Space &space = space_of("cpu");
     const Workload workload = small_workload(small_operator());
-    std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    std::mt19937 random(11);
-    std::shuffle(points.begin(), points.end(), random);
+    std::vector<PackedTheta> points = shuffled_points(space, workload, 11);
     std::vector<Measurement> known;
     // More rows than a fit takes.
     for (size_t i = 0; i < 400; i++) {
@@ -331,9 +333,7 @@ TEST_CASE("Every strategy spends its trials on new points, and finds better sets
     const Space &space = space_of("cpu");
     const MaskSet masks = some_masks();
     const Workload workload = small_workload(small_operator());
-    std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    std::mt19937 random(4);
-    std::shuffle(points.begin(), points.end(), random);
+    std::vector<PackedTheta> points = shuffled_points(space, workload, 4);
     points.resize(2000);
     const Pool pool(space, points);
     MadeUpMeasurer measurer;
@@ -401,9 +401,7 @@ TEST_CASE("Batches hold masked and dense trials in turns, from the first on", "[
     const Space &space = space_of("cpu");
     const MaskSet masks = read_mask_set({"blob:0.25:1"}, small_operator());
     const Workload workload = small_workload(small_operator());
-    std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    std::mt19937 random(6);
-    std::shuffle(points.begin(), points.end(), random);
+    std::vector<PackedTheta> points = shuffled_points(space, workload, 6);
     points.resize(400);
     const Pool pool(space, points);
     BoundModel sparse_model(workload), dense_model(workload);

@@ -154,18 +154,23 @@ inline __device__ uint32_t num_chunks(const StageStep &step) {
     return (num_words(step) + stage_words_at_once - 1) / stage_words_at_once;
 }
 
+/** The sum of a number of this lane and those of the lanes before. */
+inline __device__ uint32_t sum_to_lane(uint32_t number) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        const uint32_t left = __shfl_up_sync(all_lanes, number, distance);
+        number += lane() >= distance ? left : 0;
+    }
+    return number;
+}
+
 /** A warp adds up the pixels of chunks. */
 inline __device__ void sum_chunks(uint32_t words, ChunkStarts &starts) {
     const uint32_t chunks = (words + stage_words_at_once - 1) / stage_words_at_once;
     uint32_t before = 0;
 #pragma unroll 1
     for (uint32_t begin = 0; begin < chunks; begin += 32) {
-        uint32_t sum = begin + lane() < chunks ? starts[begin + lane() + 1] : 0;
-#pragma unroll
-        for (uint32_t distance = 1; distance < 32; distance *= 2) {
-            const uint32_t left = __shfl_up_sync(all_lanes, sum, distance);
-            sum += lane() >= distance ? left : 0;
-        }
+        const uint32_t sum = sum_to_lane(begin + lane() < chunks ? starts[begin + lane() + 1] : 0);
         if (begin + lane() < chunks) {
             starts[begin + lane() + 1] = before + sum;
         }
@@ -310,12 +315,7 @@ __device__ void keep_words(const StageStep &step, uint32_t mask_words, uint32_t 
         }
         sum += pixels_at(word);
     }
-    uint32_t before = sum;
-#pragma unroll
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        const uint32_t left = __shfl_up_sync(all_lanes, before, distance);
-        before += lane() >= distance ? left : 0;
-    }
+    uint32_t before = sum_to_lane(sum);
     const uint32_t warp = thread / 32;
     if (lane() == 31) {
         kept.of_warps[warp] = before;
@@ -385,13 +385,7 @@ template<class Visit> __device__ void MaskedRows::visit(uint32_t first, uint32_t
     for (; starts()[number] < first + count; number++) {
         const uint64_t bits = chunk(number);
         const uint32_t own = __popcll(bits);
-        uint32_t before = own;
-#pragma unroll
-        for (uint32_t distance = 1; distance < 32; distance *= 2) {
-            const uint32_t left = __shfl_up_sync(all_lanes, before, distance);
-            before += lane() >= distance ? left : 0;
-        }
-        before -= own;
+        const uint32_t before = sum_to_lane(own) - own;
         const uint32_t start = starts()[number], end = min(starts()[number + 1], first + count);
         for (uint32_t row = max(first, start) + lane(); __any_sync(all_lanes, row < end); row += 32) {
             const uint32_t rank = row - start;
