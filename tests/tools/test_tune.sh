@@ -295,7 +295,9 @@ expect_error "0.6667 of the weights are 0)" tune pruned.json --masks "${masks[@]
 "$distile" plan pruned.json --bound-only -o pruned_plans -q
 expect_error "66.7 % of the weights 'pruned.npy' are 0, but the plan 'my_conv_avx2' is for 60.0 %" \
     profile pruned_plans/my_conv_avx2.json --weights pruned.npy -o none.json
-expect_error "no code for NVIDIA GPUs skips zeros" plan pruned.json --weights pruned.npy --backend cuda -o none
+"$distile" plan pruned.json --weights pruned.npy --backend cuda --bound-only -o pruned_plans -q
+grep -q '"cuda-nonzeros"' pruned_plans/my_conv_cuda_nonzeros.json || fail "the plan for NVIDIA GPUs skips no zeros"
+expect_error "no code for OpenCL devices skips zeros" plan pruned.json --weights pruned.npy --backend opencl -o none
 
 # Trials that are compiled here and measured "elsewhere": workers may crash, hang, use up the memory or compute nonsense.
 tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 3 --measure-limit 8 --memory-mb 600
