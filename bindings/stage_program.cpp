@@ -147,6 +147,7 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.reader.pad_left = from.positive("padding", 0);
     step.weights = from.index(combines ? 0 : given_.parameters, "the parameter", combines);
     step.bias = from.index(convolves ? given_.parameters : 0, "the parameter", true);
+    step.groups = convolves ? from.positive("number of groups") : 0;
     step.activation = activation_of(activation);
     step.activation_name = activation;
     step.score_bias = static_cast<float>(reals[0]);
@@ -186,6 +187,19 @@ bool StageProgram::spreads(const StageStep &step) const {
     const StageImage &image = images_[static_cast<size_t>(step.result)];
     return step.has_reader() && !image.needs_zeros && !image.is_output && step.residual < 0 && step.base < 0 &&
            step.later < 0;
+}
+
+bool StageProgram::is_transient(const StageStep &step) const {
+    const auto number = static_cast<size_t>(&step - steps_.data());
+    if (step.kind != StageKind::conv2d || step.has_reader() || step.base >= 0 || number + 1 == steps_.size()) {
+        return false;
+    }
+    const StageImage &image = images_[static_cast<size_t>(step.result)];
+    const StageStep &next = steps_[number + 1];
+    return !image.is_output && image.last_use == static_cast<int32_t>(number) + 1 && next.kind == StageKind::conv2d &&
+           next.input == step.result && next.residual != step.result && next.base != step.result &&
+           next.mask == step.mask && !next.has_reader() && next.groups == 1 && is_one_pixel(next.window) &&
+           next.pad_bottom == 0 && next.pad_right == 0 && (next.base < 0 || next.takes_base);
 }
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
@@ -285,6 +299,10 @@ void StageProgram::find_image(const StageStep &step, size_t number, const std::v
                               std::to_string(input.sizes[3]) + " pixels and their padding");
     }
     const ImageSizes sizes{input.sizes[0], channels[static_cast<size_t>(step.weights)], height, width};
+    if (input.sizes[1] % step.groups != 0 || sizes[1] % step.groups != 0) {
+        fail_step(number, "has " + std::to_string(step.groups) + " groups, which do not divide its " +
+                              std::to_string(input.sizes[1]) + " and " + std::to_string(sizes[1]) + " channels");
+    }
     const int64_t reach =
         std::max(reach_of(input.sizes[2], height, window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
                  reach_of(input.sizes[3], width, window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));

@@ -52,6 +52,7 @@ struct StageStep {
     int32_t pad_bottom, pad_right;
     distile_window reader; /**< Its kernel is 0 without a reader. */
     int32_t weights, bias;
+    int32_t groups; /**< A convolution has them; 0 for other steps. */
     Activation activation;
     std::string activation_name;
     float score_bias, threshold;
@@ -70,12 +71,13 @@ struct StageCounts {
 
 class StageProgram {
 public:
-    static constexpr size_t integers = 26, reals = 2;
+    static constexpr size_t integers = 27, reals = 2;
 
     /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later, kernel,
      * stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and padding (top,
-     * left), weights and bias; its reals are the bias and the threshold of scores. Activations are names with commas
-     * between. `outputs` are images, or masks as -1 - mask. Fails for numbers that name what is not there. */
+     * left), weights, bias and the groups of a convolution; its reals are the bias and the threshold of scores.
+     * Activations are names with commas between. `outputs` are images, or masks as -1 - mask. Fails for numbers that
+     * name what is not there. */
     StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
                  const std::vector<int64_t> &outputs, const StageCounts &given);
 
@@ -98,6 +100,9 @@ public:
     }
     /** Whether a convolution may write pixels, too, that its reader does not read: nobody does. */
     bool spreads(const StageStep &step) const;
+    /** Whether the next step alone reads what a convolution makes, pixel by pixel, and needs no copy of its base first,
+     * before which all steps must have run. */
+    bool is_transient(const StageStep &step) const;
     /** The pixels of what a step makes. */
     MaskSizes pixels(const StageStep &step) const;
     const MaskSizes &mask_sizes(int64_t mask) const {

@@ -11,11 +11,12 @@ distile_window window_of(const Operator &op) {
 StageWeights Stage::pack(const Operator &op, const distile_weights_source &source) const {
     const distile_conv2d &conv = op.conv;
     StageWeights weights;
-    weights.packed.resize(static_cast<size_t>(distile_stage_weights_bytes(
-        context_.get(), DISTILE_FLOAT32, conv.out_channels, conv.in_channels, conv.kernel_h, conv.kernel_w)));
+    weights.packed.resize(
+        static_cast<size_t>(distile_stage_weights_bytes(context_.get(), DISTILE_FLOAT32, conv.out_channels,
+                                                        conv.in_channels, conv.kernel_h, conv.kernel_w, conv.groups)));
     check(context_, distile_pack_stage_weights(context_.get(), DISTILE_FLOAT32, conv.out_channels, conv.in_channels,
-                                               conv.kernel_h, conv.kernel_w, static_cast<const float *>(source.filter),
-                                               weights.packed.data()));
+                                               conv.kernel_h, conv.kernel_w, conv.groups,
+                                               static_cast<const float *>(source.filter), weights.packed.data()));
     weights.bias.assign(source.bias, source.bias + conv.out_channels);
     return weights;
 }

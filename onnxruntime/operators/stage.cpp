@@ -151,7 +151,8 @@ private:
             const int64_t out = channels_[static_cast<size_t>(step.weights)];
             const int64_t taps = int64_t{step.window.kernel_h} * step.window.kernel_w;
             sizes[static_cast<size_t>(step.weights)] =
-                out * number(channels[static_cast<size_t>(step.input)], "the number of channels") * taps;
+                out * (number(channels[static_cast<size_t>(step.input)], "the number of channels") / step.groups) *
+                taps;
             if (step.bias >= 0) {
                 fits = fits && channels_[static_cast<size_t>(step.bias)] == out;
                 sizes[static_cast<size_t>(step.bias)] = out;
@@ -179,11 +180,11 @@ private:
             const auto out = number(channels_[static_cast<size_t>(step.weights)], "the number of channels");
             const auto in = static_cast<int32_t>(channels[static_cast<size_t>(step.input)]);
             const distile_window &window = step.window;
-            const int64_t bytes =
-                distile_stage_weights_bytes(context, DISTILE_FLOAT32, out, in, window.kernel_h, window.kernel_w);
+            const int64_t bytes = distile_stage_weights_bytes(context, DISTILE_FLOAT32, out, in, window.kernel_h,
+                                                              window.kernel_w, step.groups);
             weights_.emplace_back(static_cast<size_t>(bytes) / sizeof(float));
             check(distile_pack_stage_weights(context, DISTILE_FLOAT32, out, in, window.kernel_h, window.kernel_w,
-                                             parameter(step.weights), weights_.back().data()),
+                                             step.groups, parameter(step.weights), weights_.back().data()),
                   context);
             channels.push_back(out);
         }
@@ -267,6 +268,7 @@ private:
         made.later = mask(step.later);
         made.reader = step.has_reader() ? &step.reader : nullptr;
         made.window = step.window;
+        made.groups = step.groups;
         made.weights = weights_[static_cast<size_t>(step.result) - input_channels_.size()].data();
         made.bias = parameter(step.bias);
         made.activation = step.activation.function;

@@ -191,7 +191,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     }
     m.def("_run_stage(Tensor(a!)[] tensors, Tensor[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
           "int[] program, float[] numbers) -> ()");
-    m.def("_pack_stage_weights(Tensor weight, int dtype, Tensor like) -> Tensor");
+    m.def("_pack_stage_weights(Tensor weight, int dtype, int groups, Tensor like) -> Tensor");
     m.def("_allow_general(int when) -> ()");
     m.def("_trace_stages(bool begins, Tensor like) -> Tensor");
     m.def("_most_stage_words() -> int");

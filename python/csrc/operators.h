@@ -72,7 +72,7 @@ std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<
 Tensor trace_stages(bool begins, const Tensor &like);
 
 /** The weights of a convolution for stages on the device of `like`, in bytes on the CPU. */
-Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like);
+Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, int64_t groups, const Tensor &like);
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
 Tensor mask_dilate_out(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor &out);

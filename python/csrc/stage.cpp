@@ -89,17 +89,18 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
     run_steps(session.context(), args);
 }
 
-Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, const Tensor &like) {
+Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, int64_t groups, const Tensor &like) {
     if (weight.dim() != 4 || weight.scalar_type() != ScalarType::Float || !weight.is_contiguous() || weight.is_cuda()) {
         fail("weights of a stage are packed from a contiguous float32 tensor [out, in, rows, columns] on the CPU");
     }
     const auto size = [&](int64_t dimension) { return static_cast<int32_t>(weight.size(dimension)); };
+    const auto inputs = static_cast<int32_t>(weight.size(1) * groups), count = static_cast<int32_t>(groups);
     const Session &session = Session::of(like);
     const auto type = static_cast<distile_dtype>(dtype);
     const Tensor packed =
-        empty(weight, {distile_stage_weights_bytes(session.context(), type, size(0), size(1), size(2), size(3))},
+        empty(weight, {distile_stage_weights_bytes(session.context(), type, size(0), inputs, size(2), size(3), count)},
               ScalarType::Byte);
-    check(distile_pack_stage_weights(session.context(), type, size(0), size(1), size(2), size(3),
+    check(distile_pack_stage_weights(session.context(), type, size(0), inputs, size(2), size(3), count,
                                      static_cast<const float *>(weight.const_data_ptr()), packed.mutable_data_ptr()),
           session.context());
     return packed;

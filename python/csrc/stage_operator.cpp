@@ -140,7 +140,8 @@ public:
             const auto size = [&](int64_t axis) { return static_cast<int32_t>(weight.size(axis)); };
             const std::optional<distile_dtype> weights = weights_type(weight, *type);
             if (!weights ||
-                distile_stage_weights_bytes(session_.context(), *weights, size(0), size(1), size(2), size(3)) == 0) {
+                distile_stage_weights_bytes(session_.context(), *weights, size(0), static_cast<int32_t>(input.sizes[1]),
+                                            size(2), size(3), step.groups) == 0) {
                 return false;
             }
         }
@@ -252,13 +253,14 @@ private:
 
     void check_parameters(const StageStep &step) const {
         const Tensor &weight = parameter(step.weights);
-        const int64_t channels = image(step.input).sizes[1];
+        int64_t channels = image(step.input).sizes[1];
         if (step.kind == StageKind::scores) {
             if (!have_sizes_of(weight, {channels})) {
                 fail("the weights of scores must have one element for each channel");
             }
             return;
         }
+        channels /= step.groups;
         const distile_window &window = step.window;
         if (!have_sizes_of(weight, {image(step.result).sizes[1], channels, window.kernel_h, window.kernel_w})) {
             fail("the weights of a step of a stage are no " + std::to_string(window.kernel_h) + " x " +
@@ -348,7 +350,8 @@ private:
         const Tensor &weight = parameter(step.weights);
         const Tensor packed = stage_parameter(weight, StageParameter::weights, type, place(step), [&] {
             const Tensor on_host = to_host(weight);
-            const Tensor bytes = pack_stage_weights(torch::stable::contiguous(on_host), type, given_.front());
+            const Tensor bytes =
+                pack_stage_weights(torch::stable::contiguous(on_host), type, step.groups, given_.front());
             return on_gpu() ? torch::stable::to(bytes, given_.front().device()) : bytes;
         });
         kept_.push_back(packed);
@@ -390,6 +393,8 @@ private:
             added.later = masks.at(step.later);
             added.reader = step.has_reader() ? &step.reader : nullptr;
             added.spreads = program_.spreads(step) ? 1 : 0;
+            added.groups = step.groups;
+            added.transient = program_.is_transient(step) ? 1 : 0;
             added.weights_dtype = *weights_type(parameter(step.weights), type);
             added.weights = weights_of(step, added.weights_dtype);
             added.bias = vector_of(step, step.bias);
@@ -531,18 +536,18 @@ private:
         Tensor result = [&] {
             if (way == Way::dense && !image(step.result).is_empty() && !out) {
                 const WeightedCall weighted{input, weight, bias, mask, residual, 0, nullptr, true};
-                const Tensor made =
-                    torch::stable::contiguous(unmasked_conv2d(weighted, {stride, padding, dilation, 1}, activation),
-                                              torch::headeronly::MemoryFormat::ChannelsLast);
+                const Tensor made = torch::stable::contiguous(
+                    unmasked_conv2d(weighted, {stride, padding, dilation, step.groups}, activation),
+                    torch::headeronly::MemoryFormat::ChannelsLast);
                 return step.mask < 0 ? made : cleared(made, mask);
             }
             if (way == Way::dense && !image(step.result).is_empty()) {
                 const WeightedCall weighted{input, weight, bias, mask, residual, 0, out ? &*out : nullptr, !out};
-                return dense_conv2d(weighted, {stride, padding, dilation, 1}, activation);
+                return dense_conv2d(weighted, {stride, padding, dilation, step.groups}, activation);
             }
-            return out ? conv2d_out(input, weight, bias, mask, residual, stride, padding, dilation, 1, activation,
-                                    place(step), false, *out)
-                       : conv2d(input, weight, bias, mask, residual, stride, padding, dilation, 1, activation,
+            return out ? conv2d_out(input, weight, bias, mask, residual, stride, padding, dilation, step.groups,
+                                    activation, place(step), false, *out)
+                       : conv2d(input, weight, bias, mask, residual, stride, padding, dilation, step.groups, activation,
                                 place(step));
         }();
         if (step.later >= 0) {

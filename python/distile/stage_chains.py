@@ -186,7 +186,7 @@ class Chain:
             name, x.name, shape[1], Window(*map(tuple, (layer.kernel_size, layer.stride, layer.dilation)),
             tuple(_padding_of(layer))), node.target, layer.bias is not None,
             None if added is None else added.name, None if base is None else base.name, mask.name or None, mask.reader,
-            None, activation,
+            None, activation, layer.groups,
         )  # fmt: skip
         self.steps.append(step)
         support = mask.name if base is None and mask.reader is None else None

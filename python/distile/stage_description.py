@@ -56,7 +56,8 @@ class Convolution:
     """output = activation(convolution + bias + residual) at the pixels of the mask; elsewhere that of `base`, or 0.
 
     Without a mask, it computes every pixel. With a reader, it computes the pixels that this window reads where the mask
-    is active. Pixels of `later` stay without the activation, because a later step adds to them."""
+    is active. Pixels of `later` stay without the activation, because a later step adds to them. Each output channel reads
+    the input channels of its own group."""
 
     output: str
     input: str
@@ -70,6 +71,7 @@ class Convolution:
     reader: Reader | None = None
     later: str | None = None
     activation: str = "none"
+    groups: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,14 +151,14 @@ class Stage:
                 a, b = (*(masks[name] for name in step.of), -1)[:2]
                 rows, columns = step.size or (0, 0)
                 steps += [ALGEBRA, list(ALGEBRAS).index(step.how), -1, -1, a, b]
-                steps += [*[0] * 6, rows, 0, columns, 0, *[0] * 8, -1, -1]
+                steps += [*[0] * 6, rows, 0, columns, 0, *[0] * 8, -1, -1, 0]
                 numbers += [0.0, 0.0]
                 activations.append("none")
                 masks[step.mask] = len(masks)
                 continue
             if isinstance(step, Scores):
                 window = [1, 1, *step.stride, 1, 1, 0, 0, 0, 0]
-                steps += [SCORES, images[step.input], -1, -1, -1, -1, *window, *[0] * 8, parameter(step.weights), -1]
+                steps += [SCORES, images[step.input], -1, -1, -1, -1, *window, *[0] * 8, parameter(step.weights), -1, 0]
                 numbers += [step.bias, step.threshold]
                 activations.append("none")
                 masks[step.mask] = len(masks)
@@ -167,7 +169,7 @@ class Stage:
             steps += [-1 if name is None else masks[name] for name in (step.mask, step.later)]
             steps += [*window.kernel, *window.stride, *window.dilation, *window.padding]
             steps += [*reader.kernel, *reader.stride, *reader.dilation, *reader.padding] if reader else [0] * 8
-            steps += [parameter(step.weights), parameter(step.bias)]
+            steps += [parameter(step.weights), parameter(step.bias), step.groups]
             numbers += [0.0, 0.0]
             activations.append(step.activation)
             images[step.output] = len(images)
@@ -264,7 +266,9 @@ class _Check:
             split_slope(step.activation)
         except ValueError as error:
             raise ValueError(f"{where}.activation: {error}") from None
-        self._parameter(step.weights, (step.channels, channels, *step.window.kernel), where)
+        if channels % step.groups or step.channels % step.groups:
+            raise ValueError(f"{where}.groups: {step.groups} do not divide {channels} and {step.channels} channels")
+        self._parameter(step.weights, (step.channels, channels // step.groups, *step.window.kernel), where)
         if step.bias is not None:
             self._parameter(step.bias, ("bias", step.channels), where)
         self._make(step.output, step.channels, where)
@@ -408,6 +412,7 @@ def _step(where: str, value) -> Step:
             **{key: found.take(key, _name, None) for key in ("bias", "residual", "base", "mask", "later")},
             reader=found.take("reader", _reader, None),
             activation=found.take("activation", _name, "none"),
+            groups=found.take("groups", _whole(1, LARGEST), 1),
         )
     elif kind == "mask_unit":
         step = Scores(

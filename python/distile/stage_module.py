@@ -28,7 +28,7 @@ from .stage_description import (
 )
 from .stage_measuring import blob, density_of, fastest, times_of
 
-INTEGERS, REALS = 26, 2  # Numbers of a step, as bindings/stage_program.h has them.
+INTEGERS, REALS = 27, 2  # Numbers of a step, as bindings/stage_program.h has them.
 POOL = list(ALGEBRAS).index("pool")
 STAGE, LAYERS, DENSE = WAYS = range(3)
 BY_TIME = -1
@@ -75,7 +75,7 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
     for step in range(len(names)):
         kind, input, residual, base, mask, later, *window = steps[INTEGERS * step : INTEGERS * (step + 1)]
         kernel, stride, dilation, padding = window[:2], window[2:4], window[4:6], window[6:10]
-        reader, (weight, bias) = window[10:18], window[18:20]
+        reader, (weight, bias, groups) = window[10:18], window[18:]
         if kind == ALGEBRA:
             second = None if later < 0 else known[later].bool()
             known.append(_combined(input, known[mask].bool(), second, padding[0], padding[2]))
@@ -95,7 +95,7 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
         added = None if residual < 0 else images[residual]
         result = ops.conv2d(
             x, weight, None if bias < 0 else parameters[bias], active, added, stride=stride, padding=padding,
-            dilation=dilation, activation=names[step] if later < 0 else "none",
+            dilation=dilation, groups=groups, activation=names[step] if later < 0 else "none",
         )  # fmt: skip
         if later >= 0:
             done = dense.ACTIVATIONS[names[step]](result)

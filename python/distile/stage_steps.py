@@ -64,10 +64,11 @@ class OpenStep:
     reader: Reader | None = None
     later: str | None = None
     activation: str = "none"
+    groups: int = 1
 
     def described(self) -> stage_description.Convolution:
         bias = f"{self.layer}.bias" if self.bias else None
-        fields = {name: getattr(self, name) for name in ("residual", "base", "mask", "reader", "later", "activation")}
+        fields = {name: getattr(self, name) for name in ("residual", "base", "mask", "reader", "later", "activation", "groups")}
         weights = f"{self.layer}.weight"
         return stage_description.Convolution(
             self.output, self.input, self.channels, self.window, weights, bias, **fields
@@ -159,7 +160,7 @@ def place_of(layer: Masked):
 def why_no_step(layer: nn.Module) -> str:
     if hooked(layer):
         return "it has hooks"
-    if layer.groups != 1:
+    if layer.groups not in (1, layer.in_channels) or layer.out_channels % layer.groups:
         return f"it has {layer.groups} groups"
     if layer.padding_mode != "zeros":
         return f"its padding_mode is {layer.padding_mode!r}"

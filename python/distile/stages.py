@@ -176,7 +176,7 @@ class _Packed:
     def weight(self, weight, dtype, device) -> torch.Tensor:
         def make():
             whole = weight.detach().to("cpu", torch.float32).contiguous()
-            return ops._pack_stage_weights(whole, TYPES[dtype], torch.empty(0, device=device)).to(device)
+            return ops._pack_stage_weights(whole, TYPES[dtype], 1, torch.empty(0, device=device)).to(device)
 
         return self.get(weight, make, dtype, device)
 

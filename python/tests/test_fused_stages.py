@@ -20,7 +20,7 @@ from distile import nn as masked
 from distile import stage_fusing, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
 from distile.stage_description import Combined, Convolution, Reader, Scores, Stage, Window, read_stage
-from distile.stage_module import DENSE, LAYERS, STAGE, FusedStage
+from distile.stage_module import DENSE, INTEGERS, LAYERS, STAGE, FusedStage
 from distile.stage_steps import Fused, NotFused
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -141,6 +141,33 @@ def test_what_no_stage_takes_is_beside_it(strict):
     assert reasons["layer1.0.conv2"] == "it has 2 groups"
     with distile.mask(drawn((1, 32, 40), 0.4)):
         close(fused(x), expected(x))
+
+
+class InvertedResidual(nn.Module):
+    """A block of MobileNetV2 with a mask unit."""
+
+    def __init__(self, channels, wide):
+        super().__init__()
+        self.unit = MaskUnit(channels, threshold=0.1)
+        self.expand = MaskedConv2d(channels, wide, 1, activation="relu6")
+        self.depthwise = MaskedConv2d(wide, wide, 3, padding=1, groups=wide, activation="relu6")
+        self.project = MaskedConv2d(wide, channels, 1)
+
+    def forward(self, x):
+        mask = self.unit(x)
+        filtered = self.depthwise(self.expand(x, masks.dilate(mask, 1)), mask)
+        return self.project(filtered, mask, residual=x, out=x.clone())
+
+
+@torch.no_grad()
+def test_depthwise_layers_are_steps(strict):
+    torch.manual_seed(5)
+    blocks, x = nn.Sequential(*(InvertedResidual(24, 144) for _ in range(3))).eval(), image(2, 24, 13, 18)
+    rows = []
+    fused = distile.fuse(copy.deepcopy(blocks), x, report=rows)
+    assert [(row.steps, len(row.layers)) for row in rows] == [(12, 12)]
+    for one in (x, image(1, 24, 30, 40), -x):
+        close(fused(one), blocks(one))
 
 
 @torch.no_grad()
@@ -600,8 +627,12 @@ EVERYTHING = Stage(
         Combined("o", "or", ("n", "v")),
         Combined("p", "and", ("o", "t")),
         Convolution("h", "g", 4, Window((1, 1)), "wg", base="f", mask="p"),
+        Convolution("i", "e", 12, Window((3, 3), padding=(1, 1, 1, 1)), "wi", "ba", mask="s", activation="relu6", groups=12),
+        Convolution("j", "i", 4, Window((1, 1)), "wj", mask="s"),
+        Convolution("k", "e", 12, Window((1, 3), padding=(0, 0, 1, 1)), "wk", mask="s", groups=2),
+        Convolution("l", "k", 4, Window((1, 1)), "wj", mask="m"),
     ),
-    ("g", "d", "s", "e", "h", "w", "p", "v", "o"),
+    ("g", "j", "l", "d", "s", "e", "h", "w", "p", "v", "o"),
 )  # fmt: skip
 
 
@@ -609,7 +640,8 @@ def everything(n=2, height=8, width=12):
     """A stage with each kind of step, and its tensors, masks and parameters."""
     torch.manual_seed(11)
     shapes = {"wa": (12, 8, 1, 1), "ba": (12,), "ws": (8,), "wb": (4, 8, 1, 1), "wc": (4, 4, 3, 3), "wd": (12, 4, 1, 1),
-              "bd": (12,), "we": (12, 12, 3, 3), "wf": (4, 12, 2, 3), "bf": (4,), "wt": (12,), "wg": (4, 4, 1, 1)}  # fmt: skip
+              "bd": (12,), "we": (12, 12, 3, 3), "wf": (4, 12, 2, 3), "bf": (4,), "wt": (12,), "wg": (4, 4, 1, 1),
+              "wi": (12, 1, 3, 3), "wj": (4, 12, 1, 1), "wk": (12, 6, 1, 3)}  # fmt: skip
     numbers = EVERYTHING.numbers()
     parameters = [torch.randn(shapes[name]) / 3 for name in numbers.parameters]
     tensors = [image(n, 8, height, width), image(n, 12, height, width)]
@@ -647,7 +679,7 @@ def plain(stage, tensors, given, parameters):
         top, bottom, left, right = window.padding
         x = F.pad(images[step.input], (left, right, top, bottom))
         bias = None if step.bias is None else parameters[step.bias]
-        result = F.conv2d(x, parameters[step.weights], bias, window.stride, 0, window.dilation)
+        result = F.conv2d(x, parameters[step.weights], bias, window.stride, 0, window.dilation, step.groups)
         result = result if step.residual is None else result + images[step.residual]
         done = distile.dense.ACTIVATIONS[step.activation](result)
         if step.later is not None:
@@ -682,8 +714,8 @@ def test_gradients():
 
     def gradients(compute):
         leaves = [[one.clone().requires_grad_() for one in list] for list in (tensors, parameters)]
-        g, d, _, _, h, *_ = compute(leaves[0], given, leaves[1])
-        loss = g.square().sum() + d.sin().sum() + h.sum()
+        g, j, k, d, _, _, h, *_ = compute(leaves[0], given, leaves[1])
+        loss = g.square().sum() + d.sin().sum() + h.sum() + j.square().sum() + k.sum()
         return torch.autograd.grad(loss, [*leaves[0], *leaves[1]], allow_unused=True)
 
     due = gradients(lambda *lists: plain(EVERYTHING, *lists))
@@ -726,7 +758,7 @@ def test_inputs_of_other_strides():
 def test_empty_batches():
     tensors, given, parameters, keywords = everything(0)
     found = torch.ops.distile.stage(tensors, given, parameters, **keywords)
-    sizes = [(0, 4, 4, 6), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12), (0, 4, 4, 6)] + [(0, 4, 6)] * 4
+    sizes = [(0, 4, 4, 6), (0, 4, 8, 12), (0, 4, 8, 12), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12), (0, 4, 4, 6)] + [(0, 4, 6)] * 4
     assert [tuple(one.shape) for one in found] == sizes
 
 
@@ -766,6 +798,8 @@ def test_many_masks():
         ({12: -1}, "padding -1"),
         ({24: 99}, "names the parameter 99"),
         ({3: 0}, "has a base and no mask"),
+        ({26: 0}, "number of groups 0"),
+        ({26: 5}, "5 groups, which do not divide"),
     ],
 )
 def test_wrong_numbers(change, message):
@@ -802,7 +836,7 @@ def test_wrong_algebra(place, value, message):
     tensors, given, parameters, keywords = everything()
     at = next(at for at, step in enumerate(EVERYTHING.steps) if isinstance(step, Combined))
     steps = list(keywords["steps"])
-    steps[26 * at + place] = value
+    steps[INTEGERS * at + place] = value
     with pytest.raises(RuntimeError, match=message):
         torch.ops.distile.stage(tensors, given, parameters, **{**keywords, "steps": steps})
 
@@ -891,6 +925,8 @@ def changed(*keys, **values):
         (changed("steps", 0, channels=1.0), "steps\\[0\\].channels: it is no whole number"),
         (changed("steps", 0, kernel=[1]), "steps\\[0\\].kernel: it is no list of 2"),
         (changed("steps", 0, kernel=[0, 1]), "steps\\[0\\].kernel\\[0\\]: it is no whole number from 1 to 32767"),
+        (changed("steps", 0, groups=0), "steps\\[0\\].groups: it is no whole number from 1"),
+        (changed("steps", 0, groups=3), "steps\\[0\\].groups: 3 do not divide 8 and 12 channels"),
         (changed("steps", 0, output="x"), "there are two of the name 'x'"),
         (changed("steps", 1, mask="m"), "there are two of the name 'm'"),
         (changed("steps", 1, bias="a"), "steps\\[1\\].bias: it is no number"),
@@ -935,7 +971,7 @@ def test_wrong_models():
 class Drawn(nn.Module):
     """Calls that read what earlier ones made, drawn at random: convolutions, sums, activations, copies, mask units."""
 
-    KINDS = ("conv", "conv", "conv", "mapped", "dense", "sum", "sum", "relu", "relu", "in place", "relu_", "sigmoid",
+    KINDS = ("conv", "conv", "depthwise", "mapped", "mapped", "dense", "sum", "sum", "relu", "relu", "in place", "relu_", "sigmoid",
              "identity", "out", "residual", "unit", "unit", "window", "masked add", "pool", "scale", "act", "dilate",
              "not", "and", "or", "dilated")  # fmt: skip
 
@@ -954,6 +990,7 @@ class Drawn(nn.Module):
             kind = self.KINDS[draw(len(self.KINDS))]
             layer = {
                 "conv": lambda: MaskedConv2d(4, 4, 3, padding=1, activation=("none", "relu", "silu")[draw(3)]),
+                "depthwise": lambda: MaskedConv2d(4, 4, 3, padding=1, groups=4, activation=("none", "relu")[draw(2)]),
                 "mapped": lambda: MaskedConv2d(4, 4, 1, activation=("none", "relu6")[draw(2)]),
                 "out": lambda: MaskedConv2d(4, 4, 1, activation=("none", "relu")[draw(2)]),
                 "residual": lambda: MaskedConv2d(4, 4, 1, activation=("none", "relu")[draw(2)]),
@@ -979,7 +1016,7 @@ class Drawn(nn.Module):
         images, given = [x, other], [first, second]
         for layer, (kind, a, b, mask, second, flag) in zip(self.layers, self.program):
             x, y, mask, second = images[a], images[b], given[mask], given[second]
-            if kind in ("conv", "mapped"):
+            if kind in ("conv", "depthwise", "mapped"):
                 result = layer(x, mask)
             elif kind == "unit":
                 given.append(layer(x))

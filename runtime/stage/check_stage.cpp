@@ -41,6 +41,7 @@ public:
             check_convolution(checked);
             spread(checked);
         }
+        check_transient();
         find_order(checked);
         return checked;
     }
@@ -109,8 +110,8 @@ private:
         if (step_.output || step_.residual || step_.reader || step_.later || step_.bias) {
             throw bad_value("scores have no output, residual, reader, later pixels or bias");
         }
-        if (step_.spreads != 0) {
-            throw bad_value("scores write their mask alone: `spreads` must be 0");
+        if (step_.spreads != 0 || step_.groups != 0 || step_.transient != 0) {
+            throw bad_value("scores write their mask alone: `spreads`, `groups` and `transient` must be 0");
         }
         if (raw(step_.weights_dtype) != 0) {
             throw bad_value("the weights of scores are float32: their type must be 0");
@@ -156,6 +157,12 @@ private:
                                "%d",
                                call_, input.channels, output.channels, target_.input_channels,
                                target_.output_channels)};
+        }
+        const StageFilter filter = checked.filter();
+        if (!target_.has_groups(filter)) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
+                               "%s: a convolution from %d to %d channels in %d groups; stages take %s here", call_,
+                               input.channels, output.channels, filter.groups, target_.group_text())};
         }
         check_weights_type(checked);
         if (input.batch != output.batch) {
@@ -294,6 +301,30 @@ private:
         return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
     }
 
+    /** Checks that this step reads the output of a step before it as that step promises. */
+    void check_transient() const {
+        if (step_.transient != 0 && (step_.transient != 1 || step_.reader)) {
+            throw bad_value("`transient` is 0, or 1 without a reader");
+        }
+        if (before_.empty() || before_.back().given.transient == 0) {
+            return;
+        }
+        const distile_stage_step &maker = before_.back().given;
+        const distile_window &window = step_.window;
+        const bool is_reader = step_.kind == DISTILE_STEP_CONV2D && same_view(*step_.input, *maker.output) &&
+                               window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 &&
+                               window.stride_w == 1 && window.pad_top == 0 && window.pad_left == 0 &&
+                               step_.groups <= 1 && step_.mask == maker.mask && !step_.reader;
+        const bool reads_it_twice = is_reader && step_.residual && overlap(*step_.residual, *maker.output);
+        if (!is_reader || reads_it_twice || !has_shape(*step_.output, *maker.output)) {
+            throw bad_value("the step before it is `transient`, so it must be a convolution of 1 x 1 that reads the "
+                            "output of that step, with the same mask, and in no other way");
+        }
+    }
+    static bool has_shape(const distile_tensor &a, const distile_tensor &b) {
+        return a.batch == b.batch && a.height == b.height && a.width == b.width;
+    }
+
     /** Leaves out the mask where waiting for it takes as long as computing all pixels. */
     void spread(CheckedStep &checked) const {
         if (step_.spreads != 0 && (step_.spreads != 1 || step_.residual || step_.later)) {
@@ -345,6 +376,10 @@ Stage checked_stage(distile_context *context, const distile_stage_args &args, co
     stage.steps.reserve(static_cast<size_t>(args.num_steps));
     for (int32_t number = 0; number < args.num_steps; number++) {
         stage.steps.push_back(StepCheck(context, target, args.steps[number], number, stage.steps).run());
+    }
+    if (stage.steps.back().given.transient != 0) {
+        throw Failure{
+            fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the last step is `transient`, but nothing reads it", call)};
     }
     return stage;
 }

@@ -74,6 +74,7 @@ const StageTarget gpu_stage_target{"float16 and bfloat16",
                                    vector_bytes,
                                    bulk_bytes,
                                    false,
+                                   false,
                                    int64_t{64} * 64,  // A tile.
                                    int64_t{stage_words_at_once} * most_stage_chunks,
                                    weight_bytes,

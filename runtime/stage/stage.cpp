@@ -58,16 +58,16 @@ distile_status distile_trace_stage(distile_context *context, const distile_stage
 }
 
 int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtype dtype, int32_t out_channels,
-                                    int32_t in_channels, int32_t kernel_h, int32_t kernel_w) {
+                                    int32_t in_channels, int32_t kernel_h, int32_t kernel_w, int32_t groups) {
     const StageTarget *const target = context ? context->device->stage_target() : nullptr;
-    const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w};
+    const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w, groups};
     const bool is_possible = target && find_type(raw(dtype)) && target->packs(dtype) && target->is_possible(filter);
     return is_possible ? target->weight_bytes(filter, dtype) : 0;
 }
 
 distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype, int32_t out_channels,
-                                          int32_t in_channels, int32_t kernel_h, int32_t kernel_w, const float *weights,
-                                          void *packed) {
+                                          int32_t in_channels, int32_t kernel_h, int32_t kernel_w, int32_t groups,
+                                          const float *weights, void *packed) {
     constexpr const char *call = "distile_pack_stage_weights";
     if (!context) {
         return fail_null(call, "context");
@@ -79,13 +79,13 @@ distile_status distile_pack_stage_weights(distile_context *context, distile_dtyp
             return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the type is %s; weights of stages are %s here", call,
                         TypeText(raw(dtype)).text, target.weight_types);
         }
-        const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w};
+        const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w, groups};
         if (!target.is_possible(filter)) {
             return fail(context, DISTILE_ERROR_BAD_CHANNELS,
-                        "%s: a convolution of %d x %d from %d to %d channels; stages take multiples of %d to multiples "
-                        "of %d",
-                        call, kernel_h, kernel_w, in_channels, out_channels, target.input_channels,
-                        target.output_channels);
+                        "%s: a convolution of %d x %d from %d to %d channels in %d groups; stages take multiples of %d "
+                        "to multiples of %d, in %s here",
+                        call, kernel_h, kernel_w, in_channels, out_channels, groups, target.input_channels,
+                        target.output_channels, target.group_text());
         }
         target.pack(filter, dtype, weights, packed);
         return DISTILE_OK;

@@ -6,6 +6,7 @@
 
 #include "runtime/base/activation.h"
 #include "runtime/mask/mask.h"
+#include "runtime/stage/stage_target.h"
 #include <distile/stage.h>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct CheckedStep {
     /** A device must have run all steps before it starts to plan this one: it makes a mask that one of them used. */
     bool starts_launch;
 
+    /** The shape of a convolution's weights. */
+    StageFilter filter() const {
+        return {given.output->channels, given.input->channels, given.window.kernel_h, given.window.kernel_w,
+                given.groups == 0 ? 1 : given.groups};
+    }
     Activation activation() const {
         return {given.activation, slope_of(given.slope)};
     }

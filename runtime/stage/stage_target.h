@@ -12,10 +12,13 @@ namespace distile {
 
 /** The shape of a convolution's weights. */
 struct StageFilter {
-    int32_t out_channels, in_channels, kernel_h, kernel_w;
+    int32_t out_channels, in_channels, kernel_h, kernel_w, groups;
 
     int64_t taps() const {
         return int64_t{kernel_h} * kernel_w;
+    }
+    bool is_depthwise() const {
+        return groups > 1 && groups == in_channels && groups == out_channels;
     }
 };
 
@@ -29,6 +32,7 @@ struct StageTarget {
     size_t vector_bytes;                      ///< The alignment of tensors, of their strides and of scores.
     size_t weight_alignment;
     bool reads_outside;  ///< Windows may read outside a tensor's border.
+    bool takes_groups;   ///< Convolutions may have several groups.
     /** Numbers of an output for each worker up to which computing all takes no longer than waiting for a mask. */
     int64_t spread_numbers;
     int64_t most_words;  ///< The most words of 32 pixels that a mask may have.
@@ -38,7 +42,15 @@ struct StageTarget {
 
     bool is_possible(const StageFilter &filter) const {
         return filter.out_channels > 0 && filter.in_channels > 0 && filter.kernel_h > 0 && filter.kernel_w > 0 &&
-               filter.in_channels % input_channels == 0 && filter.out_channels % output_channels == 0;
+               filter.in_channels % input_channels == 0 && filter.out_channels % output_channels == 0 &&
+               has_groups(filter);
+    }
+    bool has_groups(const StageFilter &filter) const {
+        return filter.groups == 1 || (takes_groups && filter.groups > 1 && filter.in_channels % filter.groups == 0 &&
+                                      filter.out_channels % filter.groups == 0);
+    }
+    const char *group_text() const {
+        return takes_groups ? "groups that divide both" : "one group";
     }
 };
 

@@ -45,6 +45,7 @@ std::vector<int64_t> drawn_steps(Bytes &bytes, size_t count, int32_t things) {
         }
         steps.push_back(drawn(bytes, things));
         steps.push_back(scored || bytes.flag() ? -1 : drawn(bytes, things));
+        steps.push_back(bytes.flag() ? 1 : drawn(bytes, 4));
     }
     return steps;
 }
@@ -109,10 +110,12 @@ public:
             made.weights = filter.data();
         } else {
             packed.resize(static_cast<size_t>(distile_stage_weights_bytes(context_.get(), DISTILE_FLOAT32, out, in,
-                                                                          step.window.kernel_h, step.window.kernel_w)) /
+                                                                          step.window.kernel_h, step.window.kernel_w,
+                                                                          step.groups)) /
                           sizeof(float));
             require(distile_pack_stage_weights(context_.get(), DISTILE_FLOAT32, out, in, step.window.kernel_h,
-                                               step.window.kernel_w, filter.data(), packed.data()) == DISTILE_OK,
+                                               step.window.kernel_w, step.groups, filter.data(),
+                                               packed.data()) == DISTILE_OK,
                     "weights cannot be packed");
             made.weights = packed.data();
             made.bias = step.bias >= 0 ? bias.data() : nullptr;
@@ -121,6 +124,7 @@ public:
             made.mask = mask(step.mask);
             made.later = mask(step.later);
             made.reader = step.has_reader() ? &step.reader : nullptr;
+            made.groups = step.groups;
         }
         distile_stage_args args{};
         args.steps = &made;

@@ -2,6 +2,7 @@
 #include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
 #include "tests/support/stage_tests.h"
+#include <array>
 #include <string>
 
 using namespace distile;
@@ -106,6 +107,44 @@ TEST_CASE("Windows of a stage on a CPU reach outside images, with a border or no
     });
 }
 
+TEST_CASE("Convolutions of a stage on a CPU may have groups", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const distile_dtype weights : {same_type, DISTILE_BFLOAT16, DISTILE_INT8}) {
+            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 21, weights != DISTILE_INT8, weights);
+            // Input channels, output channels and groups; depthwise ones of less than a panel, several, and whole sets.
+            for (const auto &[in, out, groups] :
+                 {std::array{6, 9, 3}, std::array{64, 40, 2}, std::array{12, 24, 12}, std::array{5, 5, 5},
+                  std::array{64, 64, 64}, std::array{99, 99, 99}}) {
+                INFO(in << " to " << out << " channels in " << groups << " groups");
+                CpuImage &x = stage.image(2, 9, 21, in), &y = stage.image(2, 9, 21, out),
+                         &z = stage.image(2, 5, 11, out);
+                stage.conv(x, y, 3, 1, 1, &stage.mask(2, 9, 21, .4), nullptr, &y, nullptr, groups);
+                stage.conv(x, z, 5, 2, 1, nullptr, nullptr, nullptr, &stage.mask(2, 5, 11, .5), groups);
+            }
+            stage.check(0);
+        }
+    });
+}
+
+TEST_CASE("A stage on a CPU passes on what depthwise convolutions make, and what is left is as without", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const double density : {0., .02, .3, 1.}) {
+            for (const distile_dtype weights : {same_type, DISTILE_BFLOAT16, DISTILE_INT8}) {
+                CpuTestedStage stage(cpu, DISTILE_FLOAT32, 23, true, weights);
+                CpuImage &x = stage.image(2, 19, 33, 24);
+                add_inverted_residual(stage, x, 144, 3, &stage.mask(2, 19, 33, density));
+                add_inverted_residual(stage, x, 50, 5, &stage.mask(2, 19, 33, density));
+                add_inverted_residual(stage, x, 7, 3, nullptr);
+                stage.check(0);
+            }
+        }
+        // More channels than are passed on at a time in a chunk of many pixels.
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 25, true);
+        add_inverted_residual(stage, stage.image(1, 24, 40, 16), 1500, 3, nullptr);
+        stage.check(0);
+    });
+}
+
 TEST_CASE("Long reductions of a stage on a CPU are summed part by part", "[stage]") {
     for_each_code([](const CpuMachine &cpu) {
         for (const distile_dtype weights : {same_type, DISTILE_INT8}) {
@@ -123,6 +162,7 @@ TEST_CASE("A stage on a CPU gives the same bits with any number of threads", "[s
         const CpuMachine cpu(present_cpu_features(), threads);
         CpuTestedStage stage(cpu, DISTILE_FLOAT32, 13, false);
         add_bottlenecks(stage, 1, 21, 30, 96, 40, 2, .3);
+        add_inverted_residual(stage, stage.image(1, 20, 31, 48), 288, 3, &stage.mask(1, 20, 31, .4));
         results.push_back(stage.run());
     }
     CHECK(results[0] == results[1]);

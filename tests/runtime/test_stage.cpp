@@ -90,7 +90,9 @@ struct Fault {
 }  // namespace
 
 TEST_CASE("A stage that is right passes the checks of a GPU, and not all of a CPU's", "[stage]") {
-    const Arguments stage;
+    Arguments stage;
+    CHECK(stage.check() == DISTILE_OK);
+    stage.steps[2].transient = 1;
     CHECK(stage.check() == DISTILE_OK);
     CHECK(distile_run_stage(stage.context.get(), &stage.args) == DISTILE_ERROR_BAD_TYPE);
     CHECK(std::string(distile_context_message(stage.context.get())).find("stages take float32 here") !=
@@ -104,10 +106,27 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
         {"no steps", DISTILE_ERROR_NULL_POINTER, [](Arguments &s) { s.args.steps = nullptr; }},
         {"0 steps", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.num_steps = 0; }},
         {"reserved", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.args.reserved[1] = 1; }},
-        {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved[3] = 1; }},
+        {"reserved of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved[2] = 1; }},
         {"reserved number of a step", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].reserved32 = 1; }},
         {"other pixels beside a residual", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[3].spreads = 1; }},
         {"other pixels of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].spreads = 1; }},
+        {"groups of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].groups = 1; }},
+        {"groups on a GPU", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = 64; }},
+        {"fewer than no groups", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = -1; }},
+        {"scores that nobody reads", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].transient = 1; }},
+        {"an output that windows read", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].transient = 1; }},
+        {"the last output", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[3].transient = 1; }},
+        {"twice transient", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].transient = 2; }},
+        {"a transient output at other pixels", DISTILE_ERROR_BAD_VALUE,
+         [](Arguments &s) {
+             s.steps[2].transient = 1;
+             s.steps[3].mask = nullptr;
+         }},
+        {"a transient output of another tensor", DISTILE_ERROR_BAD_VALUE,
+         [](Arguments &s) {
+             s.steps[2].transient = 1;
+             s.steps[3].input = &s.reduced.view;
+         }},
         {"twice other pixels", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].spreads = 2; }},
         {"kind", DISTILE_ERROR_BAD_VALUE,
          [](Arguments &s) {
@@ -172,7 +191,7 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
 TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gpu_target.cpp", "[stage]") {
     constexpr int32_t outs = 64, ins = 128, rows = 1, columns = 3, taps = rows * columns;
     constexpr int64_t steps = 8;  // 6, and zeros.
-    const StageFilter filter{outs, ins, rows, columns};
+    const StageFilter filter{outs, ins, rows, columns, 1};
     const int64_t bytes = gpu_stage_target.weight_bytes(filter, DISTILE_FLOAT16);
     REQUIRE(bytes == steps * 64 * outs * 2);
     std::vector<float> weights(size_t{outs} * ins * taps);
@@ -200,24 +219,26 @@ TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gp
         }
     }
     CHECK(packed == due);
-    CHECK(!gpu_stage_target.is_possible({48, 64, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({32, 32, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1}));
+    CHECK(!gpu_stage_target.is_possible({48, 64, 1, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({32, 32, 1, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 64}));
+    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 0}));
 }
 
 TEST_CASE("Packing weights of a stage checks its arguments", "[stage]") {
     const Context made = make_context();
     distile_context *const context = made.get();
     const std::vector<float> weights(size_t{17} * 3);
-    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 17, 3, 1, 1) == 32 * 3 * 4);
-    CHECK(distile_stage_weights_bytes(context, DISTILE_BFLOAT16, 17, 3, 1, 1) == 32 * 3 * 2);
-    CHECK(distile_stage_weights_bytes(context, DISTILE_INT8, 17, 3, 1, 1) == 32 * 3 + 32 * 4);
-    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT16, 17, 3, 1, 1) == 0);
-    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 0, 3, 1, 1) == 0);
-    CHECK(distile_stage_weights_bytes(nullptr, DISTILE_FLOAT32, 17, 3, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 17, 3, 1, 1, 1) == 32 * 3 * 4);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_BFLOAT16, 17, 3, 1, 1, 1) == 32 * 3 * 2);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_INT8, 17, 3, 1, 1, 1) == 32 * 3 + 32 * 4);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT16, 17, 3, 1, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(context, DISTILE_FLOAT32, 0, 3, 1, 1, 1) == 0);
+    CHECK(distile_stage_weights_bytes(nullptr, DISTILE_FLOAT32, 17, 3, 1, 1, 1) == 0);
     std::vector<float> packed(size_t{32} * 3);
     const auto pack = [&](distile_context *in, distile_dtype dtype, int32_t rows, const float *from, void *to) {
-        return distile_pack_stage_weights(in, dtype, 17, 3, rows, 1, from, to);
+        return distile_pack_stage_weights(in, dtype, 17, 3, rows, 1, 1, from, to);
     };
     CHECK(pack(context, DISTILE_FLOAT32, 1, weights.data(), packed.data()) == DISTILE_OK);
     CHECK(pack(nullptr, DISTILE_FLOAT32, 1, weights.data(), packed.data()) == DISTILE_ERROR_NULL_POINTER);

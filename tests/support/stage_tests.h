@@ -99,7 +99,7 @@ template<class Machine> struct StageTestStep {
 
     distile_stage_step given{};
     Image *input = nullptr, *output = nullptr, *residual = nullptr;
-    std::vector<float> weights, bias;  ///< [output][input][row][column]
+    std::vector<float> weights, bias;  ///< [output][input of its group][row][column]
     StageBits *mask = nullptr, *later = nullptr;
     std::unique_ptr<distile_window> reader;
     std::unique_ptr<distile_tensor> input_view, output_view, residual_view;
@@ -166,7 +166,8 @@ public:
     }
 
     Step &conv(Image &input, Image &output, int32_t kernel, int32_t stride, int32_t dilation, TestMask *mask,
-               const distile_window *reader = nullptr, Image *residual = nullptr, TestMask *later = nullptr) {
+               const distile_window *reader = nullptr, Image *residual = nullptr, TestMask *later = nullptr,
+               int32_t groups = 1) {
         Step &step = add(input);
         step.output = &output;
         step.residual = residual;
@@ -191,6 +192,7 @@ public:
             step.given.later = later->mask.get();
         }
         step.given.activation = exact_ ? DISTILE_ACTIVATION_RELU6 : DISTILE_ACTIVATION_RELU;
+        step.given.groups = groups;
         draw_weights(step, kernel);
         return step;
     }
@@ -279,7 +281,8 @@ private:
     }
 
     void draw_weights(Step &step, int32_t kernel) {
-        const size_t of_output = static_cast<size_t>(step.input->channels) * kernel * kernel;
+        const int32_t groups = step.given.groups;
+        const size_t of_output = static_cast<size_t>(step.input->channels / groups) * kernel * kernel;
         step.weights.assign(of_output * step.output->channels, 0);
         step.bias.resize(static_cast<size_t>(step.output->channels));
         for (int32_t out = 0; out < step.output->channels; out++) {
@@ -301,8 +304,8 @@ private:
         distile_context *const context = machine_.context.get();
         const int32_t outputs = step.output->channels, inputs = step.input->channels;
         std::vector<unsigned char> packed(static_cast<size_t>(
-            distile_stage_weights_bytes(context, stored_weights(), outputs, inputs, kernel, kernel)));
-        machine_.check(distile_pack_stage_weights(context, stored_weights(), outputs, inputs, kernel, kernel,
+            distile_stage_weights_bytes(context, stored_weights(), outputs, inputs, kernel, kernel, groups)));
+        machine_.check(distile_pack_stage_weights(context, stored_weights(), outputs, inputs, kernel, kernel, groups,
                                                   step.weights.data(), packed.data()));
         step.given.weights_dtype = weights_dtype_;
         step.device_weights = std::make_unique<Array<unsigned char>>(packed);
@@ -390,15 +393,17 @@ private:
                         }
                         continue;
                     }
-                    output.set_free(n, y, x, false);
+                    output.set_free(n, y, x, step.given.transient != 0);
                     const bool keeps =
                         step.later &&
                         (*step.later)[(static_cast<size_t>(n) * output.height + y) * output.width + x] != 0;
                     for (int32_t out = 0; out < output.channels; out++) {
                         double sum = step.bias[static_cast<size_t>(out)];
-                        const float *weight = step.weights.data() +
-                                              static_cast<size_t>(out) * step.input->channels * w.kernel_h * w.kernel_w;
-                        for (int32_t c = 0; c < step.input->channels; c++) {
+                        const int32_t groups = step.given.groups, inputs = step.input->channels / groups;
+                        const float *weight =
+                            step.weights.data() + static_cast<size_t>(out) * inputs * w.kernel_h * w.kernel_w;
+                        const int32_t first = out / (output.channels / groups) * inputs;
+                        for (int32_t c = first; c < first + inputs; c++) {
                             for (int32_t ky = 0; ky < w.kernel_h; ky++) {
                                 for (int32_t kx = 0; kx < w.kernel_w; kx++, weight++) {
                                     const int32_t row = y * w.stride_h - w.pad_top + ky * w.dilation_h,
@@ -484,6 +489,20 @@ private:
 };
 
 inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+
+/** An inverted residual block: 1x1 to `wide` channels, a depthwise convolution whose output is `transient`, and 1x1
+ * back, added to x, at the pixels of a mask or at all. */
+template<class Machine> void add_inverted_residual(TestedStage<Machine> &stage, StageImage<Machine> &x, int32_t wide,
+                                                   int32_t kernel, typename TestedStage<Machine>::TestMask *mask) {
+    using Image = StageImage<Machine>;
+    Image &expanded = stage.image(x.batch, x.height, x.width, wide),
+          &filtered = stage.image(x.batch, x.height, x.width, wide);
+    const int32_t pad = (kernel - 1) / 2;
+    const distile_window window{kernel, kernel, 1, 1, 1, 1, pad, pad, DISTILE_WINDOW_CONV};
+    stage.conv(x, expanded, 1, 1, 1, mask, mask ? &window : nullptr);
+    stage.conv(expanded, filtered, kernel, 1, 1, mask, nullptr, nullptr, nullptr, wide).given.transient = 1;
+    stage.conv(filtered, x, 1, 1, 1, mask, nullptr, &x).given.activation = DISTILE_ACTIVATION_NONE;
+}
 
 /** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. With
  * `spreads`, their first convolutions may write other pixels. */

@@ -53,8 +53,8 @@ def _input(node: onnx.NodeProto, place: int) -> str:
 
 
 def gather(model: onnx.ModelProto, folder: str | pathlib.Path = "") -> list[Gathered]:
-    """Lets chains of masked convolutions of a converted model run as stages, in place: those of one group in float32,
-    which ONNX Runtime runs on a CPU. `folder` has the files with weights."""
+    """Lets chains of masked convolutions of a converted model run as stages, in place: those of one group and
+    depthwise ones in float32, which ONNX Runtime runs on a CPU. `folder` has the files with weights."""
     gathering = _Gathering(model, folder)
     gathering.run()
     return gathering.report
@@ -105,15 +105,15 @@ class _Gathering:
         filter, bias = self.weights.get(_input(node, _WEIGHTS)), _input(node, _BIAS)
         ready = (
             values.get("layout") == b"NHWC"
-            and values.get("group", 1) == 1
             and filter is not None
+            and (values.get("group", 1) == 1 or (values["group"] == filter.dims[0] and filter.dims[1] == 1))
             and filter.data_type == TensorProto.FLOAT
             and (not bias or bias in self.weights)
         )
         if not ready:
             return None
         added = {name: filter.dims[0] for name in (_input(node, _RESIDUAL), _input(node, _KEPT)) if name}
-        return {node.input[_X]: filter.dims[1], **added}
+        return {node.input[_X]: filter.dims[1] * values.get("group", 1), **added}
 
     def _close(self, chain: _Chain, why: str) -> None:
         inside = set(chain.nodes)
@@ -162,7 +162,7 @@ class _Gathering:
         activation = values.get("activation", b"none").decode()
         return Convolution(
             node.output[0], node.input[_X], filter.dims[0], window, node.input[_WEIGHTS], bias, residual, kept,
-            node.input[_MASK], activation=activation,
+            node.input[_MASK], activation=activation, groups=values.get("group", 1),
         )  # fmt: skip
 
     def _rebuild(self) -> None:

@@ -2,6 +2,7 @@
 #include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
 #include <algorithm>
+#include <optional>
 
 namespace distile {
 
@@ -15,6 +16,8 @@ constexpr int64_t most_kept_bytes = 256 << 10;
 constexpr int64_t most_chunk_groups = 24, most_group_sums = 384;
 /** The groups for which it pays that a thread reads a set's weights. */
 constexpr int64_t least_thread_groups = 4;
+/** What a thread passes on at a time from a depthwise convolution: the second-level cache keeps it. */
+constexpr int64_t most_passed_numbers = 64 << 10;
 constexpr int32_t most_pieces = 64, most_piece_channels = 4096;
 
 /** Read where a window reaches outside the input. */
@@ -47,21 +50,42 @@ public:
     int64_t items() const {
         return pixel_shares_ * set_shares_;
     }
-    void run(int64_t item) const {
+    /** Whether each item has all output channels of its pixels, and so all input channels to pass on. */
+    bool can_pass() const {
+        return set_shares_ == 1;
+    }
+    /** The numbers that an item passes on at a time at most. */
+    int64_t numbers_of_item() const {
+        return std::max(most_passed_numbers, int64_t{given_.in_channels} * group_pixels(0));
+    }
+    /** `before` is that of the convolution before this one, if there is one. */
+    void run(int64_t item, const SharedConvolution *before) const {
         const Range pixels = share(given_.count, item % pixel_shares_, pixel_shares_);
         const Range sets = share(sets_, item / pixel_shares_, set_shares_);
-        const int64_t chunks = divide_up(pixels.end - pixels.begin, most_chunk_groups * group_pixels(sets.begin));
-        const auto run_chunk = [&](int64_t set, int64_t chunk, const Weights &next) {
+        int64_t most_pixels = most_chunk_groups * group_pixels(sets.begin);
+        if (before) {
+            most_pixels = std::min(most_pixels, numbers_of_item() / given_.in_channels);
+        }
+        const int64_t chunks = divide_up(pixels.end - pixels.begin, most_pixels);
+        Passed passed{before ? given_.passed + item * numbers_of_item() : nullptr, 0};
+        const auto chunk_of = [&](int64_t chunk) {
             const Range part = share(pixels.end - pixels.begin, chunk, chunks);
-            run(set, {pixels.begin + part.begin, pixels.begin + part.end}, next);
+            return Range{pixels.begin + part.begin, pixels.begin + part.end};
+        };
+        const auto run_chunk = [&](int64_t set, int64_t chunk, const Weights &next) {
+            run(set, chunk_of(chunk), next, passed);
         };
         if (given_.depthwise) {
-            run_depthwise(pixels, sets);
+            run_depthwise(pixels, sets, passed);
             return;
         }
         const Weights first_of_next = given_.next ? first_of(*given_.next) : Weights{};
-        if (keeps_weights_) {
+        if (keeps_weights_ || before) {
             for (int64_t chunk = 0; chunk < chunks; chunk++) {
+                if (before) {
+                    passed.first = chunk_of(chunk).begin;
+                    before->run_depthwise(chunk_of(chunk), {0, before->sets_}, passed);
+                }
                 for (int64_t set = sets.begin; set < sets.end; set++) {
                     run_chunk(set, chunk, chunk == chunks - 1 ? first_of_next : Weights{});
                 }
@@ -83,6 +107,16 @@ private:
     static Range share(int64_t count, int64_t index, int64_t shares) {
         return {count * index / shares, count * (index + 1) / shares};
     }
+
+    /** What a depthwise convolution passes on: the channels of each pixel of a chunk, or null. */
+    struct Passed {
+        float *numbers;
+        int64_t first;  ///< The first pixel's index.
+
+        float *at(int64_t pixel, int64_t channels) const {
+            return numbers + (pixel - first) * channels;
+        }
+    };
 
     int64_t panels_of(int64_t set) const {
         return std::min<int64_t>(products_.set_panels, num_panels(weights_.out_channels) - set * products_.set_panels);
@@ -110,7 +144,7 @@ private:
 
     /** Computes pixels of a set. Meanwhile, what comes next of the weights is fetched, and in the end the first of
      * `next`: the hardware follows a panel only after it has begun. */
-    void run(int64_t set, const Range &pixels, const Weights &next) const {
+    void run(int64_t set, const Range &pixels, const Weights &next, const Passed &passed) const {
         const int64_t panels = panels_of(set), group = group_pixels(set);
         const int64_t groups = divide_up(pixels.end - pixels.begin, group);
         alignas(64) float sums[most_chunk_groups * most_group_sums];
@@ -136,9 +170,9 @@ private:
                                       of_fetched.begin % fetched.bytes;
                     product.fetched_bytes = of_fetched.end - of_fetched.begin;
                 }
-                multiply(set, pixel, first, last, product);
+                multiply(set, pixel, first, last, product, passed);
                 if (last == weights_.reduction) {
-                    finish(set, pixel, count, of_group);
+                    finish(set, pixel, count, of_group, {});
                 }
                 of_group += weights_.reduction > part_ ? group * panels * panel_channels : 0;
             }
@@ -163,7 +197,7 @@ private:
     }
 
     /** A depthwise convolution finds what a group reads once for all sets: there is little to multiply. */
-    void run_depthwise(const Range &pixels, const Range &sets) const {
+    void run_depthwise(const Range &pixels, const Range &sets, const Passed &passed) const {
         const int64_t group = group_pixels(0), taps = weights_.reduction;
         alignas(64) float sums[most_group_sums];
         const float *inputs[most_pieces * most_group_pixels];
@@ -189,7 +223,7 @@ private:
                     multiply_depthwise(product);
                     product.adds = true;
                 }
-                finish(set, pixel, product.pixels, sums);
+                finish(set, pixel, product.pixels, sums, passed);
             }
         }
     }
@@ -252,14 +286,16 @@ private:
     }
 
     /** Completes a group's product, with [first, last) of the reduction, and computes it. */
-    void multiply(int64_t set, int64_t pixel, int64_t first, int64_t last, GroupProduct product) const {
+    void multiply(int64_t set, int64_t pixel, int64_t first, int64_t last, GroupProduct product,
+                  const Passed &passed) const {
         const float *inputs[most_pieces * most_group_pixels];
         int32_t lengths[most_pieces];
         Window group[most_group_pixels];
         // Code for more pixels than there are computes the last one again.
         const auto slots = static_cast<int32_t>(group_pixels(set));
         for (int32_t i = 0; i < slots; i++) {
-            group[i] = window_of(pixel_at(pixel + std::min(i, product.pixels - 1)));
+            const int64_t index = pixel + std::min(i, product.pixels - 1);
+            group[i] = passed.numbers ? Window{{}, passed.at(index, given_.in_channels)} : window_of(pixel_at(index));
         }
         const int32_t taps_of_piece = lie_in_rows(group, product.pixels) ? given_.columns.kernel : 1;
         const int64_t stretch = int64_t{taps_of_piece} * given_.in_channels;
@@ -341,14 +377,15 @@ private:
         }
     }
 
-    void finish(int64_t set, int64_t first, int32_t count, const float *sums) const {
+    void finish(int64_t set, int64_t first, int32_t count, const float *sums, const Passed &passed) const {
         const int64_t channel = set * products_.set_panels * panel_channels, panels = panels_of(set);
         const float *residuals[most_group_pixels];
         float *outputs[most_group_pixels];
         uint32_t without_activation = 0;
         for (int32_t i = 0; i < count; i++) {
             const Pixel pixel = pixel_at(first + i);
-            outputs[i] = address(given_.output, pixel, channel);
+            outputs[i] = passed.numbers ? passed.at(first + i, weights_.out_channels) + channel
+                                        : address(given_.output, pixel, channel);
             residuals[i] = given_.residual.data ? address(given_.residual, pixel, channel) : nullptr;
             without_activation |=
                 static_cast<uint32_t>(given_.without_activation && is_active(*given_.without_activation, pixel)) << i;
@@ -394,9 +431,28 @@ void run_convolution(distile_context &context, const PixelProducts &products, co
     if (convolution.count == 0) {
         return;
     }
-    SharedConvolution shared(products, convolution, context.options.threads);
-    context.run_parallel([](void *all, int32_t item) { static_cast<const SharedConvolution *>(all)->run(item); },
-                         &shared, static_cast<int32_t>(shared.items()));
+    struct Work {
+        SharedConvolution shared;
+        std::optional<SharedConvolution> before;
+    };
+    Work work{{products, convolution, context.options.threads}, std::nullopt};
+    if (convolution.before && work.shared.can_pass()) {
+        work.before.emplace(products, *convolution.before, context.options.threads);
+    } else if (convolution.before) {
+        run_convolution(context, products, *convolution.before);
+    }
+    context.run_parallel(
+        [](void *all, int32_t item) {
+            const auto &[shared, before] = *static_cast<const Work *>(all);
+            shared.run(item, before ? &*before : nullptr);
+        },
+        &work, static_cast<int32_t>(work.shared.items()));
+}
+
+int64_t passed_numbers(const distile_context &context, const PixelProducts &products,
+                       const ListedConvolution &convolution) {
+    const SharedConvolution shared(products, convolution, context.options.threads);
+    return shared.can_pass() ? shared.items() * shared.numbers_of_item() : 0;
 }
 
 }  // namespace distile

@@ -30,6 +30,10 @@ struct PixelMemory {
     float *at(int64_t image, int64_t y, int64_t x) const {
         return data + image * stride_n + y * stride_h + x * stride_w;
     }
+    /** The channels from one on. */
+    PixelMemory from(int64_t channel) const {
+        return {data ? data + channel : nullptr, stride_w, stride_h, stride_n};
+    }
 };
 
 /** An axis of a convolution's windows. Where they reach outside [begin, end) of the input, they read 0. */
@@ -68,7 +72,15 @@ struct ListedConvolution {
     int64_t count;
     const Bitmask *without_activation;  ///< Pixels whose sums stay; null: none.
     const PanelWeights *next;           ///< What is multiplied by afterwards, or null: it is fetched.
+    /** Null, or the depthwise convolution of these pixels whose output is this one's input, of one pixel: nobody else
+     * reads it. It then goes through memory that stays in a near cache, `passed`, and need not be stored. */
+    const ListedConvolution *before = nullptr;
+    float *passed = nullptr;
 };
+
+/** The numbers for which a convolution with one before it needs `passed`. */
+int64_t passed_numbers(const distile_context &context, const PixelProducts &products,
+                       const ListedConvolution &convolution);
 
 /** Computes it on the context's threads. */
 void run_convolution(distile_context &context, const PixelProducts &products, const ListedConvolution &convolution);

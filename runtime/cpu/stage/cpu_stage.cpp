@@ -17,16 +17,44 @@ PixelMemory memory_of(const distile_tensor *tensor) {
                : PixelMemory{};
 }
 
-PanelWeights weights_of(const CheckedStep &step) {
-    const distile_stage_step &given = step.given;
-    const StageFilter filter{given.output->channels, given.input->channels, given.window.kernel_h,
-                             given.window.kernel_w};
-    return {given.weights,
+/** The weights of a part. */
+PanelWeights weights_of(const CheckedStep &step, int32_t part) {
+    const StageParts parts = stage_parts(step.filter(), step.weights_dtype);
+    const void *const packed = static_cast<const char *>(step.given.weights) + part * parts.bytes;
+    return {packed,
             product_weights(step.weights_dtype),
             static_cast<int64_t>(distile_dtype_size(step.weights_dtype)),
-            stage_factors(filter, step.weights_dtype, given.weights),
-            filter.out_channels,
-            filter.taps() * filter.in_channels};
+            stage_factors(parts.filter, step.weights_dtype, packed),
+            parts.filter.out_channels,
+            parts.filter.taps() * parts.filter.in_channels};
+}
+
+/** A part of a convolution at listed pixels. */
+ListedConvolution listed(const CheckedStep &step, int32_t part, const TileList &pixels) {
+    const distile_stage_step &given = step.given;
+    const distile_tensor &input = *given.input;
+    const distile_window &window = given.window;
+    const StageFilter filter = step.filter();
+    const int32_t parts = stage_parts(filter, step.weights_dtype).count;
+    const int32_t inputs = filter.in_channels / parts, outputs = filter.out_channels / parts;
+    const int64_t first_input = int64_t{part} * inputs, first_output = int64_t{part} * outputs;
+    return {memory_of(given.input).from(first_input),
+            memory_of(given.output).from(first_output),
+            memory_of(given.residual).from(first_output),
+            {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top, -input.border_top,
+             input.height + input.border_bottom},
+            {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left, -input.border_left,
+             input.width + input.border_right},
+            inputs,
+            filter.is_depthwise(),
+            weights_of(step, part),
+            given.bias ? given.bias + first_output : nullptr,
+            step.activation(),
+            pixels.xy,
+            pixels.image,
+            pixels.count,
+            given.later ? &cpu_mask(*given.later).bitmask() : nullptr,
+            nullptr};
 }
 
 }  // namespace
@@ -39,16 +67,20 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point began = trace ? Clock::now() : Clock::time_point{};
     const auto now = [&] { return static_cast<uint32_t>(std::chrono::nanoseconds(Clock::now() - began).count()); };
+    const CheckedStep *passing = nullptr;  // It waits for the step behind it, which computes it, too.
     for (auto step = stage.steps.begin(); step != stage.steps.end(); ++step) {
         const uint32_t start = trace ? now() : 0;
         const bool scores = step->given.kind == DISTILE_STEP_SCORES;
         if (scores) {
             make_mask(*step);
+        } else if (step->given.transient != 0 && step->filter().is_depthwise()) {
+            passing = &*step;
         } else {
             const auto next = std::find_if(step + 1, stage.steps.end(), [](const CheckedStep &other) {
                 return other.given.kind == DISTILE_STEP_CONV2D;
             });
-            convolve(*step, next == stage.steps.end() ? nullptr : &*next);
+            convolve(*step, passing, next == stage.steps.end() ? nullptr : &*next);
+            passing = nullptr;
         }
         if (trace) {
             const uint32_t end = now();
@@ -84,30 +116,26 @@ TileList CpuStageRunner::pixels_of(const CheckedStep &step) {
     return mask->list({1, 1}, {});
 }
 
-void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *next) {
-    const distile_stage_step &given = step.given;
-    const distile_tensor &input = *given.input;
-    const distile_window &window = given.window;
+void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *passing, const CheckedStep *next) {
     const TileList pixels = pixels_of(step);
-    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next)) : std::nullopt;
-    run_convolution(device_.context, device_.products(),
-                    {memory_of(given.input),
-                     memory_of(given.output),
-                     memory_of(given.residual),
-                     {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top, -input.border_top,
-                      input.height + input.border_bottom},
-                     {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left, -input.border_left,
-                      input.width + input.border_right},
-                     input.channels,
-                     false,
-                     weights_of(step),
-                     given.bias,
-                     step.activation(),
-                     pixels.xy,
-                     pixels.image,
-                     pixels.count,
-                     given.later ? &cpu_mask(*given.later).bitmask() : nullptr,
-                     next_weights ? &*next_weights : nullptr});
+    const int32_t parts = stage_parts(step.filter(), step.weights_dtype).count;
+    for (int32_t part = 0; part < parts; part++) {
+        const CheckedStep *const follower = part + 1 < parts ? &step : next;
+        const std::optional<PanelWeights> next_weights =
+            follower ? std::optional(weights_of(*follower, follower == &step ? part + 1 : 0)) : std::nullopt;
+        ListedConvolution convolution = listed(step, part, pixels);
+        convolution.next = next_weights ? &*next_weights : nullptr;
+        if (!passing) {
+            run_convolution(device_.context, device_.products(), convolution);
+            continue;
+        }
+        const ListedConvolution before = listed(*passing, 0, pixels);
+        const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
+        const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
+        convolution.before = &before;
+        convolution.passed = static_cast<float *>(memory.get());
+        run_convolution(device_.context, device_.products(), convolution);
+    }
 }
 
 }  // namespace distile

@@ -19,8 +19,9 @@ public:
 
 private:
     void make_mask(const CheckedStep &step);
-    /** `next` is the convolution behind it, or null. */
-    void convolve(const CheckedStep &step, const CheckedStep *next);
+    /** `passing` is a depthwise convolution that it computes first, or null; `next` the convolution behind it, or null.
+     */
+    void convolve(const CheckedStep &step, const CheckedStep *passing, const CheckedStep *next);
     /** The pixels that a step computes. */
     TileList pixels_of(const CheckedStep &step);
 

@@ -19,7 +19,7 @@ bool packs(distile_dtype weights) {
     return weights == DISTILE_FLOAT32 || weights == DISTILE_BFLOAT16 || weights == DISTILE_INT8;
 }
 
-int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
+int64_t part_bytes(const StageFilter &filter, distile_dtype dtype) {
     const int64_t channels = num_panels(filter.out_channels) * panel_channels;
     const int64_t numbers = channels * filter.in_channels * filter.taps() * find_type(dtype)->bytes;
     return numbers + (dtype == DISTILE_INT8 ? channels * static_cast<int64_t>(sizeof(float)) : 0);
@@ -31,7 +31,7 @@ float *factors_of(const StageFilter &filter, void *packed) {
     return reinterpret_cast<float *>(static_cast<int8_t *>(packed) + numbers);
 }
 
-void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed) {
+void pack_part(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed) {
     const Type &type = *find_type(dtype);
     const int64_t taps = filter.taps(), of_channel = taps * filter.in_channels;
     float factors[panel_channels], numbers[panel_channels];
@@ -63,14 +63,36 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
     }
 }
 
+int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
+    const StageParts parts = stage_parts(filter, dtype);
+    return parts.count * parts.bytes;
+}
+
+void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed) {
+    const StageParts parts = stage_parts(filter, dtype);
+    const int64_t numbers = parts.filter.out_channels * parts.filter.taps() * parts.filter.in_channels;
+    for (int64_t part = 0; part < parts.count; part++) {
+        pack_part(parts.filter, dtype, weights + part * numbers, static_cast<char *>(packed) + part * parts.bytes);
+    }
+}
+
 }  // namespace
+
+StageParts stage_parts(const StageFilter &filter, distile_dtype dtype) {
+    StageFilter part = filter;
+    part.groups = 1;
+    part.in_channels /= filter.groups;
+    const int32_t count = filter.is_depthwise() ? 1 : filter.groups;
+    part.out_channels /= count;
+    return {part, count, part_bytes(part, dtype)};
+}
 
 const float *stage_factors(const StageFilter &filter, distile_dtype dtype, const void *packed) {
     return dtype == DISTILE_INT8 ? factors_of(filter, const_cast<void *>(packed)) : nullptr;
 }
 
 const StageTarget cpu_stage_target{
-    "float32", "float32, bfloat16 or int8",         takes,        packs, true, 1, 1, 1, 1, sizeof(float), true,
+    "float32", "float32, bfloat16 or int8",         takes,        packs, true, 1, 1, 1, 1, sizeof(float), true, true,
     0,         std::numeric_limits<int64_t>::max(), weight_bytes, pack};
 
 }  // namespace distile

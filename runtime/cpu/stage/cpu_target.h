@@ -10,7 +10,16 @@ namespace distile {
 
 extern const StageTarget cpu_stage_target;
 
-/** The factors of output channels that packed weights end with; null for types that have none. */
+/** Packed weights are parts one behind the other: a group each, or all of a depthwise convolution, which are packed as
+ * from one input channel. */
+struct StageParts {
+    StageFilter filter;
+    int32_t count;
+    int64_t bytes;  ///< A part has them.
+};
+StageParts stage_parts(const StageFilter &filter, distile_dtype dtype);
+
+/** The factors of output channels that a part of packed weights ends with; null for types that have none. */
 const float *stage_factors(const StageFilter &filter, distile_dtype dtype, const void *packed);
 
 }  // namespace distile

@@ -3,8 +3,8 @@
  * its products; a stage pays them once. Masks from scores and the pixels that later steps need are found inside.
  *
  * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 64
- * (inputs of convolutions) and 32 (outputs). On CPUs they are of float32, with any channels. A convolution's products
- * are summed in float32 and rounded once.
+ * (inputs of convolutions) and 32 (outputs), in one group. On CPUs they are of float32, with any channels and groups. A
+ * convolution's products are summed in float32 and rounded once.
  */
 #ifndef DISTILE_STAGE_H
 #define DISTILE_STAGE_H
@@ -57,8 +57,14 @@ typedef struct distile_stage_step {
     /** 1: other pixels of a convolution's output may be written, too, as where only later steps read it. A device need
      * then not wait for the mask where it computes all pixels as fast. Not with a residual or `later`. */
     int32_t spreads;
+    /** The groups of neighbouring channels of a convolution: an output channel reads the input channels of its own
+     * group. As many as input and output channels: depthwise. 0: 1. */
+    int32_t groups;
+    /** 1: only the next step reads the output, as a convolution of one pixel with the same mask, and no group, reader
+     * or stride. What the output holds afterwards is not said: a device need not store it. */
+    int32_t transient;
     int32_t reserved32;  /**< 0 */
-    int64_t reserved[4]; /**< 0 */
+    int64_t reserved[3]; /**< 0 */
 } distile_stage_step;
 
 /** Zero-initialise, then set. */
@@ -101,18 +107,19 @@ DISTILE_API distile_status distile_trace_stage(distile_context *context, const d
                                                distile_stage_item *items, int64_t capacity, int64_t *count);
 
 /** The bytes of weights that distile_pack_stage_weights writes; 0 if the context's device has no stages with this type
- * or these channels, if a number is not positive, or for a null context. */
+ * or these channels and groups, if a number is not positive, or for a null context. */
 DISTILE_API int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtype dtype,
                                                 int32_t out_channels, int32_t in_channels, int32_t kernel_h,
-                                                int32_t kernel_w);
+                                                int32_t kernel_w, int32_t groups);
 
-/** Packs float32 weights [out_channels][in_channels][kernel_h][kernel_w] for stages of the context's device, both in
- * host memory. In int8, an output channel's largest weight becomes 127 or -127, and the other weights are rounded to
- * what that makes of 1: by at most half of the largest weight's 127th. Errors: NULL_POINTER, BAD_CHANNELS (also a
- * kernel of no pixels), BAD_TYPE, UNSUPPORTED_DEVICE. */
+/** Packs float32 weights [out_channels][in_channels / groups][kernel_h][kernel_w] for stages of the context's device,
+ * both in host memory. In int8, an output channel's largest weight becomes 127 or -127, and the other weights are
+ * rounded to what that makes of 1: by at most half of the largest weight's 127th. Errors: NULL_POINTER, BAD_CHANNELS
+ * (also a kernel of no pixels, and groups that do not divide the channels), BAD_TYPE, UNSUPPORTED_DEVICE. */
 DISTILE_API distile_status distile_pack_stage_weights(distile_context *context, distile_dtype dtype,
                                                       int32_t out_channels, int32_t in_channels, int32_t kernel_h,
-                                                      int32_t kernel_w, const float *weights, void *packed);
+                                                      int32_t kernel_w, int32_t groups, const float *weights,
+                                                      void *packed);
 
 #ifdef __cplusplus
 }
