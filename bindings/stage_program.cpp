@@ -199,7 +199,8 @@ bool StageProgram::is_transient(const StageStep &step) const {
     return !image.is_output && image.last_use == static_cast<int32_t>(number) + 1 && next.kind == StageKind::conv2d &&
            next.input == step.result && next.residual != step.result && next.base != step.result &&
            next.mask == step.mask && !next.has_reader() && next.groups == 1 && is_one_pixel(next.window) &&
-           next.pad_bottom == 0 && next.pad_right == 0 && (next.base < 0 || next.takes_base);
+           next.pad_bottom == 0 && next.pad_right == 0 &&
+           (next.base < 0 || next.takes_base || images_[static_cast<size_t>(next.base)].maker < 0);
 }
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {

@@ -166,14 +166,14 @@ def _replace(
     layers = _layers_of(owner, order, outside, [nodes[0] for nodes in results.values()])
     units = [(number, step.unit) for number, step in enumerate(chain.steps) if isinstance(step, UnitStep)]
     places = [getattr(modules.get(step.layer), "_place", None) or Place() for step in chain.steps]
-    fused = FusedStage(stage, layers, given_images, given_masks, units, places)
+    owners = [name.rpartition(".") for name in stage.numbers().parameters]
+    parameters = [(modules[layer], name) for layer, _, name in owners]
+    fused = FusedStage(stage, layers, given_images, given_masks, units, places, parameters)
     owner.add_submodule(name, fused.eval())
     last = next(node for node in reversed(graph.nodes) if node in chain.absorbed)
     with graph.inserting_after(last):
         call = graph.call_module(name)
-    with graph.inserting_before(call):
-        parameters = tuple(graph.get_attr(one) for one in stage.numbers().parameters)
-    call.args = (*outside, *parameters)
+    call.args = tuple(outside)
     anchor = call
     for number, nodes in enumerate(results.values()):
         with graph.inserting_after(anchor):

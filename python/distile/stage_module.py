@@ -196,12 +196,16 @@ class FusedStage(nn.Module):
         given: list[GivenMask],
         units: list[tuple[int, nn.Module]],
         places: list[Place],
+        parameters: list[tuple[nn.Module, str]],
     ):
         super().__init__()
         self.stage = stage
         self._numbers: Numbers = stage.numbers()
         self._image_arguments, self._given, self._units = images, given, units
         self._place_of_step = places  # Steps have the places of their layers.
+        # Layers, and the names that they have for parameters: the model's names would be looked up part by part.
+        self._parameter_sources = parameters
+        self._last_sizes: tuple | None = None
         self.times: list[float] = []  # What measure() finds.
         self.way = BY_TIME
         self.measures: tuple[float, ...] = ()  # The densities at which the next call measures.
@@ -212,15 +216,14 @@ class FusedStage(nn.Module):
         return f"steps={len(self.stage.steps)}, inputs={len(self.stage.inputs)}, outputs={list(self.stage.outputs)}"
 
     def forward(self, *arguments):
-        """Images, masks and whatever else the layers read; and then the parameters."""
-        last = len(arguments) - len(self._numbers.parameters)
-        arguments, parameters = arguments[:last], arguments[last:]
+        """Images, masks and whatever else the layers read."""
+        parameters = [getattr(layer, name) for layer, name in self._parameter_sources]
         tensors = [arguments[place] for place in self._image_arguments]
         first = tensors[0]
         if not self._can_take(tensors, parameters):
             return self._layers(*arguments)
-        images, _ = sizes_of(self._numbers.steps, [one.shape for one in tensors], [one.shape[0] for one in parameters])
-        if not self._fit(images):
+        images = self._sizes([one.shape for one in tensors], parameters)
+        if images is None:
             return self._layers(*arguments)
         given = []
         for one in self._given:
@@ -237,11 +240,24 @@ class FusedStage(nn.Module):
             measure(self, densities, tensors, given, parameters)
         return tuple(self._call(tensors, given, parameters))
 
+    def _sizes(self, given: list[torch.Size], parameters) -> list[tuple] | None:
+        """The sizes of all images, or None if the steps do not fit. Those of the last call are kept."""
+        keeps = not torch.compiler.is_compiling()
+        if keeps and self._last_sizes is not None and self._last_sizes[0] == given:
+            return self._last_sizes[1]
+        images, _ = sizes_of(self._numbers.steps, given, [one.shape[0] for one in parameters])
+        found = images if self._fit(images) else None
+        if keeps:
+            self._last_sizes = given, found
+        return found
+
     def _call(self, tensors, given, parameters) -> list[torch.Tensor]:
-        reals = list(self._numbers.numbers)
-        for step, unit in self._units:
-            reals[REALS * step : REALS * (step + 1)] = [float(unit.bias), float(unit.threshold)]
-        numbers = dataclasses.replace(self._numbers, numbers=tuple(reals))
+        numbers = self._numbers
+        if self._units:
+            reals = list(numbers.numbers)
+            for step, unit in self._units:
+                reals[REALS * step : REALS * (step + 1)] = [float(unit.bias), float(unit.threshold)]
+            numbers = dataclasses.replace(numbers, numbers=tuple(reals))
         return self.run(numbers, self._places(), tensors, given, parameters, times=self.times, way=self.way)
 
     def _places(self) -> list[int]:

@@ -2,6 +2,7 @@
 #include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 namespace distile {
@@ -42,6 +43,11 @@ public:
             tap_offsets_[tap] = int64_t{row} * given.rows.dilation * given.input.stride_h +
                                 int64_t{column} * given.columns.dilation * given.input.stride_w;
         }
+        const distile_activation activation = given.activation.function;
+        limits_ = activation == DISTILE_ACTIVATION_NONE || activation == DISTILE_ACTIVATION_RELU ||
+                  activation == DISTILE_ACTIVATION_RELU6;
+        least_ = activation == DISTILE_ACTIVATION_NONE ? least_ : 0;
+        most_ = activation == DISTILE_ACTIVATION_RELU6 ? 6 : most_;
         const int64_t groups = divide_up(given.count, group_pixels(0));
         pixel_shares_ = std::clamp<int64_t>(groups / least_thread_groups, 1, threads);
         set_shares_ = std::min(divide_up(threads, pixel_shares_), sets_);
@@ -155,8 +161,11 @@ private:
             for (int64_t index = 0; index < groups; index++) {
                 const int64_t pixel = pixels.begin + index * group;
                 const auto count = static_cast<int32_t>(std::min(group, pixels.end - pixel));
-                if (last == weights_.reduction) {
-                    fetch_outputs(set, pixel, count);
+                const bool finishes = last == weights_.reduction;
+                Results results;
+                if (finishes) {
+                    describe(set, pixel, count, {}, results);
+                    fetch(results);
                 }
                 const Range of_fetched = share(fetched.panels * fetched.bytes, index, groups);
                 GroupProduct product{};
@@ -165,14 +174,15 @@ private:
                 product.panel_distance = weights_.reduction * panel_channels;
                 product.adds = first > 0;
                 product.sums = of_group;
+                product.results = finishes && results.at_once ? &results.group : nullptr;
                 if (fetched.panels > 0) {
                     product.fetched = fetched.first + of_fetched.begin / fetched.bytes * fetched.distance +
                                       of_fetched.begin % fetched.bytes;
                     product.fetched_bytes = of_fetched.end - of_fetched.begin;
                 }
                 multiply(set, pixel, first, last, product, passed);
-                if (last == weights_.reduction) {
-                    finish(set, pixel, count, of_group, {});
+                if (finishes) {
+                    finish(of_group, results);
                 }
                 of_group += weights_.reduction > part_ ? group * panels * panel_channels : 0;
             }
@@ -214,7 +224,10 @@ private:
                 product.panels = static_cast<int32_t>(panels_of(set));
                 product.input_offset = set * products_.set_panels * panel_channels;
                 product.adds = false;
+                Results results;
+                describe(set, pixel, product.pixels, passed, results);
                 for (int64_t begin = 0; begin < taps; begin += most_pieces) {
+                    product.results = begin + most_pieces >= taps && results.at_once ? &results.group : nullptr;
                     product.num_pieces = static_cast<int32_t>(std::min<int64_t>(taps - begin, most_pieces));
                     if (taps > most_pieces) {
                         find_inputs(pixel, product.pixels, begin, product.num_pieces, inputs);
@@ -223,7 +236,7 @@ private:
                     multiply_depthwise(product);
                     product.adds = true;
                 }
-                finish(set, pixel, product.pixels, sums, passed);
+                finish(sums, results);
             }
         }
     }
@@ -261,10 +274,12 @@ private:
         const int32_t taps = product.num_pieces;
         const auto *weights = static_cast<const char *>(product.weights);
         const float *const *const from = product.inputs;
+        const GroupResults *const results = product.results;
         product.inputs = inputs;
         product.input_offset = 0;
         for (int32_t begin = 0; begin < taps; begin += most_taps) {
             product.num_pieces = std::min(taps - begin, most_taps);
+            product.results = begin + most_taps >= taps ? results : nullptr;
             for (int32_t i = 0; i < product.num_pieces * most_group_pixels; i++) {
                 const int32_t pixel = i % most_group_pixels;
                 if (pixel >= product.pixels) {
@@ -302,7 +317,9 @@ private:
         product.inputs = inputs;
         product.lengths = lengths;
         int64_t begin = first;
+        const GroupResults *const results = product.results;
         const auto flush = [&](int64_t end) {
+            product.results = end == last ? results : nullptr;
             product.weights = weights_at(set, begin).first;
             products_.multiply[weights_.type](product);
             product.num_pieces = 0;
@@ -361,41 +378,57 @@ private:
         return is_inside ? address(given_.input, {pixel.image, y, x}, channel) : zeros;
     }
 
-    /** Begins to bring what a group reads and writes at its end: pixels lie too far apart for the CPU to guess it. */
-    void fetch_outputs(int64_t set, int64_t first, int32_t count) const {
-        constexpr int64_t line = 64 / sizeof(float);
-        const int64_t channel = set * products_.set_panels * panel_channels;
-        const int64_t channels = std::min(panels_of(set) * panel_channels, weights_.out_channels - channel);
-        for (int32_t i = 0; i < count; i++) {
-            const Pixel pixel = pixel_at(first + i);
-            for (int64_t at = 0; at < channels; at += line) {
-                __builtin_prefetch(address(given_.output, pixel, channel + at), 1);
-                if (given_.residual.data && given_.residual.data != given_.output.data) {
-                    __builtin_prefetch(address(given_.residual, pixel, channel + at), 0);
-                }
-            }
-        }
-    }
-
-    void finish(int64_t set, int64_t first, int32_t count, const float *sums, const Passed &passed) const {
-        const int64_t channel = set * products_.set_panels * panel_channels, panels = panels_of(set);
+    /** Where a group's results go. */
+    struct Results {
+        GroupResults group;
         const float *residuals[most_group_pixels];
         float *outputs[most_group_pixels];
+        bool at_once;  ///< Products make them without storing sums.
+    };
+    void describe(int64_t set, int64_t first, int32_t count, const Passed &passed, Results &results) const {
+        const int64_t channel = set * products_.set_panels * panel_channels, panels = panels_of(set);
         uint32_t without_activation = 0;
         for (int32_t i = 0; i < count; i++) {
             const Pixel pixel = pixel_at(first + i);
-            outputs[i] = passed.numbers ? passed.at(first + i, weights_.out_channels) + channel
-                                        : address(given_.output, pixel, channel);
-            residuals[i] = given_.residual.data ? address(given_.residual, pixel, channel) : nullptr;
+            results.outputs[i] = passed.numbers ? passed.at(first + i, weights_.out_channels) + channel
+                                                : address(given_.output, pixel, channel);
+            results.residuals[i] = given_.residual.data ? address(given_.residual, pixel, channel) : nullptr;
             without_activation |=
                 static_cast<uint32_t>(given_.without_activation && is_active(*given_.without_activation, pixel)) << i;
         }
-        products_.finish({sums, count, static_cast<int32_t>(panels),
-                          static_cast<int32_t>(std::min(panels * panel_channels, weights_.out_channels - channel)),
-                          weights_.factors ? weights_.factors + channel : nullptr,
-                          given_.bias ? given_.bias + channel : nullptr, given_.residual.data ? residuals : nullptr,
-                          outputs, without_activation, given_.activation.slope},
-                         given_.activation.function);
+        const int64_t channels = std::min(panels * panel_channels, weights_.out_channels - channel);
+        results.group = {nullptr,
+                         count,
+                         static_cast<int32_t>(panels),
+                         static_cast<int32_t>(channels),
+                         weights_.factors ? weights_.factors + channel : nullptr,
+                         given_.bias ? given_.bias + channel : nullptr,
+                         given_.residual.data ? results.residuals : nullptr,
+                         results.outputs,
+                         without_activation,
+                         given_.activation.slope,
+                         least_,
+                         most_};
+        results.at_once = limits_ && without_activation == 0 && channels == panels * panel_channels;
+    }
+    void finish(const float *sums, Results &results) const {
+        if (!results.at_once) {
+            results.group.sums = sums;
+            products_.finish(results.group, given_.activation.function);
+        }
+    }
+    /** Begins to bring what a group reads and writes at its end: pixels lie too far apart for the CPU to guess it. */
+    void fetch(const Results &results) const {
+        constexpr int64_t line = 64 / sizeof(float);
+        const GroupResults &group = results.group;
+        for (int32_t i = 0; i < group.pixels; i++) {
+            for (int64_t at = 0; at < group.channels; at += line) {
+                __builtin_prefetch(group.outputs[i] + at, 1);
+                if (group.residuals && given_.residual.data != given_.output.data) {
+                    __builtin_prefetch(group.residuals[i] + at, 0);
+                }
+            }
+        }
     }
 
     static bool is_active(const Bitmask &bits, const Pixel &pixel) {
@@ -409,6 +442,9 @@ private:
     const int64_t sets_, part_;
     const bool keeps_weights_;
     int64_t pixel_shares_, set_shares_;
+    // Whether the activation only keeps a number between two.
+    bool limits_;
+    float least_ = -std::numeric_limits<float>::infinity(), most_ = std::numeric_limits<float>::infinity();
     int64_t tap_offsets_[most_pieces];  ///< From the first tap of a window.
 };
 

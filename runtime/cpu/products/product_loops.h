@@ -44,7 +44,12 @@ template<class Isa> struct ProductLoops {
                 }
             }
         }
-        [[gnu::always_inline]] void store(const GroupProduct &product) const {
+        /** Stores the sums, or what they become. */
+        [[gnu::always_inline]] void store(const GroupProduct &product) {
+            if (product.results) {
+                finish(*product.results);
+                return;
+            }
 #pragma GCC unroll 16
             for (int64_t pixel = 0; pixel < Pixels; pixel++) {
 #pragma GCC unroll 16
@@ -52,6 +57,45 @@ template<class Isa> struct ProductLoops {
                     std::memcpy(product.sums + pixel * channels + v * lanes, &of[pixel][v], sizeof(Floats));
                 }
             }
+        }
+        /** Calls act(vector, its first channel, the pixel) for each. */
+        template<class Act> [[gnu::always_inline]] void for_each(const Act &act) {
+#pragma GCC unroll 16
+            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
+#pragma GCC unroll 16
+                for (int64_t v = 0; v < vectors; v++) {
+                    act(of[pixel][v], v * lanes, pixel);
+                }
+            }
+        }
+        [[gnu::always_inline]] void finish(const GroupResults &results) {
+            Floats term;
+            if (results.factors) {
+                for_each([&](Floats &sum, int64_t channel, int64_t) {
+                    load(results.factors + channel, term);
+                    sum *= term;
+                });
+            }
+            if (results.bias) {
+                for_each([&](Floats &sum, int64_t channel, int64_t) {
+                    load(results.bias + channel, term);
+                    sum += term;
+                });
+            }
+            if (results.residuals) {
+                for_each([&](Floats &sum, int64_t channel, int64_t pixel) {
+                    if (pixel < results.pixels) {
+                        load(results.residuals[pixel] + channel, term);
+                        sum += term;
+                    }
+                });
+            }
+            for_each([&](Floats &sum, int64_t channel, int64_t pixel) {
+                if (pixel < results.pixels) {
+                    dot_product::Activation<Isa>::limit(sum, results.least, results.most);
+                    std::memcpy(results.outputs[pixel] + channel, &sum, sizeof(sum));
+                }
+            });
         }
     };
     /** A number of each panel's channels. */

@@ -20,6 +20,8 @@ constexpr int64_t most_set_panels = 4;     ///< Panels that are multiplied toget
 constexpr int64_t most_group_pixels = 12;  ///< Pixels that are multiplied together: a group.
 constexpr int64_t most_set_channels = most_set_panels * panel_channels;
 
+struct GroupResults;
+
 /** The products of a group and a set, over a part of the reduction: some pieces, each of neighbouring channels. In
  * a depthwise convolution a piece is a tap, where the set's channels begin. */
 struct GroupProduct {
@@ -32,7 +34,10 @@ struct GroupProduct {
     int64_t panel_distance;  ///< From a panel to the next, in numbers.
     bool adds;               ///< To the sums of a part before.
     float *sums;             ///< [pixel][panels * 16]
-    const char *fetched;     ///< Memory that is brought into the second-level cache meanwhile.
+    /** Null, or what becomes of the sums after the last part, instead of being stored: of whole panels, with activation
+     * at each pixel, which keeps them between two numbers. */
+    const GroupResults *results;
+    const char *fetched;  ///< Memory that is brought into the second-level cache meanwhile.
     int64_t fetched_bytes;
 };
 
@@ -45,6 +50,7 @@ struct GroupResults {
     float *const *outputs;          ///< One for each pixel.
     uint32_t without_activation;    ///< A bit for each pixel.
     float slope;
+    float least, most;  ///< Unless GroupProduct has it, unused: between these the activation keeps a sum.
 };
 
 struct PixelProducts {
