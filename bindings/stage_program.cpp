@@ -119,12 +119,12 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     Numbers from(integers, number);
     StageStep step{};
     const int64_t kind = from.kind();
-    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::algebra)) {
+    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::layer)) {
         fail_step(number, "has the kind " + std::to_string(kind) + ", which does not exist");
     }
     step.kind = static_cast<StageKind>(kind);
     const bool convolves = step.kind == StageKind::conv2d, scores = step.kind == StageKind::scores;
-    const bool combines = step.kind == StageKind::algebra;
+    const bool combines = step.kind == StageKind::algebra, is_layer = step.kind == StageKind::layer;
     if (combines) {
         constexpr auto algebras = static_cast<size_t>(MaskAlgebra::pool) + 1;
         step.algebra = static_cast<MaskAlgebra>(from.index(algebras, "the algebra of masks", false));
@@ -132,12 +132,18 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     } else {
         step.input = from.index(images_.size(), "the image", false);
     }
-    step.residual = from.index(convolves ? images_.size() : 0, "the residual", true);
+    step.residual = from.index(convolves || is_layer ? images_.size() : 0, "the residual", true);
     step.base = from.index(convolves ? images_.size() : 0, "the base", true);
     step.mask = from.index(scores ? 0 : masks, "the mask", !combines);
     const bool is_alone = combines && step.algebra > MaskAlgebra::subtract;
-    step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
-    step.window = from.window(combines);
+    if (is_layer) {
+        constexpr auto layers = static_cast<size_t>(StageLayer::sum) + 1;
+        step.layer = static_cast<StageLayer>(from.index(layers, "the layer", false));
+        step.later = -1;
+    } else {
+        step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
+    }
+    step.window = from.window(combines || is_layer);
     step.window.pad_top = from.positive("padding", 0);
     step.pad_bottom = from.positive("padding", 0);
     step.window.pad_left = from.positive("padding", 0);
@@ -145,14 +151,14 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.reader = from.window(true);
     step.reader.pad_top = from.positive("padding", 0);
     step.reader.pad_left = from.positive("padding", 0);
-    step.weights = from.index(combines ? 0 : given_.parameters, "the parameter", combines);
+    step.weights = from.index(combines || is_layer ? 0 : given_.parameters, "the parameter", combines || is_layer);
     step.bias = from.index(convolves ? given_.parameters : 0, "the parameter", true);
     step.groups = convolves ? from.positive("number of groups") : 0;
     step.activation = activation_of(activation);
     step.activation_name = activation;
     step.score_bias = static_cast<float>(reals[0]);
     step.threshold = static_cast<float>(reals[1]);
-    if (step.has_reader() && (step.mask < 0 || combines)) {
+    if (step.has_reader() && (step.mask < 0 || combines || is_layer)) {
         fail_step(number, "has a reader and no mask");
     }
     if (step.base >= 0 && step.mask < 0) {
@@ -166,7 +172,10 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     if (combines && step.algebra == MaskAlgebra::pool && std::min(window.pad_top, window.pad_left) < 1) {
         fail_step(number, "makes a smaller mask by a factor of 0");
     }
-    if (convolves) {
+    if (is_layer) {
+        read_layer(step);
+    }
+    if (step.makes_image()) {
         step.result = static_cast<int32_t>(images_.size());
         images_.emplace_back();
         images_.back().maker = static_cast<int32_t>(number);
@@ -175,6 +184,22 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
         mask_sizes_.emplace_back();
     }
     steps_.push_back(step);
+}
+
+void StageProgram::read_layer(const StageStep &step) const {
+    const size_t number = steps_.size();
+    const distile_window &window = step.window;
+    const bool pools = step.layer == StageLayer::max_pool || step.layer == StageLayer::average_pool;
+    if ((step.residual >= 0) != (step.layer == StageLayer::sum)) {
+        fail_step(number, "adds an image, or is a sum and adds none");
+    }
+    if (pools && (window.kernel_h < 1 || window.pad_top != step.pad_bottom || window.pad_left != step.pad_right ||
+                  2 * window.pad_top > window.kernel_h || 2 * window.pad_left > window.kernel_w)) {
+        fail_step(number, "pools by a window of no pixels, or with padding of more than half of it or of one side");
+    }
+    if (step.layer == StageLayer::upsample && std::min(window.pad_top, window.pad_left) < 1) {
+        fail_step(number, "makes a larger image by a factor of 0");
+    }
 }
 
 void StageProgram::note_use(int32_t image, int32_t step) {
@@ -258,6 +283,8 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
     for (size_t number = 0; number < steps_.size(); number++) {
         if (steps_[number].kind == StageKind::conv2d) {
             find_image(steps_[number], number, channels);
+        } else if (steps_[number].kind == StageKind::layer) {
+            find_layer(steps_[number], number);
         } else {
             find_mask(steps_[number]);
         }
@@ -288,25 +315,54 @@ void StageProgram::find_mask(const StageStep &step) {
     }
 }
 
+ImageSizes StageProgram::outputs(const StageStep &step, size_t number) const {
+    const ImageSizes &input = images_[static_cast<size_t>(step.input)].sizes;
+    const distile_window &window = step.window;
+    const ImageSizes found{
+        input[0], input[1],
+        outputs_of(input[2], window.pad_top, step.pad_bottom, window.kernel_h, window.stride_h, window.dilation_h),
+        outputs_of(input[3], window.pad_left, step.pad_right, window.kernel_w, window.stride_w, window.dilation_w)};
+    if (found[2] < 1 || found[3] < 1) {
+        fail_step(number, "has windows larger than its input of " + std::to_string(input[2]) + " x " +
+                              std::to_string(input[3]) + " pixels and their padding");
+    }
+    return found;
+}
+
+void StageProgram::find_layer(const StageStep &step, size_t number) {
+    ImageSizes sizes = images_[static_cast<size_t>(step.input)].sizes;
+    switch (step.layer) {
+    case StageLayer::max_pool:
+    case StageLayer::average_pool:
+        sizes = outputs(step, number);
+        break;
+    case StageLayer::upsample:
+        sizes[2] *= step.window.pad_top;
+        sizes[3] *= step.window.pad_left;
+        if (std::max(sizes[2], sizes[3]) > INT32_MAX) {
+            fail_step(number, "makes an image of 2^31 rows or columns");
+        }
+        break;
+    case StageLayer::sum:
+        if (images_[static_cast<size_t>(step.residual)].sizes != sizes) {
+            fail_step(number, "adds to an image of another shape than its own");
+        }
+    }
+    images_[static_cast<size_t>(step.result)].sizes = sizes;
+}
+
 void StageProgram::find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels) {
     StageImage &input = images_[static_cast<size_t>(step.input)];
     const distile_window &window = step.window;
-    const int64_t height = outputs_of(input.sizes[2], window.pad_top, step.pad_bottom, window.kernel_h, window.stride_h,
-                                      window.dilation_h);
-    const int64_t width = outputs_of(input.sizes[3], window.pad_left, step.pad_right, window.kernel_w, window.stride_w,
-                                     window.dilation_w);
-    if (height < 1 || width < 1) {
-        fail_step(number, "has windows larger than its input of " + std::to_string(input.sizes[2]) + " x " +
-                              std::to_string(input.sizes[3]) + " pixels and their padding");
-    }
-    const ImageSizes sizes{input.sizes[0], channels[static_cast<size_t>(step.weights)], height, width};
+    ImageSizes sizes = outputs(step, number);
+    sizes[1] = channels[static_cast<size_t>(step.weights)];
     if (input.sizes[1] % step.groups != 0 || sizes[1] % step.groups != 0) {
         fail_step(number, "has " + std::to_string(step.groups) + " groups, which do not divide its " +
                               std::to_string(input.sizes[1]) + " and " + std::to_string(sizes[1]) + " channels");
     }
-    const int64_t reach =
-        std::max(reach_of(input.sizes[2], height, window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
-                 reach_of(input.sizes[3], width, window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
+    const int64_t reach = std::max(
+        reach_of(input.sizes[2], sizes[2], window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
+        reach_of(input.sizes[3], sizes[3], window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
     input.border = std::max(input.border, static_cast<int32_t>(reach));
     for (const int32_t other : {step.residual, step.base}) {
         if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
@@ -317,7 +373,7 @@ void StageProgram::find_image(const StageStep &step, size_t number, const std::v
 }
 
 MaskSizes StageProgram::pixels(const StageStep &step) const {
-    if (step.kind != StageKind::conv2d) {
+    if (!step.makes_image()) {
         return mask_sizes(step.result);
     }
     const ImageSizes &sizes = images_[static_cast<size_t>(step.result)].sizes;

@@ -18,7 +18,7 @@ using ImageSizes = std::array<int64_t, 4>;
 /** [batch, height, width] */
 using MaskSizes = std::array<int64_t, 3>;
 
-/** An image of a stage: one that is given, or a convolution's result. */
+/** An image of a stage: one that is given, or a step's result. */
 struct StageImage {
     ImageSizes sizes{};
     int32_t maker = -1;      /**< The step; -1 if it is given. */
@@ -35,8 +35,12 @@ struct StageImage {
 enum class StageKind : int32_t {
     conv2d = DISTILE_STEP_CONV2D,
     scores = DISTILE_STEP_SCORES,
-    algebra = 2 /**< A mask from others, as mask_algebra.h has them: distile_run_stage has no such step. */
+    // distile_run_stage has no such steps: they run between others.
+    algebra = 2, /**< A mask from others, as mask_algebra.h has them. */
+    layer = 3    /**< An image from others, as layers.h and upsample.h have them. */
 };
+
+enum class StageLayer : int32_t { max_pool, average_pool, upsample, sum };
 
 enum class MaskAlgebra : int32_t { unite, intersect, subtract, invert, dilate, pool };
 
@@ -45,8 +49,10 @@ enum class MaskAlgebra : int32_t { unite, intersect, subtract, invert, dilate, p
 struct StageStep {
     StageKind kind;
     MaskAlgebra algebra; /**< How a mask follows from others. Its radius or factor is the window's padding. */
-    int32_t input, residual;
-    int32_t base; /**< What the result is at pixels that the step does not compute; none: 0. */
+    StageLayer layer;    /**< The factors of an upsampling are the window's padding. */
+    int32_t input;
+    int32_t residual; /**< A sum has it, too. */
+    int32_t base;     /**< What the result is at pixels that the step does not compute; none: 0. */
     int32_t mask, later;
     distile_window window;
     int32_t pad_bottom, pad_right;
@@ -56,11 +62,14 @@ struct StageStep {
     Activation activation;
     std::string activation_name;
     float score_bias, threshold;
-    int32_t result;  /**< The image that a convolution makes, or the mask that others do. */
+    int32_t result;  /**< The image or the mask that it makes. */
     bool takes_base; /**< Whether the result may take the memory of its base: nobody else reads that later. */
 
     bool has_reader() const {
         return reader.kernel_h > 0;
+    }
+    bool makes_image() const {
+        return kind == StageKind::conv2d || kind == StageKind::layer;
     }
 };
 
@@ -73,11 +82,11 @@ class StageProgram {
 public:
     static constexpr size_t integers = 27, reals = 2;
 
-    /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later, kernel,
-     * stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and padding (top,
-     * left), weights, bias and the groups of a convolution; its reals are the bias and the threshold of scores.
-     * Activations are names with commas between. `outputs` are images, or masks as -1 - mask. Fails for numbers that
-     * name what is not there. */
+    /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later (or the
+     * layer), kernel, stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and
+     * padding (top, left), weights, bias and the groups of a convolution; its reals are the bias and the threshold of
+     * scores. Activations are names with commas between. `outputs` are images, or masks as -1 - mask. Fails for numbers
+     * that name what is not there. */
     StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
                  const std::vector<int64_t> &outputs, const StageCounts &given);
 
@@ -112,7 +121,11 @@ public:
 private:
     void read_step(const int64_t *integers, const double *reals, const std::string &activation);
     void find_mask(const StageStep &step);
+    void read_layer(const StageStep &step) const;
     void find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels);
+    /** The sizes that a window makes of those of an image. Fails if there is no pixel. */
+    ImageSizes outputs(const StageStep &step, size_t number) const;
+    void find_layer(const StageStep &step, size_t number);
     void note_use(int32_t image, int32_t step);
     void find_uses();
     /** Whether a step reads of an image only what the step that makes it has written. */

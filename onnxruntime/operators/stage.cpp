@@ -141,10 +141,10 @@ private:
     /** Finds where each parameter begins in their tensor. Fails if that does not hold them. */
     void find_parameters() {
         Shape channels = input_channels_, sizes(channels_.size(), 0);
-        const bool makes_masks = std::any_of(program_.steps().begin(), program_.steps().end(),
-                                             [](const StageStep &step) { return step.kind != StageKind::conv2d; });
-        if (makes_masks || channels.size() != program_.images().size() - program_.steps().size()) {
-            fail("a stage of ONNX Runtime has the channels of its inputs, and makes no masks");
+        const bool has_others = std::any_of(program_.steps().begin(), program_.steps().end(),
+                                            [](const StageStep &step) { return step.kind != StageKind::conv2d; });
+        if (has_others || channels.size() != program_.images().size() - program_.steps().size()) {
+            fail("a stage of ONNX Runtime has the channels of its inputs, and steps that are convolutions");
         }
         bool fits = true;
         for (const StageStep &step : program_.steps()) {

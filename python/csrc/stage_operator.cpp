@@ -18,6 +18,7 @@ using bindings::MaskAlgebra;
 using bindings::MaskSizes;
 using bindings::StageImage;
 using bindings::StageKind;
+using bindings::StageLayer;
 using bindings::StageProgram;
 using bindings::StageStep;
 
@@ -120,8 +121,8 @@ public:
         }
         for (const StageStep &step : program_.steps()) {
             const auto [batch, height, width] = program_.pixels(step);
-            if (step.kind == StageKind::algebra) {
-                if (batch * height * width == 0) {
+            if (step.kind == StageKind::algebra || step.kind == StageKind::layer) {
+                if (batch * height * width == 0 || (step.input >= 0 && image(step.input).is_empty())) {
                     return false;
                 }
                 continue;
@@ -165,6 +166,11 @@ public:
             }
             if (step.kind == StageKind::algebra) {
                 combine_masks(step, masks);
+            } else if (step.kind == StageKind::layer) {
+                flush();
+                const Tensor made = layer(step);
+                const int32_t border = image(step.result).border;
+                images_.push_back(on_gpu() && border > 0 ? copy_of(made, border) : made);
             } else {
                 add(step, masks, type);
             }
@@ -179,6 +185,8 @@ public:
                 masks_.push_back(scores(step));
             } else if (step.kind == StageKind::algebra) {
                 masks_.push_back(combined(step));
+            } else if (step.kind == StageKind::layer) {
+                images_.push_back(layer(step));
             } else {
                 images_.push_back(convolution(step, way));
             }
@@ -233,10 +241,10 @@ private:
         }
         program_.find_sizes(sizes, masks, channels);
         for (const StageStep &step : program_.steps()) {
-            if (step.kind != StageKind::algebra) {
+            if (step.kind == StageKind::conv2d || step.kind == StageKind::scores) {
                 check_parameters(step);
             }
-            if (step.kind == StageKind::conv2d) {
+            if (step.makes_image()) {
                 check_mask_sizes(step.has_reader() ? -1 : step.mask, program_.pixels(step));
                 check_mask_sizes(step.later, program_.pixels(step));
             }
@@ -444,7 +452,7 @@ private:
 
     void make_mask_tensors() {
         for (const StageStep &step : program_.steps()) {
-            if (step.kind != StageKind::conv2d) {
+            if (!step.makes_image()) {
                 const auto [batch, height, width] = program_.pixels(step);
                 masks_.push_back(empty(given_.front(), {batch, height, width}, ScalarType::Bool));
             }
@@ -498,7 +506,26 @@ private:
         }
     }
 
-    /** The pixels that a convolution computes. */
+    /** What is no step of the library's stages, at the pixels of its mask; elsewhere 0. */
+    Tensor layer(const StageStep &step) const {
+        const Tensor &input = images_[static_cast<size_t>(step.input)];
+        const distile_window &window = step.window;
+        const Ints kernel{window.kernel_h, window.kernel_w}, stride{window.stride_h, window.stride_w};
+        const Ints padding{window.pad_top, window.pad_left}, dilation{window.dilation_h, window.dilation_w};
+        const Tensor mask = active(step);
+        switch (step.layer) {
+        case StageLayer::max_pool:
+            return max_pool2d(input, mask, kernel, stride, padding, dilation);
+        case StageLayer::average_pool:
+            return avg_pool2d(input, mask, kernel, stride, padding, true);
+        case StageLayer::upsample:
+            return upsample_nearest(input, mask, padding);
+        default:
+            return python::add(input, images_[static_cast<size_t>(step.residual)], mask, step.activation_name);
+        }
+    }
+
+    /** The pixels that a step computes. */
     Tensor active(const StageStep &step) const {
         const auto [batch, height, width] = program_.pixels(step);
         if (step.mask < 0) {

@@ -19,11 +19,13 @@ from .nn import MaskedConv2d, _padding_of
 from .nn_base import Masked
 from .nn_layers import MaskedActivation, MaskedAdd, MaskUnit
 from .stage_description import Reader, Window
+from .stage_layers import LayerCall, layer_call
 from .stage_module import GivenMask
 from .stage_steps import (
     AT_ZERO,
     SETTLED,
     Image,
+    LayerStep,
     Mask,
     MaskStep,
     OpenStep,
@@ -62,7 +64,7 @@ class Chain:
         self.given: dict[torch.fx.Node, Image] = {}
         self.masks: dict[object, tuple[str, GivenMask | None]] = {}
         self.mask_nodes: dict[str, torch.fx.Node] = {}
-        self.steps: list[OpenStep | UnitStep | MaskStep] = []
+        self.steps: list[OpenStep | UnitStep | MaskStep | LayerStep] = []
         self.ends = "the model ends"
 
     # ---- What a call reads
@@ -111,7 +113,7 @@ class Chain:
         """Whether the step that makes an image can do more: one call reads it, and it adds nothing yet."""
         step = image.step
         return (
-            step is not None
+            isinstance(step, OpenStep)
             and self.readers(image) == 1
             and step.activation == "none"
             and (step.residual, step.base, step.later) == (None, None, None)
@@ -133,6 +135,8 @@ class Chain:
                 found = self._masked_activation(node, layer)
             elif passes(layer):
                 found = self._read(node.args[0])
+            elif (call := layer_call(node, self.finder.modules)) is not None:
+                found = self._layer(node, call)
             elif activation_of(layer):
                 found = self._activated(node, node.args[0], activation_of(layer), getattr(layer, "inplace", False))
             else:
@@ -144,6 +148,8 @@ class Chain:
             found = self._activated(node, node.args[0], FUNCTIONS[node.target], changes)
         elif (combined := self._combined(node)) is not None:
             found = combined
+        elif (call := layer_call(node, self.finder.modules)) is not None:
+            found = self._layer(node, call)
         elif node.target in MASK_FUNCTIONS:
             self.found[node] = self._read_by_window(node)
             self.beside.append(node)
@@ -287,7 +293,7 @@ class Chain:
             raise Refused("it adds images of different shapes")
         hosts = [pair for pair in pairs if self.is_open(pair[0]) and pair[0].step.reader is None]
         if not hosts:
-            raise Refused("no convolution before it can add the other image")
+            return self._alone(LayerStep(self._new_name(), pairs[0][0].name, "sum", "", other=pairs[0][1].name), node)
 
         def cost(pair):
             host, other = pair
@@ -310,6 +316,8 @@ class Chain:
         if name in image.settled:
             return image
         step = image.step
+        if isinstance(step, LayerStep):
+            return self._sum_activated(image, name)
         if in_place and self.readers(image) != 1:
             raise Refused("it changes what others read")
         if self.readers(image) != 1 or step.activation != "none" or step.later is not None:
@@ -324,6 +332,36 @@ class Chain:
         step.activation = name
         return Image(image.name, image.shape, step, image.support, settled)
 
+    def _sum_activated(self, image: Image, name: str) -> Image:
+        step = image.step
+        if step.how != "sum" or step.activation != "none" or self.readers(image) != 1:
+            raise Refused(f"no convolution and no sum alone before it can have the activation {name}")
+        if step.mask is not None and split_slope(name)[0] in AT_ZERO:
+            raise Refused(f"{name} is not 0 where the mask is not active")
+        step.activation = name
+        return Image(image.name, image.shape, step, image.support, settled_by(name))
+
+    def _new_name(self) -> str:
+        return f"y{len(self.steps)}"
+
+    def _alone(self, step: LayerStep, node, settled=frozenset()) -> Image:
+        """What a layer that is a step of its own makes."""
+        self.steps.append(step)
+        return Image(step.output, self.finder.shapes[node], step, step.mask, settled)
+
+    def _layer(self, node, call: LayerCall) -> Image:
+        layer, mask = call.masked, Mask("")
+        image = self._read(call.operand)
+        if node.op == "call_module" and hooked(self.finder.modules[node.target]):
+            raise Refused("it has hooks")
+        if layer is not None and (call.mask is not None or not isinstance(layer.mapping, Nowhere)):
+            mask = self.mask(call.mask, layer)
+        if mask.reader is not None:
+            raise Refused("its mask is the window of another layer")
+        name = str(node.target) if node.op == "call_module" else ""
+        step = LayerStep(self._new_name(), image.name, call.how, name, call.window, call.scale, mask=mask.name or None)
+        return self._alone(step, node, image.settled)
+
     def _activated_elsewhere(self, image: Image, name: str) -> frozenset:
         """Lets the activation of a sum act where its mask is not active, too. Returns which then change nothing."""
         under = image.under
@@ -333,7 +371,7 @@ class Chain:
             return settled_by(name) & under.settled
         below = under.step
         can = (
-            below is not None
+            isinstance(below, OpenStep)
             and below.mask is None
             and (below.activation, below.residual, below.base, below.later) == ("none", None, None, None)
             and self.readers(under) == 1
@@ -359,9 +397,13 @@ class Chain:
         if pairs[0][0].shape != pairs[0][1].shape:
             raise Refused("it adds images of different shapes")
         hosts = [pair for pair in pairs if self.is_open(pair[0]) and pair[0].step.reader is None]
-        if not hosts or isinstance(layer.mapping, Nowhere):
+        if isinstance(layer.mapping, Nowhere):
             raise Refused("no convolution before it can add the other image")
         mask = self.mask(given.get("mask"), layer)
+        if not hosts and mask.reader is None and any(one in self.found for one in operands):
+            step = LayerStep(self._new_name(), pairs[0][0].name, "sum", str(node.target), None, None, pairs[0][1].name,
+                             mask.name, layer.activation)  # fmt: skip
+            return self._alone(step, node, settled_by(layer.activation))
         hosts = [pair for pair in hosts if mask.reader is None and pair[0].step.mask == mask.name]
         if not hosts:
             raise Refused("its mask is not that of a convolution before it")
@@ -381,8 +423,10 @@ class Chain:
         if mask.reader is not None or image.support != mask.name:
             raise Refused("its mask is not that of the convolution before it")
         if layer.activation != "none" and layer.activation not in image.settled:
-            if step.activation != "none" or self.readers(image) != 1:
+            if step is None or step.activation != "none" or self.readers(image) != 1:
                 raise Refused("the activation is of what others read, too")
+            if isinstance(step, LayerStep) and step.how != "sum":
+                raise Refused("no convolution and no sum before it can have the activation")
             step.activation = layer.activation
             return Image(image.name, image.shape, step, mask.name, settled_by(layer.activation))
         return image

@@ -17,11 +17,13 @@ from .activations import split_slope
 
 VERSION = 1
 LARGEST = 32767  # The largest number of a window.
-CONVOLUTION, SCORES, ALGEBRA = 0, 1, 2
+CONVOLUTION, SCORES, ALGEBRA, LAYER = range(4)
 # How masks follow from others, in the order of the numbers: of how many, and what their size is.
 ALGEBRAS = {
     "or": (2, ""), "and": (2, ""), "and not": (2, ""), "not": (1, ""), "dilate": (1, "radius"), "pool": (1, "factor")
 }  # fmt: skip
+# Other layers, in the order of the numbers, and what each has.
+LAYERS = {"max_pool": "window", "average_pool": "window", "upsample": "scale", "sum": "other"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,23 @@ class Combined:
     size: tuple[int, int] | None = None
 
 
-Step = Union[Convolution, Scores, Combined]
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """An image from others at the pixels of the mask, or at every pixel; elsewhere it is 0. Max and average pooling have
+    a window, whose padding an average counts; nearest upsampling a factor for rows and columns; a sum another image and
+    an activation."""
+
+    output: str
+    input: str
+    how: str
+    window: Window | None = None
+    scale: tuple[int, int] | None = None
+    other: str | None = None
+    mask: str | None = None
+    activation: str = "none"
+
+
+Step = Union[Convolution, Scores, Combined, Layer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +173,19 @@ class Stage:
                 numbers += [0.0, 0.0]
                 activations.append("none")
                 masks[step.mask] = len(masks)
+                continue
+            if isinstance(step, Layer):
+                other, mask = (-1 if name is None else of[name] for name, of in ((step.other, images), (step.mask, masks)))
+                steps += [LAYER, images[step.input], other, -1, mask, list(LAYERS).index(step.how)]
+                window, (rows, columns) = step.window, step.scale or (0, 0)
+                if window is None:
+                    steps += [*[0] * 6, rows, 0, columns, 0]
+                else:
+                    steps += [*window.kernel, *window.stride, *window.dilation, *window.padding]
+                steps += [*[0] * 8, -1, -1, 0]
+                numbers += [0.0, 0.0]
+                activations.append(step.activation)
+                images[step.output] = len(images)
                 continue
             if isinstance(step, Scores):
                 window = [1, 1, *step.stride, 1, 1, 0, 0, 0, 0]
@@ -228,6 +259,9 @@ class _Check:
                 self._parameter(step.weights, ("scores", self._image(step.input, f"{where}.input")), where)
                 self._make(step.mask, None, where)
                 made.add(step.mask)
+            elif isinstance(step, Layer):
+                self._layer(step, where)
+                made.add(step.output)
             else:
                 self._convolution(step, where)
                 made.add(step.output)
@@ -249,6 +283,30 @@ class _Check:
         if (step.size is not None) != bool(size) or (size == "factor" and min(step.size) < 1):
             raise ValueError(f"{where}.size: {step.how!r} has {f'a {size} of two numbers' if size else 'none'}")
 
+    def _layer(self, step: Layer, where: str) -> None:
+        if step.how not in LAYERS:
+            raise ValueError(f"{where}.how: there is no {step.how!r}; there are {', '.join(map(repr, LAYERS))}")
+        channels = self._image(step.input, f"{where}.input")
+        for what in ("window", "scale", "other"):
+            if (getattr(step, what) is not None) != (LAYERS[step.how] == what):
+                has = "has" if LAYERS[step.how] == what else "has no"
+                raise ValueError(f"{where}.{what}: {step.how!r} {has} {what}")
+        if step.other is not None and (have := self._image(step.other, f"{where}.other")) != channels:
+            raise ValueError(f"{where}.other: {step.other!r} has {have} channels, and the input {channels}")
+        if step.mask is not None and step.mask not in self.masks:
+            raise ValueError(f"{where}.mask: no mask before this step has the name {step.mask!r}")
+        if step.activation != "none" and step.how != "sum":
+            raise ValueError(f"{where}.activation: only a sum has one")
+        self._activation(step.activation, where)
+        self._make(step.output, channels, where)
+
+    @staticmethod
+    def _activation(name: str, where: str) -> None:
+        try:
+            split_slope(name)
+        except ValueError as error:
+            raise ValueError(f"{where}.activation: {error}") from None
+
     def _convolution(self, step: Convolution, where: str) -> None:
         channels = self._image(step.input, f"{where}.input")
         for what in ("residual", "base"):
@@ -262,10 +320,7 @@ class _Check:
         for what in ("reader", "base"):
             if getattr(step, what) is not None and step.mask is None:
                 raise ValueError(f"{where}.{what}: it is there, but no mask")
-        try:
-            split_slope(step.activation)
-        except ValueError as error:
-            raise ValueError(f"{where}.activation: {error}") from None
+        self._activation(step.activation, where)
         if channels % step.groups or step.channels % step.groups:
             raise ValueError(f"{where}.groups: {step.groups} do not divide {channels} and {step.channels} channels")
         self._parameter(step.weights, (step.channels, channels // step.groups, *step.window.kernel), where)
@@ -430,8 +485,22 @@ def _step(where: str, value) -> Step:
             found.take("of", _list_of(_name)),
             found.take("size", _wholes(2, 0), None),
         )
+    elif kind == "layer":
+        how = found.take("how", _name)
+        if how not in LAYERS:
+            raise ValueError(f"{where}.how: there is no {how!r}; there are {', '.join(map(repr, LAYERS))}")
+        step = Layer(
+            found.take("output", _name),
+            found.take("input", _name),
+            how,
+            _windowed(found, Window, 4) if LAYERS[how] == "window" else None,
+            found.take("scale", _wholes(2, 1), None),
+            **{key: found.take(key, _name, None) for key in ("other", "mask")},
+            activation=found.take("activation", _name, "none"),
+        )
     else:
-        raise ValueError(f"{where}.kind: there is no step {kind!r}; there are 'conv2d', 'mask_unit' and 'mask'")
+        kinds = ", ".join(map(repr, _KINDS.values()))
+        raise ValueError(f"{where}.kind: there is no step {kind!r}; there are {kinds}")
     found.finish()
     return step
 
@@ -454,7 +523,7 @@ def _fields(value) -> dict:
     return found
 
 
-_KINDS = {Convolution: "conv2d", Scores: "mask_unit", Combined: "mask"}
+_KINDS = {Convolution: "conv2d", Scores: "mask_unit", Combined: "mask", Layer: "layer"}
 
 
 def _written(step: Step) -> dict:

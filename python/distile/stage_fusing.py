@@ -208,12 +208,13 @@ def _described(chain: Chain, outside: list, outputs: tuple[str, ...], replaced: 
     )
     numbers = {image.name: place for place, (_, image) in enumerate(images)}
     for step in steps:
-        if isinstance(step, stage_description.Convolution):
+        if isinstance(step, (stage_description.Convolution, stage_description.Layer)):
             numbers[step.output] = len(numbers)
     first = {}
     for step in steps:
-        if isinstance(step, stage_description.Convolution):
-            for mask in (step.mask if step.reader is None else None, step.later):
+        if isinstance(step, (stage_description.Convolution, stage_description.Layer)):
+            reads = getattr(step, "reader", None) is not None
+            for mask in (None if reads else step.mask, getattr(step, "later", None)):
                 first.setdefault(mask, numbers[step.output])
     given = []
     for name, one in known:

@@ -9,7 +9,7 @@ import torch.fx
 from torch import nn
 from torch.autograd import forward_ad
 
-from . import dense, masks
+from . import dense, masks, stage_description
 from ._library import ops
 from .mappings import Layer
 from .nn_base import Place
@@ -18,9 +18,9 @@ from .stage_description import (
     ALGEBRA,
     ALGEBRAS,
     CONVOLUTION,
+    LAYER,
     SCORES,
     Combined,
-    Convolution,
     Numbers,
     Scores,
     Stage,
@@ -30,6 +30,7 @@ from .stage_measuring import blob, density_of, fastest, times_of
 
 INTEGERS, REALS = 27, 2  # Numbers of a step, as bindings/stage_program.h has them.
 POOL = list(ALGEBRAS).index("pool")
+MAX_POOL, AVERAGE_POOL, UPSAMPLE, SUM = range(len(stage_description.LAYERS))
 STAGE, LAYERS, DENSE = WAYS = range(3)
 BY_TIME = -1
 
@@ -51,6 +52,13 @@ def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tup
         )
         if steps[at] == SCORES:
             known.append((n, -(-height // stride[0]), -(-width // stride[1])))
+        elif steps[at] == LAYER:
+            size = (height, width)
+            if steps[at + 5] in (MAX_POOL, AVERAGE_POOL):
+                size = Window(kernel, stride, dilation, padding).outputs(height, width)
+            elif steps[at + 5] == UPSAMPLE:
+                size = (height * padding[0], width * padding[2])
+            images.append((n, images[steps[at + 1]][1], *size))
         else:
             extents = Window(kernel, stride, dilation, padding).outputs(height, width)
             images.append((n, channels[steps[at + 24]], *extents))
@@ -80,7 +88,11 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
             second = None if later < 0 else known[later].bool()
             known.append(_combined(input, known[mask].bool(), second, padding[0], padding[2]))
             continue
-        x, weight = images[input], parameters[weight]
+        x = images[input]
+        if kind == LAYER:
+            images.append(_layer(later, x, images[residual], None if mask < 0 else known[mask], names[step], window))
+            continue
+        weight = parameters[weight]
         if kind == SCORES:
             scored = x.detach()[..., :: stride[0], :: stride[1]]
             bias, threshold = numbers[REALS * step : REALS * (step + 1)]
@@ -102,6 +114,24 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
             result = torch.where((active & ~known[later].bool())[:, None], done, result)
         images.append(result if base < 0 else torch.where(active.bool()[:, None], result, images[base]))
     return [images[output] if output >= 0 else known[-1 - output] for output in outputs]
+
+
+def _layer(how: int, x, other, mask, activation: str, window) -> torch.Tensor:
+    """An image from others, by the number of the layer."""
+    kernel, stride, dilation, (top, _, left, _) = window[:2], window[2:4], window[4:6], window[6:10]
+    size = tuple(x.shape[2:])
+    if how in (MAX_POOL, AVERAGE_POOL):
+        size = Window(kernel, stride, dilation, window[6:10]).outputs(*size)
+    elif how == UPSAMPLE:
+        size = size[0] * top, size[1] * left
+    active = x.new_ones((x.shape[0], *size), dtype=torch.bool) if mask is None else mask
+    ways = {
+        MAX_POOL: lambda: ops.max_pool2d(x, active, kernel, stride=stride, padding=[top, left], dilation=dilation),
+        AVERAGE_POOL: lambda: ops.avg_pool2d(x, active, kernel, stride=stride, padding=[top, left], count_padding=True),
+        UPSAMPLE: lambda: ops.upsample_nearest(x, active, scale=[top, left]),
+        SUM: lambda: ops.add(x, other, active, activation=activation),
+    }
+    return ways[how]()
 
 
 def _combined(how: int, a, b, rows: int, columns: int) -> torch.Tensor:
@@ -297,7 +327,7 @@ class FusedStage(nn.Module):
         """Whether sums are of images of one shape, and no image is without pixels: layers say what is wrong."""
         steps, result = self._numbers.steps, len(self._image_arguments)
         for at in range(0, len(steps), INTEGERS):
-            if steps[at] != CONVOLUTION:
+            if steps[at] not in (CONVOLUTION, LAYER):
                 continue
             if any(number >= 0 and images[number] != images[result] for number in steps[at + 2 : at + 4]):
                 return False
@@ -317,8 +347,9 @@ class FusedStage(nn.Module):
     def given_masks(self) -> tuple[Numbers, list[int]]:
         """The stage with the masks given that it makes, and the places of its steps."""
         stage = self.stage
-        made = tuple(step.mask for step in stage.steps if not isinstance(step, Convolution))
-        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if isinstance(step, Convolution)]
+        makers = (Scores, Combined)
+        made = tuple(step.mask for step in stage.steps if isinstance(step, makers))
+        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if not isinstance(step, makers)]
         outputs = tuple(name for name in stage.outputs if name not in made)
         outputs = outputs or (steps[-1][0].output,)
         without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs)

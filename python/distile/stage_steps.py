@@ -104,10 +104,27 @@ class MaskStep:
 
 
 @dataclasses.dataclass(eq=False)
+class LayerStep:
+    output: str
+    input: str
+    how: str
+    layer: str
+    window: Window | None = None
+    scale: tuple[int, int] | None = None
+    other: str | None = None
+    mask: str | None = None
+    activation: str = "none"
+
+    def described(self) -> stage_description.Layer:
+        fields = {name: getattr(self, name) for name in ("window", "scale", "other", "mask", "activation")}
+        return stage_description.Layer(self.output, self.input, self.how, **fields)
+
+
+@dataclasses.dataclass(eq=False)
 class Image:
     name: str
     shape: tuple
-    step: OpenStep | None  # What makes it; None if it is given.
+    step: OpenStep | LayerStep | None  # What makes it; None if it is given.
     support: str | None  # The mask outside of which it is 0; None if it may be anything.
     settled: frozenset  # Activations that change nothing of it.
     under: Image | None = None  # What the last sum has added to, where the mask is not active.

@@ -19,7 +19,7 @@ from distile import _library, masks
 from distile import nn as masked
 from distile import stage_fusing, stage_measuring, stage_module
 from distile.nn import MaskedConv2d, MaskUnit
-from distile.stage_description import Combined, Convolution, Reader, Scores, Stage, Window, read_stage
+from distile.stage_description import Combined, Convolution, Layer, Reader, Scores, Stage, Window, read_stage
 from distile.stage_module import DENSE, INTEGERS, LAYERS, STAGE, FusedStage
 from distile.stage_steps import Fused, NotFused
 
@@ -83,8 +83,8 @@ def test_a_residual_network_is_one_stage(density, strict, counted):
     expected, rows = copy.deepcopy(model), []
     fused = distile.fuse(model, x, report=rows)
     (row,) = [row for row in rows if isinstance(row, Fused)]
-    assert row.steps == 7 and row.layers[0] == "layer1.0.conv1" and row.ends == "the model ends"
-    assert {row.name: row.reason for row in rows if isinstance(row, NotFused)}.keys() == {"conv1", "maxpool"}
+    assert row.steps == 9 and row.layers[:2] == ["conv1", "maxpool"] and row.ends == "the model ends"
+    assert rows == [row]
     assert fused.state_dict().keys() == expected.state_dict().keys()
     for n, height, width in SIZES:
         x, mask = image(n, 3, height, width), drawn((n, height, width), density)
@@ -157,6 +157,58 @@ class InvertedResidual(nn.Module):
         mask = self.unit(x)
         filtered = self.depthwise(self.expand(x, masks.dilate(mask, 1)), mask)
         return self.project(filtered, mask, residual=x, out=x.clone())
+
+
+class Hourglass(nn.Module):
+    """Blocks at two sizes, joined as functions or as layers do it."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.before, self.inner, self.side = (InvertedResidual(12, 24) for _ in range(3))
+        self.pools = nn.ModuleList((nn.MaxPool2d(2), nn.Upsample(scale_factor=2), nn.AvgPool2d(3, 1, 1)) if layers else ())
+        self.last = InvertedResidual(12, 24)
+
+    def forward(self, x):
+        x = self.before(x)
+        if self.pools:
+            down, up, mean = self.pools
+            larger = up(self.inner(down(x)))
+            return self.last(mean(torch.relu(self.side(x) + larger)))
+        larger = F.interpolate(self.inner(F.max_pool2d(x, 2)), scale_factor=2.0, mode="nearest")
+        return self.last(F.relu(F.avg_pool2d(larger + self.side(x), 3, 1, 1) + x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layers", [(), (True,)])
+def test_pooling_upsampling_and_sums_are_steps(layers, strict):
+    torch.manual_seed(6)
+    model, x, rows = Hourglass(bool(layers)).eval(), image(2, 12, 12, 18), []
+    fused = distile.fuse(copy.deepcopy(model), x, report=rows)
+    (row,) = rows
+    assert row.steps == (16 + 4 if layers else 16 + 5)
+    for one in (x, image(1, 12, 30, 40), -x):
+        close(fused(one), model(one))
+
+
+@torch.no_grad()
+def test_pools_that_are_no_steps(strict):
+    class Pooled(nn.Module):
+        def __init__(self, pool):
+            super().__init__()
+            self.first, self.last, self.pool = InvertedResidual(12, 24), InvertedResidual(12, 24), pool
+
+        def forward(self, x):
+            return self.last(self.pool(self.first(x)))
+
+    torch.manual_seed(8)
+    pools = (nn.MaxPool2d(2, ceil_mode=True), nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+             nn.AvgPool2d(2, divisor_override=3), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(size=(9, 9)),
+             nn.Upsample(scale_factor=1.5))  # fmt: skip
+    for pool in pools:
+        model, x, rows = Pooled(pool).eval(), image(1, 12, 11, 14), []
+        fused = distile.fuse(copy.deepcopy(model), x, report=rows)
+        assert len(rows) == 2, pool
+        close(fused(x), model(x))
 
 
 @torch.no_grad()
@@ -631,8 +683,14 @@ EVERYTHING = Stage(
         Convolution("j", "i", 4, Window((1, 1)), "wj", mask="s"),
         Convolution("k", "e", 12, Window((1, 3), padding=(0, 0, 1, 1)), "wk", mask="s", groups=2),
         Convolution("l", "k", 4, Window((1, 1)), "wj", mask="m"),
+        Layer("q", "e", "max_pool", Window((3, 3), (2, 2), (1, 1), (1, 1, 1, 1)), mask="t"),
+        Layer("r", "q", "upsample", scale=(2, 2)),
+        Layer("aa", "e", "average_pool", Window((3, 1), padding=(1, 1, 0, 0)), mask="s"),
+        Layer("ab", "aa", "sum", other="e", activation="silu"),
+        Convolution("ac", "ab", 4, Window((1, 1)), "wj", mask="m"),
+        Convolution("ad", "r", 4, Window((1, 1)), "wj"),
     ),
-    ("g", "j", "l", "d", "s", "e", "h", "w", "p", "v", "o"),
+    ("g", "j", "l", "ac", "ad", "q", "d", "s", "e", "h", "w", "p", "v", "o"),
 )  # fmt: skip
 
 
@@ -669,6 +727,16 @@ def plain(stage, tensors, given, parameters):
                 "dilate": lambda: distile.mask_algebra.dilate(a, *step.size),
                 "pool": lambda: distile.mask_algebra.pool(a, *step.size),
             }[step.how]()  # fmt: skip
+            continue
+        if isinstance(step, Layer):
+            x, window, mask = images[step.input], step.window, None if step.mask is None else found[step.mask]
+            done = {
+                "max_pool": lambda: F.max_pool2d(x, window.kernel, window.stride, window.padding[::2], window.dilation),
+                "average_pool": lambda: F.avg_pool2d(x, window.kernel, window.stride, window.padding[::2]),
+                "upsample": lambda: F.interpolate(x, scale_factor=tuple(map(float, step.scale)), mode="nearest"),
+                "sum": lambda: distile.dense.ACTIVATIONS[step.activation](x + images[step.other]),
+            }[step.how]()  # fmt: skip
+            images[step.output] = done if mask is None else torch.where(mask[:, None], done, 0.0)
             continue
         if isinstance(step, Scores):
             scored = images[step.input][..., :: step.stride[0], :: step.stride[1]]
@@ -714,8 +782,8 @@ def test_gradients():
 
     def gradients(compute):
         leaves = [[one.clone().requires_grad_() for one in list] for list in (tensors, parameters)]
-        g, j, k, d, _, _, h, *_ = compute(leaves[0], given, leaves[1])
-        loss = g.square().sum() + d.sin().sum() + h.sum() + j.square().sum() + k.sum()
+        g, j, k, c, a, q, d, _, _, h, *_ = compute(leaves[0], given, leaves[1])
+        loss = g.square().sum() + d.sin().sum() + h.sum() + j.square().sum() + k.sum() + c.sin().sum() + a.cos().sum() + q.sum()
         return torch.autograd.grad(loss, [*leaves[0], *leaves[1]], allow_unused=True)
 
     due = gradients(lambda *lists: plain(EVERYTHING, *lists))
@@ -758,7 +826,7 @@ def test_inputs_of_other_strides():
 def test_empty_batches():
     tensors, given, parameters, keywords = everything(0)
     found = torch.ops.distile.stage(tensors, given, parameters, **keywords)
-    sizes = [(0, 4, 4, 6), (0, 4, 8, 12), (0, 4, 8, 12), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12), (0, 4, 4, 6)] + [(0, 4, 6)] * 4
+    sizes = [(0, 4, 4, 6), (0, 4, 8, 12), (0, 4, 8, 12), (0, 4, 8, 12), (0, 4, 8, 12), (0, 12, 4, 6), (0, 12, 8, 12), (0, 8, 12), (0, 12, 8, 12), (0, 4, 4, 6)] + [(0, 4, 6)] * 4
     assert [tuple(one.shape) for one in found] == sizes
 
 
@@ -835,6 +903,31 @@ def test_wrong_numbers(change, message):
 def test_wrong_algebra(place, value, message):
     tensors, given, parameters, keywords = everything()
     at = next(at for at, step in enumerate(EVERYTHING.steps) if isinstance(step, Combined))
+    steps = list(keywords["steps"])
+    steps[INTEGERS * at + place] = value
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.distile.stage(tensors, given, parameters, **{**keywords, "steps": steps})
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    "how, place, value, message",
+    [
+        ("max_pool", 5, 4, "names the layer 4"),
+        ("max_pool", 2, 0, "adds an image"),
+        ("max_pool", 4, 99, "names the mask 99"),
+        ("max_pool", 6, 0, "number of a window 2|window of no pixels"),
+        ("max_pool", 12, 2, "padding of more than half|of one side"),
+        ("max_pool", 13, 0, "of one side"),
+        ("max_pool", 24, 0, "names the parameter 0"),
+        ("upsample", 12, 0, "by a factor of 0"),
+        ("sum", 2, -1, "is a sum and adds none"),
+        ("sum", 2, 0, "another shape"),
+    ],
+)
+def test_wrong_layers(how, place, value, message):
+    tensors, given, parameters, keywords = everything()
+    at = next(at for at, step in enumerate(EVERYTHING.steps) if isinstance(step, Layer) and step.how == how)
     steps = list(keywords["steps"])
     steps[INTEGERS * at + place] = value
     with pytest.raises(RuntimeError, match=message):
@@ -942,6 +1035,15 @@ def changed(*keys, **values):
         (changed("steps", 8, of=["v"]), "steps\\[8\\].of: no mask before this step has the name 'v'"),
         (changed("steps", 8, size=None), "steps\\[8\\].size: 'pool' has a factor of two numbers"),
         (changed("steps", 8, size=[0, 1]), "steps\\[8\\].size: 'pool' has a factor"),
+        (changed("steps", 20, how="norm"), "steps\\[20\\].how: there is no 'norm'"),
+        (changed("steps", 20, how="upsample"), "steps\\[20\\]: nobody knows its 'kernel'"),
+        (changed("steps", 21, scale=None), "steps\\[21\\].scale: 'upsample' has scale"),
+        (changed("steps", 21, scale=[0, 1]), "steps\\[21\\].scale\\[0\\]: it is no whole number from 1"),
+        (changed("steps", 21, other="e"), "steps\\[21\\].other: 'upsample' has no other"),
+        (changed("steps", 21, activation="relu"), "steps\\[21\\].activation: only a sum has one"),
+        (changed("steps", 23, other="f"), "steps\\[23\\].other: 'f' has 4 channels, and the input 12"),
+        (changed("steps", 23, activation="swish"), "steps\\[23\\].activation: there is no activation"),
+        (changed("steps", 20, mask="none"), "steps\\[20\\].mask: no mask before"),
         (changed("steps", 9, size=[1, 1]), "steps\\[9\\].size: 'and not' has none"),
         (changed("steps", 8, size=[1, -1]), "steps\\[8\\].size\\[1\\]: it is no whole number from 0"),
         (changed(outputs=[]), "outputs: there are none"),

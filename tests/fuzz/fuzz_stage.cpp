@@ -27,7 +27,7 @@ int64_t drawn(Bytes &bytes, int32_t usual) {
 std::vector<int64_t> drawn_steps(Bytes &bytes, size_t count, int32_t things) {
     std::vector<int64_t> steps;
     for (size_t step = 0; step < count; step++) {
-        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 2));  // Its kind.
+        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 3));  // Its kind.
         const auto scored = steps.back() == 1 && bytes.choice(3) > 0;
         steps.push_back(drawn(bytes, things));
         for (int i = 0; i < 4; i++) {  // Residual, base, mask and later pixels.
@@ -61,7 +61,7 @@ public:
         }
         size_t masks = program.given_masks();
         for (const bindings::StageStep &step : program.steps()) {
-            masks += step.kind == bindings::StageKind::conv2d ? 0 : 1;
+            masks += step.makes_image() ? 0 : 1;
         }
         for (size_t i = 0; i < masks; i++) {
             distile_mask *made = nullptr;
@@ -86,7 +86,7 @@ public:
     }
 
     void run(const bindings::StageStep &step) {
-        if (step.kind == bindings::StageKind::algebra) {
+        if (step.kind == bindings::StageKind::algebra || step.kind == bindings::StageKind::layer) {
             return;
         }
         const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images_[static_cast<size_t>(number)]; };

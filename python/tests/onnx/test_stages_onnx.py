@@ -50,6 +50,20 @@ def stages_of(model):
     return [node for node in model.graph.node if node.op_type == "Stage"]
 
 
+def test_depthwise_convolutions():
+    builder = Builder()
+    a = masked_conv(builder, "a", "x", "mask", 24, 4, 1, activation="relu6")
+    b = masked_conv(builder, "b", a, "mask", 24, 1, group=24, activation="relu6")
+    c = masked_conv(builder, "c", b, "mask", 4, 24, 1, residual="x", kept="x")
+    # Layers with other groups are faster.
+    d = masked_conv(builder, "d", c, "mask", 4, 2, group=2)
+    model = builder.model(inputs(), {d: None, c: None})
+    gathered = copy.deepcopy(model)
+    (row,) = gather(gathered)
+    assert row.nodes == ["a", "b", "c"]
+    compare(model, gathered)
+
+
 def test_each_input_of_a_convolution():
     builder = Builder()
     a = masked_conv(builder, "a", "x", "mask", 4, 4, 1, activation="relu")
