@@ -10,7 +10,7 @@ DENSE = {
     "onnxruntime": "ONNX Runtime",
 }
 GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}
-MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled"}
+MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled", "distile-stages": "stages"}
 TYPES = {"float32": 0, "float32, weights float16": 0.3, "float32, weights bfloat16": 0.5, "TF32": 1, "float16": 2, "bfloat16": 3}
 
 

@@ -58,6 +58,11 @@ class Network(nn.Module):
     def masked(self):
         raise NotImplementedError
 
+    def functional(self) -> nn.Module:
+        """A module of the same layers that computes a masked step of an image, and writes into nothing that it is given:
+        distile.fuse takes it."""
+        raise NotImplementedError("the network has no form without buffers")
+
     def dense_inputs(self) -> tuple[torch.Tensor, ...]:
         raise NotImplementedError
 
@@ -113,6 +118,20 @@ class Dense(nn.Module):
 
     def forward(self, *inputs):
         return self.network.dense(*inputs)
+
+
+class Functional(nn.Module):
+    """The blocks of a network, in the form that each has without buffers, as one function of the input. `compute` is
+    given the input and a function of a block and its input."""
+
+    def __init__(self, network: Network, kind: type, compute):
+        super().__init__()
+        blocks = [block for block in network.modules() if isinstance(block, kind)]
+        self.blocks = nn.ModuleList(block.functional() for block in blocks)
+        self.network, self._compute, self._of = network, compute, dict(zip(blocks, self.blocks))
+
+    def forward(self, x):
+        return self._compute(x, lambda block, x, **_: self._of[block](x))
 
 
 def tensors_of(result) -> tuple[torch.Tensor, ...]:

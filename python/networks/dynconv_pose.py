@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import Buffers, Network, conv, image, profile, randomise, train, visible, where
+from common import Buffers, Functional, Network, conv, image, profile, randomise, train, visible, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -39,8 +39,24 @@ class InvertedResidual(nn.Module):
         out = x.clone() if keep else x
         return self.project(filtered, mask, residual=out, out=out)
 
+    def functional(self) -> nn.Module:
+        return Block(self)
+
     def plain(self, x, mask=None):
         return x + where(mask, conv(self.project, conv(self.depthwise, conv(self.expand, x))), 0.0)
+
+
+class Block(nn.Module):
+    """An inverted residual block that writes into no buffers."""
+
+    def __init__(self, block: InvertedResidual):
+        super().__init__()
+        self.unit, self.expand, self.depthwise, self.project = block.unit, block.expand, block.depthwise, block.project
+
+    def forward(self, x):
+        mask = self.unit(x)
+        filtered = self.depthwise(self.expand(x, masks.dilate(mask, 1)), mask)
+        return self.project(filtered, mask, residual=x, out=x.clone())
 
 
 class Hourglass(nn.Module):
@@ -100,6 +116,9 @@ class PoseNetwork(Network):
 
     def masked(self):
         return self._run(self.image, lambda block, x, keep=False: block(x, keep))
+
+    def functional(self):
+        return Functional(self, InvertedResidual, self._run)
 
     def dense_inputs(self):
         return (self.image,)

@@ -6,10 +6,12 @@ says.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
-from common import Buffers, Network, conv, image, nhwc, profile, randomise, train, visible, weight_of, where
+from common import Buffers, Functional, Network, conv, image, nhwc, profile, randomise, train, visible, weight_of, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -45,12 +47,39 @@ class Bottleneck(nn.Module):
         self.expand(middle, mask, residual=result, out=result)
         return ops.activate.out(result, ~mask, activation="relu", out=result)
 
+    def functional(self) -> nn.Module:
+        return Block(self)
+
     def plain(self, x, mask=None):
         branch = nn.functional.conv2d(
             conv(self.middle, conv(self.reduce, x)), weight_of(self.expand), self.expand.bias
         )
         shortcut = x if self.shortcut is None else conv(self.shortcut, x)
         return torch.relu(shortcut + where(mask, branch, 0.0))
+
+
+class Block(nn.Module):
+    """A bottleneck that writes into no buffers."""
+
+    def __init__(self, block: Bottleneck):
+        super().__init__()
+        self.unit, self.reduce, self.middle = block.unit, block.reduce, block.middle
+        self.shortcut = None if block.shortcut is None else _unmasked(block.shortcut)
+        self.expand = copy.copy(block.expand)
+        self.expand.activation = "none"  # The sum has it, also where the mask is not active.
+
+    def forward(self, x):
+        mask = self.unit(x)
+        read = masks.needed_input(mask, x.shape[2:], kernel=3, stride=self.middle.stride, padding=1)
+        branch = self.expand(self.middle(self.reduce(x, read), mask), mask)
+        return torch.relu((x if self.shortcut is None else self.shortcut(x)) + branch)
+
+
+def _unmasked(layer: MaskedConv2d) -> nn.Conv2d:
+    """A layer of the same parameters that knows no masks."""
+    plain = nn.Conv2d(layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, device="meta")
+    plain.weight, plain.bias = layer.weight, layer.bias
+    return plain
 
 
 class Bottlenecks(Network):
@@ -81,6 +110,15 @@ class Bottlenecks(Network):
         for block, share in zip(self.blocks, profile(len(self.blocks), density)):
             x = block.plain(x, train(block.unit, x, share))
 
+    def _run(self, x, block):
+        x = self._start(x)
+        for one in self.blocks:
+            x = block(one, x)
+        return self._finish(x)
+
+    def functional(self):
+        return Functional(self, Bottleneck, self._run)
+
     def _start(self, x):
         return x
 
@@ -91,16 +129,10 @@ class Bottlenecks(Network):
         return (self.image,)
 
     def dense(self, x):
-        x = self._start(x)
-        for block in self.blocks:
-            x = block.plain(x)
-        return self._finish(x)
+        return self._run(x, lambda block, x: block.plain(x))
 
     def expected(self):
-        x = self._start(self.image)
-        for block in self.blocks:
-            x = block.plain(x, block.mask)
-        return self._finish(x)
+        return self._run(self.image, lambda block, x: block.plain(x, block.mask))
 
     def densities(self):
         return [block.mask.float().mean().item() for block in self.blocks]

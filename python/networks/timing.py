@@ -13,6 +13,7 @@ import weakref
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import distile
 from common import Dense, Network, error
 from distile.nn import MaskedConv2d, MaskedLinear
 from gathered import TILE, Gathered
@@ -110,6 +111,19 @@ class MaskedCompiled(Peer):
         return self._network.expected()
 
 
+class Fused(Peer):
+    """The masked step with its layers in stages, each the fastest of the stage, the layers and their dense form."""
+
+    def __init__(self, network: Network):
+        network.masked()  # Its masks are what expected() goes by.
+        with torch.inference_mode(False), torch.no_grad():
+            fused = distile.fuse(network.functional().eval(), *network.dense_inputs(), measure=True)
+        super().__init__(network, fused)
+
+    def expected(self):
+        return self._network.expected()
+
+
 def _onednn_graph(network):
     """PyTorch's way to graphs of oneDNN: TorchScript, frozen."""
     inputs, before = network.dense_inputs(), torch.jit.onednn_fusion_enabled()
@@ -165,6 +179,7 @@ def _captured(peer):
 PEERS = {
     "distile-graph": Replayed,
     "distile-compile": MaskedCompiled,
+    "distile-stages": Fused,
     "eager": _eager,
     "eager-graph": _captured(_eager),
     "compile": _compiled,
@@ -176,7 +191,7 @@ PEERS = {
     "sige": _sige,
 }
 ONLY_ON_CUDA = ("distile-graph", "eager-graph", "compile-graph")
-NOT_ON_CUDA = ("distile-compile", "onednn-graph", "onnxruntime")
+NOT_ON_CUDA = ("distile-compile", "distile-stages", "onednn-graph", "onnxruntime")
 
 
 def peers_on(device: str) -> list[str]:

@@ -176,7 +176,9 @@ import torch
 from models import ResNet, settled
 
 def model():
-    return settled(ResNet())
+    made = settled(ResNet())
+    made.maxpool = torch.nn.AvgPool2d(3, 2, 1, count_include_pad=False)
+    return made
 
 def example():
     return torch.randn(1, 3, 32, 32)
@@ -191,11 +193,12 @@ def test_stages(tmp_path, capsys):
     assert explain.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("distile.fuse(model, example) runs these as stages:")
-    assert lines[at + 1] == "  layer1.0.conv1 to layer2.0.downsample.0: 7 layers, 7 steps; ends: the model ends"
-    assert lines[at + 2 : at + 5] == [
+    assert lines[at + 1 : at + 6] == [
+        "  layer1.0.conv1 to layer1.0.conv2: 2 layers, 2 steps; ends: layer1.0.relu changes a tensor",
+        "  layer1.1.conv1 to layer2.0.downsample.0: 5 layers, 5 steps; ends: the model ends",
         "These layers are in no stage:",
         "  conv1: it is alone: layer1.0.conv1 reads what maxpool makes, which is no step",
-        "  maxpool: MaskedMaxPool2d is no step of a stage",
+        "  maxpool: its average leaves out the padding",
     ]
     found = json.loads((tmp_path / "found.json").read_text())["stages"]
-    assert [row["name"] for row in found] == ["distile_stage_0", "conv1", "maxpool"]
+    assert [row["name"] for row in found] == ["distile_stage_0", "distile_stage_1", "conv1", "maxpool"]

@@ -50,6 +50,17 @@ def small(name, device="cpu"):
 
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("name, stages", [("dynconv-resnet", 1), ("dynconv-pose", 1), ("resnet-stage", 2)])
+def test_networks_as_stages(name, stages):
+    network, rows = small(name), []
+    with torch.no_grad():
+        distile.fuse(network.functional().eval(), *network.dense_inputs(), report=rows)
+        assert sum(isinstance(row, distile.stage_steps.Fused) for row in rows) == stages
+        peers, missing = timing.peers_of(network, ["distile-stages", "eager"])
+    assert peers.keys() == {"distile-stages", "eager"} and not missing
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("name", ["dynconv-resnet", "avit-t"])
 def test_weights_of_16_bits(name):
