@@ -138,6 +138,13 @@ TEST_CASE("A stage on a CPU passes on what depthwise convolutions make, and what
                 stage.check(0);
             }
         }
+        // What windows of other pixels read is overwritten only when all are computed.
+        CpuTestedStage in_place(cpu, DISTILE_FLOAT32, 27, true);
+        CpuImage &x = in_place.image(1, 19, 33, 32), &filtered = in_place.image(1, 19, 33, 32);
+        auto &mask = in_place.mask(1, 19, 33, .6);
+        in_place.conv(x, filtered, 3, 1, 1, &mask, nullptr, nullptr, nullptr, 32).given.transient = 1;
+        in_place.conv(filtered, x, 1, 1, 1, &mask);
+        in_place.check(0);
         // More channels than are passed on at a time in a chunk of many pixels.
         CpuTestedStage stage(cpu, DISTILE_FLOAT32, 25, true);
         add_inverted_residual(stage, stage.image(1, 24, 40, 16), 1500, 3, nullptr);

@@ -3,6 +3,7 @@
 #include "runtime/cpu/products/listed_convolution.h"
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/stage/stage.h"
+#include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -57,6 +58,13 @@ ListedConvolution listed(const CheckedStep &step, int32_t part, const TileList &
             nullptr};
 }
 
+/** Whether the step that reads a transient output can compute it, too: it overwrites nothing that others still read. */
+bool can_wait(const CheckedStep &step, const CheckedStep &reader) {
+    const distile_tensor written = without_border(*reader.given.output);
+    const auto meets = [&](const distile_tensor *read) { return read && overlap(written, without_border(*read)); };
+    return step.filter().is_depthwise() && !meets(step.given.input) && !meets(step.given.residual);
+}
+
 }  // namespace
 
 CpuStageRunner::CpuStageRunner(CpuDevice &device)
@@ -73,7 +81,7 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
         const bool scores = step->given.kind == DISTILE_STEP_SCORES;
         if (scores) {
             make_mask(*step);
-        } else if (step->given.transient != 0 && step->filter().is_depthwise()) {
+        } else if (step->given.transient != 0 && can_wait(*step, *(step + 1))) {
             passing = &*step;
         } else {
             const auto next = std::find_if(step + 1, stage.steps.end(), [](const CheckedStep &other) {
