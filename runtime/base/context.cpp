@@ -25,8 +25,9 @@ int32_t usable_cores() {
 /** The message of this thread's last failure in a call without a context. */
 thread_local char thread_message[512] = "";
 
-__attribute__((format(printf, 2, 3))) distile_status fail_without_context(distile_status status, const char *format,
-                                                                          ...) {
+}  // namespace
+
+distile_status fail_without_context(distile_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     // Some versions of clang-tidy do not see that va_start initializes.
@@ -35,6 +36,8 @@ __attribute__((format(printf, 2, 3))) distile_status fail_without_context(distil
     va_end(arguments);
     return status;
 }
+
+namespace {
 
 distile_status check_options(const char *call, const distile_context_options &options) {
     constexpr int32_t most_threads = 4096;

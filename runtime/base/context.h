@@ -62,6 +62,10 @@ inline void require(distile_status status) {
 __attribute__((format(printf, 3, 4))) distile_status fail(distile_context *context, distile_status status,
                                                           const char *format, ...);
 
+/** Stores a printf-style message for this thread's distile_context_message(NULL) and returns the status. */
+__attribute__((format(printf, 2, 3))) distile_status fail_without_context(distile_status status, const char *format,
+                                                                          ...);
+
 /** Stores "CALL: the WHAT is null" and returns NULL_POINTER: in the context, or without one for this thread's
  * distile_context_message(NULL). */
 distile_status fail_null(distile_context *context, const char *call, const char *what);

@@ -29,7 +29,7 @@ int64_t BitImage::count() const {
     return sum;
 }
 
-Box BitImage::bounds() const {
+PixelBox BitImage::bounds() const {
     int32_t image0 = shape.batch, image1 = 0, y0 = shape.height, y1 = 0, x0 = shape.width, x1 = 0;
     for (int32_t n = 0; n < shape.batch; n++) {
         for (int32_t y = 0; y < shape.height; y++) {
@@ -45,7 +45,7 @@ Box BitImage::bounds() const {
             }
         }
     }
-    return image1 == 0 ? Box{} : Box{image0, y0, x0, {image1 - image0, y1 - y0, x1 - x0}};
+    return image1 == 0 ? PixelBox{} : PixelBox{image0, y0, x0, {image1 - image0, y1 - y0, x1 - x0}};
 }
 
 int64_t count_bits(const uint64_t *row, int32_t first, int32_t last) {
@@ -94,7 +94,7 @@ int32_t last_bit(const uint64_t *row, int32_t first, int32_t last) {
     return first - 1;
 }
 
-BitImage crop(const BitImage &image, const Box &box) {
+BitImage crop(const BitImage &image, const PixelBox &box) {
     BitImage part(box.shape);
     if (box.is_empty()) {
         return part;

@@ -10,7 +10,7 @@
 namespace distile {
 
 /** A rectangle of the images [image, image + batch): rows from y, columns from x. Empty if an extent is 0. */
-struct Box {
+struct PixelBox {
     int32_t image = 0, y = 0, x = 0;
     MaskShape shape{0, 0, 0};
 
@@ -44,7 +44,7 @@ public:
     void set(int32_t image, int32_t y, int32_t first, int32_t last);
     int64_t count() const;
     /** The least box that has every bit; empty if there is none. */
-    Box bounds() const;
+    PixelBox bounds() const;
 
     MaskShape shape{0, 0, 0};
     std::vector<uint64_t> words;
@@ -61,7 +61,7 @@ int32_t last_bit(const uint64_t *row, int32_t first, int32_t last);
 int32_t first_gap(const uint64_t *row, int32_t first, int32_t last);
 
 /** The part of an image in a box, which may not reach beyond it. */
-BitImage crop(const BitImage &image, const Box &box);
+BitImage crop(const BitImage &image, const PixelBox &box);
 
 /** Calls run(first, last) for each run of bits in a row. */
 template<typename Run> void for_each_run(const uint64_t *row, int32_t width, const Run &run) {

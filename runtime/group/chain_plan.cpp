@@ -140,7 +140,7 @@ std::vector<OwnedBounds> owned_bounds(const BitImage &mask, const TensorOwners &
 }
 
 /** The active pixels in a box that a part owns. */
-BitImage owned_bits(const BitImage &mask, const TensorOwners &owners, uint16_t part, const Box &box) {
+BitImage owned_bits(const BitImage &mask, const TensorOwners &owners, uint16_t part, const PixelBox &box) {
     BitImage owned(box.shape);
     const BitImage active = crop(mask, box);
     for (int32_t n = 0; n < box.shape.batch; n++) {
@@ -160,7 +160,7 @@ BitImage owned_bits(const BitImage &mask, const TensorOwners &owners, uint16_t p
 }
 
 /** The pixels of a layer's input, in a part's box, that its own outputs read. */
-BitImage read_bits(const PlannedLayer &layer, const BitImage &own, const Box &input, RowMemory &memory) {
+BitImage read_bits(const PlannedLayer &layer, const BitImage &own, const PixelBox &input, RowMemory &memory) {
     BitImage read(input.shape);
     const auto axis_of = [](const Axis &axis) {
         return WindowAxis{axis.kernel, axis.stride, axis.pad_before, axis.dilation};
@@ -184,7 +184,7 @@ void subtract(BitImage &image, const BitImage &other) {
 }
 
 /** Calls call(span) for each run of bits in a box. */
-template<typename Call> void for_each_span(const BitImage &bits, const Box &box, const Call &call) {
+template<typename Call> void for_each_span(const BitImage &bits, const PixelBox &box, const Call &call) {
     for (int32_t n = 0; n < bits.shape.batch; n++) {
         for (int32_t y = 0; y < bits.shape.height; y++) {
             for_each_run(bits.row(n, y), bits.shape.width, [&](int32_t first, int32_t last) {
@@ -332,6 +332,8 @@ private:
         }
         part.input_pixels = input.count();
         for_each_span(input, part.boxes[0], [&](const Span &span) { part.input.push_back(span); });
+        for_each_span(part.layers.back().own, part.boxes.back(),
+                      [&](const Span &span) { part.output.push_back(span); });
     }
 
     /** Leaves of what a part reads of a tensor what others compute. Their inactive pixels are 0 everywhere. */
@@ -369,7 +371,7 @@ private:
     }
 
     static void add_rim(Part &owner, size_t layer, const Fetch &fetch) {
-        const Box &box = owner.boxes[layer + 1];
+        const PixelBox &box = owner.boxes[layer + 1];
         for (const Span &span : fetch.spans) {
             owner.layers[layer].rim.set(span.image - box.image, span.y - box.y, span.first - box.x, span.last - box.x);
         }

@@ -46,12 +46,13 @@ struct PartOutput {
 /** A device's part of a chain. */
 struct Part {
     bool is_empty = true;            ///< It has nothing to do, and no boxes.
-    std::vector<Box> boxes;          ///< One for each tensor.
+    std::vector<PixelBox> boxes;     ///< One for each tensor.
     std::vector<Span> input;         ///< What it reads of tensor 0.
     int64_t input_pixels = 0;        ///< Their number.
     std::vector<PartOutput> layers;  ///< One for each layer.
     /** For each layer, what the next one reads of its output on other devices. */
     std::vector<std::vector<Fetch>> fetches;
+    std::vector<Span> output;      ///< Its pixels of the last tensor.
     std::vector<bool> neighbours;  ///< The devices that it copies from or that copy from it.
 };
 

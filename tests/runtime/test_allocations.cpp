@@ -582,6 +582,78 @@ TEST_CASE("Whichever allocation fails, the call says so and can be repeated", "[
     }
 }
 
+TEST_CASE("Whichever allocation of a group fails, the call says so and can be repeated", "[allocations]") {
+    constexpr int32_t devices = 2, layers = 2, channels = 16;
+    const std::vector<float> input(size_t{height} * width * channels, .5f), filter(size_t{9} * 48 * 48, .25f);
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OHWI;
+    const distile_polykernel *const polykernels[][devices] = {
+        {&test_conv3_16_48_avx2, &test_conv3_16_48_avx2},
+        {&test_conv3_48_16_residual_avx2, &test_conv3_48_16_residual_avx2}};
+    distile_chain_layer given[layers] = {};
+    for (int32_t i = 0; i < layers; i++) {
+        given[i].polykernels = polykernels[i];
+        given[i].weights = &source;
+    }
+    // What the group computes if allocation `first` fails; the calls that fail are repeated.
+    const auto run = [&](int64_t first) {
+        allocations.count = 0;
+        allocations.first = allocations.last = first;
+        distile_context_options options{};
+        options.threads = 1;
+        const Context contexts[devices] = {make_context(options), make_context(options)};
+        distile_context *pointers[devices] = {contexts[0].get(), contexts[1].get()};
+        const Mask mask = make_mask(contexts[0]);
+        const std::vector<uint8_t> bytes(size_t{height} * width, 1);
+        check(contexts[0], distile_mask_set_bytes(mask.get(), bytes.data(), 1, height, width, height * width, width));
+        const auto repeat = [&](const distile_group *group, const auto &call) {
+            const int64_t failures = allocations.failures;
+            const distile_status status = [&] {
+                const Watch watch;
+                return call();
+            }();
+            INFO(distile_group_message(group));
+            if (status != DISTILE_OK) {
+                REQUIRE(std::string(distile_status_name(status)) == "DISTILE_ERROR_OUT_OF_MEMORY");
+                REQUIRE(allocations.failures > failures);
+                REQUIRE(std::string(distile_status_name(call())) == "DISTILE_OK");
+            }
+        };
+        distile_group *group = nullptr;
+        repeat(nullptr, [&] { return distile_group_create(pointers, devices, nullptr, &group); });
+        const Group owned_group(group);
+        distile_chain *chain = nullptr;
+        repeat(group, [&] { return distile_chain_create(group, given, layers, &chain); });
+        const Chain owned_chain(chain);
+        std::vector<float> result(input.size());
+        std::vector<float> copy = input;
+        const distile_tensor from = distile_tensor_make(copy.data(), 1, height, width, channels),
+                             to = distile_tensor_make(result.data(), 1, height, width, channels);
+        distile_mask *const masks[layers] = {mask.get(), mask.get()};
+        distile_chain_args args{};
+        args.input = &from;
+        args.output = &to;
+        args.masks = masks;
+        repeat(group, [&] { return distile_chain_run(chain, &args); });
+        distile_chain_info info{};
+        repeat(group, [&] { return distile_chain_get_info(chain, &info); });
+        CHECK(info.busy_devices == devices);
+        return result;
+    };
+    const std::vector<float> expected = run(-1);
+    const int64_t all = allocations.count;
+    REQUIRE(all > 50);
+    allocations.failures = 0;
+    for (int64_t first = 0; first < all; first++) {
+        if (!left_out(static_cast<int>(first))) {
+            CAPTURE(first);
+            REQUIRE(run(first) == expected);
+        }
+    }
+    REQUIRE(allocations.failures > (short_tests() ? 5 : 50));
+}
+
 TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations]") {
     for (const Machine &machine : {Machine{1, false, false}, {3, false, false}, {3, true, false}}) {
         for (const distile_polykernel *polykernel : used) {

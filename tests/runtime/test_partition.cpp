@@ -56,7 +56,7 @@ void check_plan(const std::vector<PlannedLayer> &layers, const std::vector<const
             if (part.is_empty) {
                 continue;
             }
-            const auto add = [&](const std::vector<Span> &spans, const BitImage *owner, const Box *box) {
+            const auto add = [&](const std::vector<Span> &spans, const BitImage *owner, const PixelBox *box) {
                 for (const Span &span : spans) {
                     for (int32_t x = span.first; x < span.last; x++) {
                         has[number].insert({span.image, span.y, x});
@@ -67,7 +67,7 @@ void check_plan(const std::vector<PlannedLayer> &layers, const std::vector<const
             if (i == 0) {
                 add(part.input, nullptr, nullptr);
             } else {
-                const Box &box = part.boxes[i];
+                const PixelBox &box = part.boxes[i];
                 const BitImage &own = part.layers[i - 1].own;
                 for (int32_t n = 0; n < own.shape.batch; n++) {
                     for (int32_t y = 0; y < own.shape.height; y++) {
@@ -89,7 +89,7 @@ void check_plan(const std::vector<PlannedLayer> &layers, const std::vector<const
             if (part.is_empty) {
                 continue;
             }
-            const Box &box = part.boxes[i + 1], &input = part.boxes[i];
+            const PixelBox &box = part.boxes[i + 1], &input = part.boxes[i];
             const PartOutput &output = part.layers[i];
             REQUIRE(box.y + box.shape.height <= shape.height);
             REQUIRE(box.x + box.shape.width <= shape.width);

@@ -5,6 +5,7 @@
 #define DISTILE_DISTILE_HPP
 
 #include <distile/cuda.h>
+#include <distile/group.h>
 #include <distile/planner.h>
 #include <memory>
 #include <stdexcept>
@@ -42,6 +43,12 @@ struct Destroy {
     void operator()(distile_planner *planner) const {
         distile_planner_destroy(planner);
     }
+    void operator()(distile_group *group) const {
+        distile_group_destroy(group);
+    }
+    void operator()(distile_chain *chain) const {
+        distile_chain_destroy(chain);
+    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
@@ -49,6 +56,8 @@ using Mask = std::unique_ptr<distile_mask, Destroy>;
 using Kernel = std::unique_ptr<distile_kernel, Destroy>;
 using Weights = std::unique_ptr<distile_weights, Destroy>;
 using Planner = std::unique_ptr<distile_planner, Destroy>;
+using Group = std::unique_ptr<distile_group, Destroy>;
+using Chain = std::unique_ptr<distile_chain, Destroy>;
 
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {

@@ -1,0 +1,165 @@
+#include "runtime/group/crew.h"
+#include "runtime/base/library_threads.h"
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace distile {
+
+/** What the threads use, which they keep alive. */
+struct Crew::Shared {
+    std::mutex mutex;
+    std::condition_variable begin, end;
+    std::shared_ptr<const std::function<void(int32_t)>> part;
+    int64_t jobs = 0;        ///< The number of the last job.
+    std::vector<bool> busy;  ///< For each member.
+    bool leaving = false;
+    std::vector<std::thread> threads;
+    uint64_t forks = 0;
+
+    bool is_idle() const {
+        return std::none_of(busy.begin(), busy.end(), [](bool one) { return one; });
+    }
+
+    void work(int32_t member) {
+        name_library_thread();
+        std::unique_lock<std::mutex> lock(mutex);
+        for (int64_t done = 0;;) {
+            begin.wait(lock, [&] { return leaving || jobs > done; });
+            if (leaving) {
+                return;
+            }
+            done = jobs;
+            // The function may be one of a job that this member ends too late.
+            const std::shared_ptr<const std::function<void(int32_t)>> own = part;
+            lock.unlock();
+            (*own)(member);
+            lock.lock();
+            busy[static_cast<size_t>(member)] = false;
+            end.notify_all();
+        }
+    }
+};
+
+Crew::Crew(int32_t members) : shared_(std::make_shared<Shared>()) {
+    shared_->busy.resize(static_cast<size_t>(members));
+}
+
+Crew::~Crew() {
+    if (!is_ours()) {
+        // The threads stayed with the parent, which may hold the lock.
+        new std::shared_ptr<Shared>(shared_);
+        return;
+    }
+    bool idle = false;
+    {
+        const std::lock_guard<std::mutex> lock(shared_->mutex);
+        shared_->leaving = true;
+        idle = shared_->is_idle();
+    }
+    shared_->begin.notify_all();
+    for (std::thread &thread : shared_->threads) {
+        if (idle) {
+            thread.join();
+        } else {
+            thread.detach();
+        }
+    }
+}
+
+std::vector<int32_t> Crew::run(const std::function<void(int32_t)> &part, Deadline deadline,
+                               const std::function<void()> &stop) {
+    Shared &shared = *shared_;
+    const auto allowed = deadline - std::chrono::steady_clock::now();
+    std::unique_lock<std::mutex> lock(shared.mutex);
+    if (shared.threads.size() < shared.busy.size()) {
+        const SignalBlocker blocker;
+        shared.forks = num_forks();
+        shared.threads.reserve(shared.busy.size());
+        for (size_t i = shared.threads.size(); i < shared.busy.size(); i++) {
+            shared.threads.emplace_back([kept = shared_, i] { kept->work(static_cast<int32_t>(i)); });
+        }
+    }
+    shared.part = std::make_shared<const std::function<void(int32_t)>>(part);
+    shared.jobs++;
+    shared.busy.assign(shared.busy.size(), true);
+    shared.begin.notify_all();
+    const auto idle = [&] { return shared.is_idle(); };
+    if (!shared.end.wait_until(lock, deadline, idle)) {
+        lock.unlock();
+        stop();
+        lock.lock();
+        shared.end.wait_until(lock, deadline + allowed, idle);
+    }
+    std::vector<int32_t> late;
+    for (size_t i = 0; i < shared.busy.size(); i++) {
+        if (shared.busy[i]) {
+            late.push_back(static_cast<int32_t>(i));
+        }
+    }
+    if (late.empty()) {
+        shared.part = nullptr;
+    }
+    return late;
+}
+
+bool Crew::is_idle() const {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    return shared_->is_idle();
+}
+
+bool Crew::is_ours() const {
+    return shared_->threads.empty() || shared_->forks == num_forks();
+}
+
+struct Progress::State {
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<int32_t> tensors;
+    bool stopped = false;
+    Deadline deadline;
+};
+
+Progress::Progress(size_t parts) : state_(std::make_unique<State>()) {
+    state_->tensors.resize(parts);
+}
+
+Progress::~Progress() = default;
+
+void Progress::reset(Deadline deadline) {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    std::fill(state_->tensors.begin(), state_->tensors.end(), 0);
+    state_->stopped = false;
+    state_->deadline = deadline;
+}
+
+void Progress::advance(size_t part, int32_t tensors) {
+    {
+        const std::lock_guard<std::mutex> lock(state_->mutex);
+        state_->tensors[part] = tensors;
+    }
+    state_->changed.notify_all();
+}
+
+bool Progress::wait(size_t part, int32_t tensors) {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    const auto ready = [&] { return state_->stopped || state_->tensors[part] >= tensors; };
+    const bool in_time = state_->changed.wait_until(lock, state_->deadline, ready);
+    return in_time && !state_->stopped;
+}
+
+void Progress::stop() {
+    {
+        const std::lock_guard<std::mutex> lock(state_->mutex);
+        state_->stopped = true;
+    }
+    state_->changed.notify_all();
+}
+
+bool Progress::is_stopped() const {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    return state_->stopped;
+}
+
+}  // namespace distile

@@ -1,0 +1,110 @@
+/** \file
+ * Groups of contexts, and the chains that they run.
+ */
+#ifndef DISTILE_GROUP_OBJECTS_H
+#define DISTILE_GROUP_OBJECTS_H
+
+#include "runtime/group/crew.h"
+#include "runtime/group/exchange.h"
+#include <distile/distile.hpp>
+#include <distile/group.h>
+#include <mutex>
+
+namespace distile {
+
+/** Ends a call on a group. */
+struct GroupFailure {
+    distile_status status;
+    std::string message;
+};
+
+[[noreturn]] __attribute__((format(printf, 2, 3))) void fail_group(distile_status status, const char *format, ...);
+
+/** Ends a call on a group unless a call on one of its contexts succeeded. */
+inline void require_of(const distile_context *context, distile_status status) {
+    if (status != DISTILE_OK) {
+        fail_group(status, "%s", distile_context_message(context));
+    }
+}
+
+}  // namespace distile
+
+struct distile_group {
+    std::vector<distile_context *> contexts;
+    std::vector<distile::DeviceTime> times;
+    /** [from][to] */
+    std::vector<const distile::Exchange *> exchanges;
+    double imbalance;
+    std::chrono::milliseconds timeout;
+    distile_overlap overlap;
+    bool is_lost = false; /**< A device may still be at work. */
+    char message[800] = "";
+    std::unique_ptr<distile::Crew> crew;
+
+    const distile::Exchange &exchange(size_t from, size_t to) const {
+        return *exchanges[from * contexts.size() + to];
+    }
+    bool overlaps(size_t device) const;
+};
+
+namespace distile {
+
+/** A layer on all devices. */
+struct ChainLayer {
+    PlannedLayer planned;
+    std::string variant;  ///< The caller's; "": the first context chooses.
+    int32_t in_channels, out_channels;
+    distile_dtype dtype;
+    std::vector<Kernel> kernels;                            ///< One for each context.
+    std::vector<std::shared_ptr<distile_weights>> weights;  ///< One for each context, which those of a memory share.
+};
+
+/** What a device has of a layer's output to run it. */
+struct DeviceLayer {
+    Mask own, rim, interior;
+    const char *variant = nullptr;
+};
+
+/** A device's part of the runs. */
+struct DeviceRun {
+    Planner planner;
+    std::vector<DeviceLayer> layers;
+    Mask shape_of_input;  ///< Without pixels: planners ask for a mask of each tensor's shape.
+    BitImage no_pixels;
+    std::vector<PlacedTensor> tensors;  ///< As far as the run has made them.
+    int64_t plan = 0;                   ///< The number of the plan that its masks are of.
+};
+
+}  // namespace distile
+
+struct distile_chain {
+    explicit distile_chain(distile_group &of) : group(of), progress(of.contexts.size()) {
+    }
+
+    distile_group &group;
+    std::vector<distile::ChainLayer> layers;
+    std::vector<distile::PlannedLayer> planned; /**< What plans know of the layers. */
+    std::vector<distile::DeviceRun> devices;
+    distile::Progress progress;
+
+    // The plan of the last run.
+    distile::MaskShape input{0, 0, 0};
+    std::vector<std::shared_ptr<distile::BitImage>> bits; /**< One for each layer; equal masks are one image. */
+    distile::Partition partition;
+    distile::ChainPlan plan;
+    std::vector<std::string> variants; /**< One for each layer. */
+    int64_t plans = 0, partitions = 0, moved_pixels = 0;
+
+    std::vector<const distile::BitImage *> masks() const;
+};
+
+namespace distile {
+
+/** Makes the plan for these arguments, which have been checked, unless the last one is it. */
+void plan_run(distile_chain &chain, const distile_chain_args &args);
+/** Runs the plan. Throws GroupFailure. */
+void run_chain(distile_chain &chain, const distile_chain_args &args);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,240 @@
+#include "runtime/dispatch/kernel.h"
+#include "runtime/group/group.h"
+#include <cstdio>
+
+namespace distile {
+
+namespace {
+
+/** What ends a part without a fault of its own: others stopped it. */
+struct Stopped {};
+
+/** The first fault of a run. Keeping it allocates nothing. */
+class Fault {
+public:
+    void set(int32_t device, distile_status status, const char *message) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (status_ == DISTILE_OK) {
+            status_ = status;
+            device_ = device;
+            std::snprintf(message_, sizeof(message_), "%s", message);
+        }
+    }
+    /** Throws it, if there is one. */
+    void raise() const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (status_ != DISTILE_OK) {
+            fail_group(status_, "device %d: %s", device_, message_);
+        }
+    }
+
+private:
+    mutable std::mutex mutex_;
+    distile_status status_ = DISTILE_OK;
+    int32_t device_ = 0;
+    char message_[512] = "";
+};
+
+/** A run of a chain, which the threads keep while one of them may need it. */
+struct ChainRun {
+    distile_chain &chain;
+    distile_tensor input, output;
+    Fault fault;
+
+    ChainRun(distile_chain &of, const distile_chain_args &args) : chain(of), input(*args.input), output(*args.output) {
+        input.border_top = input.border_bottom = input.border_left = input.border_right = 0;
+    }
+};
+
+/** A device's part of a run. */
+class PartRun {
+public:
+    PartRun(ChainRun &run, size_t number)
+        : run_(run), chain_(run.chain), group_(chain_.group), number_(number), context_(*group_.contexts[number]),
+          part_(chain_.plan.parts[number]), device_(chain_.devices[number]) {
+    }
+
+    void compute() {
+        if (part_.is_empty) {
+            return;
+        }
+        set_masks();
+        make_tensor(0);
+        const Exchange &from_input = group_.exchange(0, number_);
+        from_input.follow(context_, *group_.contexts[0]);
+        from_input.copy({group_.contexts[0], run_.input}, device_.tensors[0], part_.input);
+        from_input.arrive(context_);
+        const bool overlaps = group_.overlaps(number_);
+        const size_t count = chain_.layers.size();
+        for (size_t i = 0; i < count; i++) {
+            make_tensor(i + 1);
+            const PartOutput &output = part_.layers[i];
+            DeviceLayer &layer = device_.layers[i];
+            const bool in_parts = overlaps && i + 1 < count;
+            run_layer(i, in_parts ? layer.rim : layer.own);
+            group_.exchange(number_, number_).publish(context_);
+            chain_.progress.advance(number_, static_cast<int32_t>(i) + 2);
+            if (i + 1 < count) {
+                fetch(i + 1);
+            }
+            if (in_parts && output.interior.count() > 0) {
+                run_layer(i, layer.interior);
+            }
+            if (i + 1 < count) {
+                arrive(i + 1);
+            }
+        }
+        group_.exchange(number_, 0).copy(device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
+        group_.exchange(number_, number_).finish(context_);
+    }
+
+private:
+    static void set_bits(const distile_context *context, const Mask &mask, const BitImage &bits) {
+        require_of(context, distile_mask_set_bits(mask.get(), reinterpret_cast<const uint32_t *>(bits.words.data()),
+                                                  bits.shape.batch, bits.shape.height, bits.shape.width,
+                                                  2 * int64_t{bits.words_per_row()}));
+    }
+
+    /** Gives the device the bits of a new plan. */
+    void set_masks() {
+        if (device_.plan == chain_.plans) {
+            return;
+        }
+        device_.no_pixels = BitImage(part_.boxes[0].shape);
+        set_bits(&context_, device_.shape_of_input, device_.no_pixels);
+        for (size_t i = 0; i < chain_.layers.size(); i++) {
+            DeviceLayer &layer = device_.layers[i];
+            const PartOutput &output = part_.layers[i];
+            set_bits(&context_, layer.own, output.own);
+            if (group_.overlaps(number_)) {
+                set_bits(&context_, layer.rim, output.rim);
+                set_bits(&context_, layer.interior, output.interior);
+            }
+            // Where code has other variants, the device chooses.
+            const char *const name = chain_.variants[i].c_str();
+            layer.variant = chain_.layers[i].kernels[number_]->find(name) >= 0 ? name : nullptr;
+        }
+        device_.plan = chain_.plans;
+    }
+
+    /** Takes zeros for a tensor. The planner gives the memory of a tensor that neither this device nor another needs:
+     * the others have made the tensor before this one, so they have fetched what they read of those before. */
+    void make_tensor(size_t tensor) {
+        const PixelBox &box = part_.boxes[tensor];
+        const bool is_last = tensor == chain_.layers.size();
+        const ChainLayer &layer = chain_.layers[is_last ? tensor - 1 : tensor];
+        distile_output_spec spec{};
+        spec.batch = box.shape.batch;
+        spec.height = box.shape.height;
+        spec.width = box.shape.width;
+        spec.channels = is_last ? layer.out_channels : layer.in_channels;
+        spec.dtype = layer.dtype;
+        if (!is_last) {
+            const distile_border border = distile_kernel_border(layer.kernels[number_].get());
+            spec.border_top = border.top;
+            spec.border_bottom = border.bottom;
+            spec.border_left = border.left;
+            spec.border_right = border.right;
+        }
+        distile_tensor made{};
+        // With this mode the whole tensor is zero, and the mask only has its shape.
+        const Mask &mask = tensor == 0 ? device_.shape_of_input : device_.layers[tensor - 1].own;
+        require_of(&context_,
+                   distile_planner_next(device_.planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &made));
+        device_.tensors[tensor] = {&context_, made, box.image, box.y, box.x};
+    }
+
+    void run_layer(size_t i, const Mask &mask) {
+        const ChainLayer &layer = chain_.layers[i];
+        distile_run_args args{};
+        args.input = &device_.tensors[i].tensor;
+        args.output = &device_.tensors[i + 1].tensor;
+        args.weights = layer.weights[number_].get();
+        args.mask = mask.get();
+        args.variant = device_.layers[i].variant;
+        if (layer.planned.residual >= 0) {
+            args.residual = &device_.tensors[static_cast<size_t>(layer.planned.residual)].tensor;
+        }
+        require_of(&context_, distile_run(layer.kernels[number_].get(), &args));
+    }
+
+    /** Waits until the neighbours have made a tensor, and copies what the next layer reads of it. */
+    void fetch(size_t tensor) {
+        for (size_t other = 0; other < part_.neighbours.size(); other++) {
+            if (part_.neighbours[other]) {
+                if (!chain_.progress.wait(other, static_cast<int32_t>(tensor) + 1)) {
+                    throw Stopped{};
+                }
+                group_.exchange(other, number_).follow(context_, *group_.contexts[other]);
+            }
+        }
+        for (const Fetch &piece : part_.fetches[tensor - 1]) {
+            const auto other = static_cast<size_t>(piece.from);
+            group_.exchange(other, number_)
+                .copy(chain_.devices[other].tensors[tensor], device_.tensors[tensor], piece.spans);
+        }
+    }
+
+    void arrive(size_t tensor) {
+        for (const Fetch &piece : part_.fetches[tensor - 1]) {
+            group_.exchange(static_cast<size_t>(piece.from), number_).arrive(context_);
+        }
+    }
+
+    ChainRun &run_;
+    distile_chain &chain_;
+    distile_group &group_;
+    size_t number_;
+    distile_context &context_;
+    const Part &part_;
+    DeviceRun &device_;
+};
+
+/** Computes a part. A fault of its own stops the others. */
+void compute_part(ChainRun &run, int32_t number) {
+    Progress &progress = run.chain.progress;
+    try {
+        PartRun(run, static_cast<size_t>(number)).compute();
+        return;
+    } catch (const Stopped &) {
+    } catch (const GroupFailure &failure) {
+        run.fault.set(number, failure.status, failure.message.c_str());
+    } catch (const Failure &failure) {
+        run.fault.set(number, failure.status,
+                      distile_context_message(run.chain.group.contexts[static_cast<size_t>(number)]));
+    } catch (const std::bad_alloc &) {
+        run.fault.set(number, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+    } catch (...) {
+        run.fault.set(number, DISTILE_ERROR_INTERNAL, "an unexpected exception");
+    }
+    progress.stop();
+}
+
+}  // namespace
+
+void run_chain(distile_chain &chain, const distile_chain_args &args) {
+    distile_group &group = chain.group;
+    const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
+    chain.progress.reset(deadline);
+    distile_context &first = *group.contexts[0];
+    if (args.inactive == DISTILE_ZERO) {
+        const CurrentDevice current(*first.device);
+        first.device->update_pixels(args.masks[chain.layers.size() - 1], *args.output, nullptr, true);
+    }
+    group.exchange(0, 0).publish(first);
+    const auto run = std::make_shared<ChainRun>(chain, args);
+    const std::vector<int32_t> late = group.crew->run([run](int32_t number) { compute_part(*run, number); }, deadline,
+                                                      [&] { chain.progress.stop(); });
+    if (!late.empty()) {
+        group.is_lost = true;
+        fail_group(DISTILE_ERROR_DEVICE_LOST, "device %d has not ended within %lld ms; the group is unusable", late[0],
+                   static_cast<long long>(group.timeout.count()));
+    }
+    run->fault.raise();
+    if (chain.progress.is_stopped()) {
+        fail_group(DISTILE_ERROR_DEVICE_LOST, "the devices have not ended within %lld ms",
+                   static_cast<long long>(group.timeout.count()));
+    }
+}
+
+}  // namespace distile

@@ -1,0 +1,140 @@
+/** \file
+ * Several devices that share images: a chain of masked layers, of which each device computes a part of the active
+ * pixels and fetches from the others what its windows read beyond it.
+ *
+ * A group has contexts, each with a device of its own, equal or not. A chain has the layers, with a kernel for each
+ * context. A run cuts the images so that all devices end at once, copies the input to them, and collects the result:
+ *
+ *     distile_group_create(contexts, 4, NULL, &group);
+ *     distile_chain_create(group, layers, 12, &chain);
+ *     distile_chain_run(chain, &(distile_chain_args){.input = &input, .output = &output, .masks = masks});
+ *
+ * Results are bit for bit those of one device: every layer runs the variant that the first context would choose for the
+ * whole mask. Devices whose code differs, because they lack features that others have, may round differently.
+ *
+ * One thread at a time may use a group and its chains. While a call of theirs runs, they use the contexts, each in a
+ * thread of their own, and nobody else may. Destroy chains before their group, and the group before its contexts. A
+ * child of fork() can use no group of its parent.
+ *
+ * A failed call stores a sentence for distile_group_message(). A device that fails ends the call for all; the group may
+ * be used again. A device that does not end in time makes the call return DEVICE_LOST, on CPUs too, and the group
+ * unusable: what such a device may still use is never freed, not by destroying the group either.
+ */
+#ifndef DISTILE_GROUP_H
+#define DISTILE_GROUP_H
+
+#include "distile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Contexts that share work. */
+typedef struct distile_group distile_group;
+
+/** What a device takes, in microseconds: a constant in each chain, and the multiply-adds of its active pixels divided
+ * by `products_per_us`. */
+typedef struct distile_group_speed {
+    double fixed_us;        /**< At least 0. */
+    double products_per_us; /**< Above 0. */
+} distile_group_speed;
+
+/** Whether devices compute the pixels that others fetch first, and the others while these travel. */
+typedef enum distile_overlap {
+    DISTILE_OVERLAP_WHERE_ASYNCHRONOUS = 0, /**< Where copies between these devices do not keep them busy. */
+    DISTILE_OVERLAP_ALWAYS = 1,
+    DISTILE_OVERLAP_NEVER = 2
+} distile_overlap;
+
+/** Zero-initialise, then set only what differs from the default. */
+typedef struct distile_group_options {
+    /** One for each context; null: all are equally fast. Copied. */
+    const distile_group_speed *speeds;
+    /** A partition stays for new masks while the slowest device takes at most this part longer than if all ended at
+     * once; at least 0. 0: a tenth. */
+    double imbalance;
+    int32_t timeout_ms; /**< The longest that a run may take; 0: a minute. */
+    distile_overlap overlap;
+    int64_t reserved[4]; /**< 0 */
+} distile_group_options;
+
+/** Makes a group of `count` contexts, 1 to 1024, each of which is given once. `options` may be null. After an error,
+ * distile_group_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE, UNSUPPORTED_DEVICE (nothing copies
+ * between two of these devices), OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_group_create(distile_context *const *contexts, int32_t count,
+                                                const distile_group_options *options, distile_group **group);
+/** Null is allowed. */
+DISTILE_API void distile_group_destroy(distile_group *group);
+/** The cause of the last failed call on this group or its chains; "" if none failed. With null: what
+ * distile_context_message(NULL) gives. Valid until the next call. */
+DISTILE_API const char *distile_group_message(const distile_group *group);
+
+/** Layers, each of which reads the output of the one before. */
+typedef struct distile_chain distile_chain;
+
+/** A layer. Zero-initialise, then set. */
+typedef struct distile_chain_layer {
+    /** Its PolyKernel for each context of the group, in their order: a masked_conv2d or masked_linear of a
+     * floating-point type, the same operator in each. They must outlive the chain. */
+    const distile_polykernel *const *polykernels;
+    const distile_weights_source *weights; /**< Packed once for each memory. */
+    /** For an operator with a residual, the tensor that it adds, of the output's size: 0 is the chain's input, and i
+     * the output of layer i - 1. Else 0. */
+    int32_t residual;
+    int32_t reserved32; /**< 0 */
+    /** The variant that every device runs, as distile_run_args has it; null: the one that the first context chooses for
+     * the whole mask. Copied. */
+    const char *variant;
+    int64_t reserved[4]; /**< 0 */
+} distile_chain_layer;
+
+/** Makes a chain of 1 to 1024 layers, whose strides multiply to at most 256 along each axis. The output of a layer has
+ * the type and the channels of the next one's input. Layers without strides may lie between a residual and where it is
+ * added, and at most 60 layers. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE (a residual of another size), BAD_TYPE,
+ * BAD_CHANNELS, and those of distile_kernel_create and distile_weights_pack. */
+DISTILE_API distile_status distile_chain_create(distile_group *group, const distile_chain_layer *layers, int32_t count,
+                                                distile_chain **chain);
+/** Null is allowed. */
+DISTILE_API void distile_chain_destroy(distile_chain *chain);
+
+/** Zero-initialise, then set. */
+typedef struct distile_chain_args {
+    const distile_tensor *input, *output; /**< In memory of the first context's device. They may not overlap. */
+    /** A mask of the first context for each layer, over its output; a mask may be there several times. Outside its
+     * mask, the output of a layer is 0 for the layers that read it. */
+    distile_mask *const *masks;
+    distile_inactive inactive; /**< What becomes of the inactive pixels of the last output. */
+    int32_t reserved32;        /**< 0 */
+    int64_t reserved[4];       /**< 0 */
+} distile_chain_args;
+
+/** Runs the chain, and returns when the output is there. Images of a batch may have unequal masks. Plans anew if a mask
+ * differs from that of the last run, and cuts images anew if parts no longer balance. All arguments are checked before
+ * anything is written; if a device fails, the output may be partly written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE,
+ * BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, ALIASING, OUT_OF_MEMORY, DEVICE_LOST, INTERNAL (the
+ * group is a parent process's), and those of distile_run. */
+DISTILE_API distile_status distile_chain_run(distile_chain *chain, const distile_chain_args *args);
+
+/** What the plan of the last run is. */
+typedef struct distile_chain_info {
+    int32_t devices;      /**< The contexts of the group. */
+    int32_t busy_devices; /**< Contexts with pixels. */
+    int64_t pixels;       /**< The active pixels of all layers' outputs, of all devices. */
+    double imbalance;     /**< What the slowest device takes above the time if all ended at once, as a part of it. */
+    int64_t halo_bytes;   /**< What devices fetch from each other in a run, beside the input. */
+    int64_t row_bytes;    /**< What they would fetch if the images were cut into bands of rows. */
+    int64_t input_bytes;  /**< What devices copy of the input. */
+    int64_t plans;        /**< How often masks differed from those before. */
+    int64_t partitions;   /**< How often the images were cut. */
+    int64_t moved_pixels; /**< Pixels of the input that the last cut gave to another device; 0 for the first cut of a
+                             size. */
+} distile_chain_info;
+
+/** All 0 before the first run. Errors: NULL_POINTER, OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_chain_get_info(const distile_chain *chain, distile_chain_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

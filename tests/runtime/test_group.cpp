@@ -1,0 +1,622 @@
+// Groups of contexts: chains of layers on several devices have the bits of one device, whatever the masks and sizes;
+// devices that fail, hang, are slow or have nothing to do; and every wrong argument.
+#include "test_conv3_16_48_avx2.h"
+#include "test_conv3_48_16_residual_avx2.h"
+#include "tests/support/catch.h"
+#include "tests/support/in_child.h"
+#include "tests/support/wrong_arguments.h"
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <distile/general.h>
+#include <distile/group.h>
+#include <distile/polykernel.h>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+Context one_thread(distile_context_options options = {}) {
+    options.threads = options.threads == 0 ? 1 : options.threads;
+    return make_context(options);
+}
+
+void check_group(const distile_group *group, distile_status status) {
+    INFO(distile_group_message(group));
+    REQUIRE(std::string(distile_status_name(status)) == "DISTILE_OK");
+}
+
+/** A PolyKernel for any shape. */
+using AnyShape = std::unique_ptr<const distile_polykernel, decltype(&distile_general_polykernel_destroy)>;
+
+struct LayerShape {
+    int32_t out_channels, kernel, stride, dilation, padding;
+    bool residual;  ///< Adds the chain's input.
+};
+
+/** Layers with weights, and what they compute on one device. */
+struct TestLayers {
+    /** Code for any shape. */
+    TestLayers(int32_t in_channels, const std::vector<LayerShape> &shapes, uint32_t seed) : random(seed) {
+        int32_t channels = in_channels;
+        for (const LayerShape &shape : shapes) {
+            distile_conv2d conv{};
+            conv.in_channels = channels;
+            conv.out_channels = shape.out_channels;
+            conv.groups = 1;
+            conv.kernel_h = conv.kernel_w = shape.kernel;
+            conv.stride_h = conv.stride_w = shape.stride;
+            conv.dilation_h = conv.dilation_w = shape.dilation;
+            conv.pad_top = conv.pad_left = conv.pad_bottom = conv.pad_right = shape.padding;
+            conv.epilogue = DISTILE_ACTIVATION_RELU;
+            conv.residual = shape.residual ? 1 : 0;
+            const distile_polykernel *made = nullptr;
+            check(context, distile_general_polykernel_create(context.get(), DISTILE_MASKED_CONV2D, &conv,
+                                                             DISTILE_FLOAT32, DISTILE_FLOAT32, &made));
+            general.emplace_back(made, distile_general_polykernel_destroy);
+            add(*made, conv);
+            channels = shape.out_channels;
+        }
+    }
+    explicit TestLayers(const std::vector<const distile_polykernel *> &given) : random(3) {
+        for (const distile_polykernel *polykernel : given) {
+            add(*polykernel, *static_cast<const distile_conv2d *>(polykernel->op));
+        }
+    }
+
+    void add(const distile_polykernel &polykernel, const distile_conv2d &conv) {
+        polykernels.push_back(&polykernel);
+        convs.push_back(conv);
+        filters.emplace_back(static_cast<size_t>(conv.out_channels) * conv.in_channels * conv.kernel_h * conv.kernel_w);
+        for (float &value : filters.back()) {
+            value = draw();
+        }
+        distile_weights_source source{};
+        source.filter = filters.back().data();
+        source.order = DISTILE_OIHW;
+        sources.push_back(source);
+    }
+    float draw() {
+        return std::uniform_real_distribution<float>(-1, 1)(random);
+    }
+
+    Chain chain(const Group &group, size_t devices) {
+        std::vector<distile_chain_layer> layers(polykernels.size());
+        std::vector<std::vector<const distile_polykernel *>> copies;
+        for (const distile_polykernel *polykernel : polykernels) {
+            copies.emplace_back(devices, polykernel);
+        }
+        for (size_t i = 0; i < layers.size(); i++) {
+            layers[i].polykernels = copies[i].data();
+            layers[i].weights = &sources[i];
+        }
+        distile_chain *made = nullptr;
+        check_group(group.get(),
+                    distile_chain_create(group.get(), layers.data(), static_cast<int32_t>(layers.size()), &made));
+        return Chain(made);
+    }
+
+    std::mt19937 random;
+    Context context = one_thread();
+    std::vector<AnyShape> general;
+    std::vector<const distile_polykernel *> polykernels;
+    std::vector<distile_conv2d> convs;
+    std::vector<std::vector<float>> filters;
+    std::vector<distile_weights_source> sources;
+};
+
+/** An image, masks for each layer's output, and the result of one device. */
+struct TestImages {
+    TestImages(TestLayers &of, const Context &in, int32_t batch, int32_t height, int32_t width)
+        : layers(of), context(in), shape{batch, height, width} {
+        input.resize(static_cast<size_t>(batch) * height * width * layers.convs[0].in_channels);
+        for (float &value : input) {
+            value = layers.draw();
+        }
+        int32_t rows = height, columns = width;
+        for (size_t i = 0; i < layers.convs.size(); i++) {
+            kernels.push_back(make_kernel(context, *layers.polykernels[i]));
+            weights.push_back(pack_weights(context, kernels[i], layers.sources[i]));
+            check(context, distile_kernel_output_shape(kernels[i].get(), rows, columns, &rows, &columns));
+            masks.push_back(make_mask(context));
+            sizes.push_back({batch, rows, columns});
+        }
+        before.resize(static_cast<size_t>(batch) * rows * columns * layers.convs.back().out_channels);
+        for (float &value : before) {
+            value = layers.draw();
+        }
+    }
+
+    /** Sets all masks: random pixels, each image with another density, or one rectangle. */
+    void draw_masks(double density, bool rectangle) {
+        for (size_t i = 0; i < masks.size(); i++) {
+            const auto &[batch, rows, columns] = sizes[i];
+            std::vector<uint8_t> bytes(static_cast<size_t>(batch) * rows * columns);
+            for (int32_t n = 0; n < batch; n++) {
+                const double part = density >= 1 ? 1 : density / (n + 1);
+                for (int32_t y = 0; y < rows; y++) {
+                    for (int32_t x = 0; x < columns; x++) {
+                        const bool inside = y * 3 >= rows && y * 3 < 2 * rows && x * 2 < columns;
+                        const bool drawn = std::uniform_real_distribution<double>(0, 1)(layers.random) < part;
+                        bytes[(static_cast<size_t>(n) * rows + y) * columns + x] = rectangle ? inside : drawn;
+                    }
+                }
+            }
+            check(context, distile_mask_set_bytes(masks[i].get(), bytes.data(), batch, rows, columns,
+                                                  int64_t{rows} * columns, columns));
+        }
+    }
+
+    distile_tensor view(std::vector<float> &data, const std::array<int32_t, 3> &size, int32_t channels) const {
+        return distile_tensor_make(data.data(), size[0], size[1], size[2], channels);
+    }
+
+    /** The result of one device, layer by layer, each with zeros outside its mask. */
+    std::vector<float> expected(distile_inactive inactive) {
+        std::vector<std::vector<float>> tensors{input};
+        std::vector<distile_tensor> views{view(tensors[0], shape, layers.convs[0].in_channels)};
+        tensors.reserve(kernels.size() + 1);
+        views.reserve(kernels.size() + 1);
+        for (size_t i = 0; i < kernels.size(); i++) {
+            const bool last = i + 1 == kernels.size();
+            const int32_t channels = layers.convs[i].out_channels;
+            tensors.push_back(last ? before
+                                   : std::vector<float>(static_cast<size_t>(sizes[i][0]) * sizes[i][1] * sizes[i][2] *
+                                                        static_cast<size_t>(channels)));
+            views.push_back(view(tensors.back(), sizes[i], channels));
+            distile_run_args args{};
+            args.input = &views[i];
+            args.output = &views[i + 1];
+            args.residual = layers.convs[i].residual != 0 ? &views[0] : nullptr;
+            args.weights = weights[i].get();
+            args.mask = masks[i].get();
+            args.inactive = last ? inactive : DISTILE_ZERO;
+            check(context, distile_run(kernels[i].get(), &args));
+        }
+        return tensors.back();
+    }
+
+    distile_status run(const Chain &chain, distile_inactive inactive, std::vector<float> &result) {
+        result = before;
+        const distile_tensor from = view(input, shape, layers.convs[0].in_channels),
+                             to = view(result, sizes.back(), layers.convs.back().out_channels);
+        std::vector<distile_mask *> pointers;
+        for (const Mask &mask : masks) {
+            pointers.push_back(mask.get());
+        }
+        distile_chain_args args{};
+        args.input = &from;
+        args.output = &to;
+        args.masks = pointers.data();
+        args.inactive = inactive;
+        return distile_chain_run(chain.get(), &args);
+    }
+
+    TestLayers &layers;
+    const Context &context;
+    std::array<int32_t, 3> shape;
+    std::vector<float> input, before;
+    std::vector<Kernel> kernels;
+    std::vector<Weights> weights;
+    std::vector<Mask> masks;
+    std::vector<std::array<int32_t, 3>> sizes;
+};
+
+/** Contexts and their group. */
+struct TestGroup {
+    explicit TestGroup(size_t devices, distile_group_options options = {}) {
+        for (size_t i = 0; i < devices; i++) {
+            contexts.push_back(one_thread());
+        }
+        make(options);
+    }
+    explicit TestGroup(std::vector<Context> given, distile_group_options options = {}) : contexts(std::move(given)) {
+        make(options);
+    }
+
+    void make(const distile_group_options &options) {
+        std::vector<distile_context *> pointers;
+        for (const Context &context : contexts) {
+            pointers.push_back(context.get());
+        }
+        distile_group *made = nullptr;
+        check_group(nullptr,
+                    distile_group_create(pointers.data(), static_cast<int32_t>(pointers.size()), &options, &made));
+        group.reset(made);
+    }
+
+    std::vector<Context> contexts;
+    Group group;
+};
+
+distile_chain_info info_of(const Chain &chain) {
+    distile_chain_info info{};
+    REQUIRE(distile_chain_get_info(chain.get(), &info) == DISTILE_OK);
+    return info;
+}
+
+bool same_floats(const std::vector<float> &one, const std::vector<float> &other) {
+    return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
+}
+
+/** Runs a chain on masks of all kinds, and compares its bits with those of one device. */
+void compare_with_one_device(TestLayers &layers, size_t devices, distile_overlap overlap, int32_t batch, int32_t height,
+                             int32_t width) {
+    distile_group_options options{};
+    options.overlap = overlap;
+    const TestGroup several(devices, options);
+    const Chain chain = layers.chain(several.group, devices);
+    TestImages images(layers, several.contexts[0], batch, height, width);
+    for (const double density : {0.0, .07, .5, 1.0}) {
+        for (const bool rectangle : {false, true}) {
+            images.draw_masks(density, rectangle);
+            for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+                INFO(devices << " devices, overlap " << overlap << ", " << batch << " x " << height << " x " << width
+                             << ", density " << density << (rectangle ? ", rectangle" : "") << ", inactive "
+                             << inactive);
+                std::vector<float> result;
+                check_group(several.group.get(), images.run(chain, inactive, result));
+                CHECK(same_floats(result, images.expected(inactive)));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("Chains on several devices have the bits of one", "[group]") {
+    const std::vector<std::vector<LayerShape>> chains = {
+        {{5, 3, 1, 1, 1, false}, {17, 1, 1, 1, 0, false}, {6, 5, 1, 1, 2, false}, {3, 3, 1, 1, 1, true}},
+        {{4, 3, 1, 2, 2, false}, {4, 3, 1, 1, 1, false}, {4, 3, 1, 1, 1, false}},
+        {{6, 3, 2, 1, 1, false}, {6, 3, 1, 1, 1, false}, {5, 3, 2, 1, 1, false}, {4, 3, 1, 1, 1, false}},
+        {{3, 3, 1, 1, 0, false}, {4, 1, 1, 1, 2, false}, {3, 3, 1, 1, 1, false}},
+        {{8, 3, 1, 1, 1, false}},
+    };
+    for (size_t c = 0; c < chains.size(); c++) {
+        INFO("chain " << c);
+        TestLayers layers(3, chains[c], static_cast<uint32_t>(c));
+        for (const size_t devices : {1, 2, 3, 7}) {
+            const distile_overlap overlap = devices % 2 == 0 ? DISTILE_OVERLAP_NEVER : DISTILE_OVERLAP_ALWAYS;
+            compare_with_one_device(layers, devices, overlap, 1, 29, 67);
+            compare_with_one_device(layers, devices, overlap, 3, 13, 18);
+        }
+        compare_with_one_device(layers, 4, DISTILE_OVERLAP_WHERE_ASYNCHRONOUS, 1, 90, 71);
+        compare_with_one_device(layers, 6, DISTILE_OVERLAP_ALWAYS, 2, 3, 4);
+    }
+}
+
+TEST_CASE("Compiled PolyKernels on several devices have the bits of one", "[group]") {
+    TestLayers layers({&test_conv3_16_48_avx2, &test_conv3_48_16_residual_avx2, &test_conv3_16_48_avx2,
+                       &test_conv3_48_16_residual_avx2});
+    for (const size_t devices : {2, 5}) {
+        compare_with_one_device(layers, devices, DISTILE_OVERLAP_ALWAYS, 1, 57, 70);
+        compare_with_one_device(layers, devices, DISTILE_OVERLAP_NEVER, 2, 33, 20);
+    }
+}
+
+TEST_CASE("Groups share work by the speed of their devices, and say what it costs", "[group]") {
+    TestLayers layers(4, std::vector<LayerShape>(3, {4, 3, 1, 1, 1, false}), 5);
+    const distile_group_speed speeds[] = {{1, 1000}, {0, 3000}, {1e9, 1000}};
+    distile_group_options options{};
+    options.speeds = speeds;
+    const TestGroup several(3, options);
+    const Chain chain = layers.chain(several.group, 3);
+    CHECK(info_of(chain).devices == 0);
+    TestImages images(layers, several.contexts[0], 1, 96, 96);
+    images.draw_masks(1, false);
+    std::vector<float> result;
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+    distile_chain_info info = info_of(chain);
+    CHECK(info.devices == 3);
+    CHECK(info.busy_devices == 2);
+    CHECK(info.pixels == 3 * 96 * 96);
+    CHECK(info.imbalance < .03);
+    // Both sides of one cut, for two tensors of 4 channels.
+    CHECK(info.halo_bytes >= 2 * 2 * 96 * 16);
+    CHECK(info.halo_bytes <= info.row_bytes);
+    CHECK(info.input_bytes >= 96 * 96 * 16);
+    CHECK((info.plans == 1 && info.partitions == 1 && info.moved_pixels == 0));
+    // Masks that stay need no plan, and others that differ little no partition.
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(info_of(chain).plans == 1);
+    images.draw_masks(.97, false);
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+    info = info_of(chain);
+    CHECK((info.plans == 2 && info.partitions == 1));
+    images.draw_masks(0, true);
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+    info = info_of(chain);
+    CHECK((info.plans == 3 && info.partitions == 2 && info.moved_pixels > 0));
+}
+
+TEST_CASE("A device that fails ends the run of all, and the group goes on", "[group]") {
+    /** Memory that runs out while somebody wants it to. */
+    struct Failing {
+        static void *allocate(void *user, size_t bytes, size_t alignment) {
+            return static_cast<Failing *>(user)->fails ? nullptr : aligned_alloc(alignment, (bytes + 63) / 64 * 64);
+        }
+        static void deallocate(void *, void *memory) {
+            std::free(memory);
+        }
+        std::atomic<bool> fails{false};
+    };
+    TestLayers layers(4, std::vector<LayerShape>(3, {4, 3, 1, 1, 1, false}), 6);
+    for (size_t which = 0; which < 3; which++) {
+        Failing failing;
+        distile_context_options options{};
+        options.allocate = Failing::allocate;
+        options.deallocate = Failing::deallocate;
+        options.allocator_user = &failing;
+        std::vector<Context> contexts;
+        for (size_t i = 0; i < 3; i++) {
+            contexts.push_back(one_thread(i == which ? options : distile_context_options{}));
+        }
+        const TestGroup several(std::move(contexts));
+        const Chain chain = layers.chain(several.group, 3);
+        TestImages images(layers, several.contexts[0], 1, 70, 50);
+        images.draw_masks(.8, false);
+        std::vector<float> result;
+        failing.fails = true;
+        CHECK(images.run(chain, DISTILE_KEEP, result) == DISTILE_ERROR_OUT_OF_MEMORY);
+        const std::string message = distile_group_message(several.group.get());
+        INFO(message);
+        CHECK(message.find("distile_chain_run: device " + std::to_string(which)) == 0);
+        failing.fails = false;
+        check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+        CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+    }
+}
+
+TEST_CASE("A device that hangs or is slow makes a run end in time", "[group]") {
+    /** Loops that wait until somebody lets them go on. */
+    struct Hanging {
+        static void loop(void *user, distile_task task, void *closure, int32_t count) {
+            auto &self = *static_cast<Hanging *>(user);
+            {
+                std::unique_lock<std::mutex> lock(self.mutex);
+                self.changed.wait_for(lock, self.longest, [&] { return self.goes_on; });
+            }
+            for (int32_t i = 0; i < count; i++) {
+                task(closure, i);
+            }
+        }
+        void go_on(bool now) {
+            {
+                const std::lock_guard<std::mutex> lock(mutex);
+                goes_on = now;
+            }
+            changed.notify_all();
+        }
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool goes_on = true;
+        std::chrono::milliseconds longest{60000};
+    };
+    for (const bool slow : {false, true}) {
+        Hanging hanging;
+        TestLayers layers(4, std::vector<LayerShape>(3, {16, 3, 1, 1, 1, false}), 7);
+        distile_context_options options{};
+        options.threads = 2;
+        options.parallel_for = Hanging::loop;
+        options.parallel_for_user = &hanging;
+        std::vector<Context> contexts;
+        contexts.push_back(one_thread());
+        contexts.push_back(one_thread(options));
+        contexts.push_back(one_thread());
+        distile_group_options limits{};
+        limits.timeout_ms = 1500;
+        TestGroup several(std::move(contexts), limits);
+        Chain chain = layers.chain(several.group, 3);
+        TestImages images(layers, several.contexts[0], 1, 120, 120);
+        images.draw_masks(1, false);
+        std::vector<float> result;
+        check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+        hanging.longest = std::chrono::milliseconds(slow ? 1700 : 60000);
+        hanging.go_on(false);
+        CHECK(images.run(chain, DISTILE_KEEP, result) == DISTILE_ERROR_DEVICE_LOST);
+        INFO(distile_group_message(several.group.get()));
+        if (slow) {
+            hanging.go_on(true);
+            check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+            CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+        } else {
+            CHECK(std::string(distile_group_message(several.group.get())).find("device 1") != std::string::npos);
+            CHECK(images.run(chain, DISTILE_KEEP, result) == DISTILE_ERROR_DEVICE_LOST);
+            distile_chain *made = nullptr;
+            distile_chain_layer none{};
+            CHECK(distile_chain_create(several.group.get(), &none, 1, &made) == DISTILE_ERROR_DEVICE_LOST);
+            hanging.go_on(true);
+            // Let the device end, so that nothing leaks.
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        }
+    }
+}
+
+TEST_CASE("A child of fork() uses no group of its parent", "[group][fork]") {
+    TestLayers layers(4, std::vector<LayerShape>(2, {4, 3, 1, 1, 1, false}), 8);
+    TestGroup several(2);
+    Chain chain = layers.chain(several.group, 2);
+    TestImages images(layers, several.contexts[0], 1, 20, 20);
+    images.draw_masks(.5, false);
+    std::vector<float> result;
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(in_child([&] {
+        const bool refused = images.run(chain, DISTILE_KEEP, result) == DISTILE_ERROR_INTERNAL;
+        chain.reset();
+        several.group.reset();
+        return refused;
+    }));
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
+}
+
+TEST_CASE("Groups refuse every argument that is wrong", "[group]") {
+    TestGroup several(2);
+    TestLayers layers(4, {{4, 3, 1, 1, 1, false}, {4, 3, 1, 1, 1, true}}, 9);
+    TestLayers other(4, {{4, 3, 1, 1, 1, false}, {5, 3, 1, 1, 1, false}, {4, 3, 1, 1, 0, true}, {4, 3, 9, 1, 1, false}},
+                     9);
+    distile_context *pointers[] = {several.contexts[0].get(), several.contexts[1].get()};
+    distile_context *with_null[] = {pointers[0], nullptr};
+    distile_context *twice[] = {pointers[0], pointers[0]};
+    distile_group *made = nullptr;
+    const distile_group_options options{};
+    const distile_group_speed no_rate[] = {{0, 1}, {0, 0}}, before_time[] = {{-1, 1}, {0, 1}};
+    WrongArguments creating([] { return std::string(distile_context_message(nullptr)); }, [] {});
+    creating.of("distile_group_create", distile_group_create, pointers, 2, &options, &made)
+        .without_message()
+        .then([&] {
+            distile_group_destroy(made);
+            made = nullptr;
+        })
+        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr, with_null})
+        .wrong<0>(DISTILE_ERROR_BAD_VALUE, {twice})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, {0, -1, 1025})
+        .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::speeds, {no_rate, before_time})
+        .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::imbalance, {-.1, std::nan("")})
+        .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::timeout_ms, {-1})
+        .wrong_number<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::overlap, {-1, 3})
+        .reserved<2>(&distile_group_options::reserved)
+        .any<2>({nullptr})
+        .wrong<3>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+
+    distile_group *const group = several.group.get();
+    const distile_chain_layer nothing{};
+    distile_chain *unmade = nullptr;
+    WrongArguments all([&] { return std::string(distile_group_message(group)); },
+                       [&] { distile_chain_create(group, &nothing, -77, &unmade); });
+    const distile_polykernel *const first[] = {layers.polykernels[0], layers.polykernels[0]};
+    const distile_polykernel *const second[] = {layers.polykernels[1], layers.polykernels[1]};
+    const distile_polykernel *const unequal[] = {layers.polykernels[0], other.polykernels[1]};
+    const distile_polykernel *const narrow[] = {other.polykernels[2], other.polykernels[2]};
+    const distile_polykernel *const missing[] = {layers.polykernels[0], nullptr};
+    distile_chain_layer right[2] = {};
+    right[0].polykernels = first;
+    right[1].polykernels = second;
+    right[0].weights = right[1].weights = &layers.sources[0];
+    distile_chain *chain = nullptr;
+    {
+        auto create = all.of("distile_chain_create", distile_chain_create, group,
+                             static_cast<const distile_chain_layer *>(right), 2, &chain);
+        create
+            .then([&] {
+                distile_chain_destroy(chain);
+                chain = nullptr;
+            })
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<2>(DISTILE_ERROR_BAD_VALUE, {0, -1, 1025})
+            .wrong<3>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        const auto refuse = [&](distile_status status, size_t layer, const auto &change) {
+            distile_chain_layer spoilt[2] = {right[0], right[1]};
+            change(spoilt[layer]);
+            CHECK(std::string(distile_status_name(distile_chain_create(group, spoilt, 2, &chain))) ==
+                  distile_status_name(status));
+            CHECK(chain == nullptr);
+        };
+        refuse(DISTILE_ERROR_NULL_POINTER, 1, [](distile_chain_layer &layer) { layer.polykernels = nullptr; });
+        refuse(DISTILE_ERROR_NULL_POINTER, 0, [&](distile_chain_layer &layer) { layer.polykernels = missing; });
+        refuse(DISTILE_ERROR_NULL_POINTER, 0, [](distile_chain_layer &layer) { layer.weights = nullptr; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 0, [&](distile_chain_layer &layer) { layer.polykernels = unequal; });
+        refuse(DISTILE_ERROR_BAD_CHANNELS, 1, [&](distile_chain_layer &layer) {
+            layer.polykernels = narrow;
+            layer.weights = &other.sources[2];
+        });
+        refuse(DISTILE_ERROR_BAD_VALUE, 0, [](distile_chain_layer &layer) { layer.residual = 1; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_chain_layer &layer) { layer.residual = 2; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_chain_layer &layer) { layer.residual = -1; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_chain_layer &layer) { layer.variant = "none_such"; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_chain_layer &layer) { layer.reserved[2] = 1; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_chain_layer &layer) { layer.reserved32 = 1; });
+        // A residual of another size, and strides that multiply to too much.
+        const TestLayers smaller(4, {{4, 3, 1, 1, 0, true}}, 1), strided(4, {{4, 1, 300, 1, 0, false}}, 1);
+        const distile_polykernel *const valid[] = {smaller.polykernels[0], smaller.polykernels[0]};
+        const distile_polykernel *const long_steps[] = {strided.polykernels[0], strided.polykernels[0]};
+        refuse(DISTILE_ERROR_BAD_SHAPE, 1, [&](distile_chain_layer &layer) { layer.polykernels = valid; });
+        refuse(DISTILE_ERROR_BAD_VALUE, 0, [&](distile_chain_layer &layer) {
+            layer.polykernels = long_steps;
+            layer.weights = &strided.sources[0];
+        });
+    }
+    REQUIRE(distile_chain_create(group, right, 2, &chain) == DISTILE_OK);
+    const Chain owned(chain);
+
+    constexpr int32_t rows = 9, columns = 10;
+    std::vector<float> from(size_t{rows} * columns * 4), to(from.size());
+    const distile_tensor input = distile_tensor_make(from.data(), 1, rows, columns, 4),
+                         output = distile_tensor_make(to.data(), 1, rows, columns, 4);
+    const Mask mask = make_mask(several.contexts[0]), foreign = make_mask(several.contexts[1]),
+               small = make_mask(several.contexts[0]), unset = make_mask(several.contexts[0]);
+    const std::vector<uint8_t> bytes(size_t{rows} * columns, 1);
+    check(several.contexts[0], distile_mask_set_bytes(mask.get(), bytes.data(), 1, rows, columns, 90, columns));
+    check(several.contexts[1], distile_mask_set_bytes(foreign.get(), bytes.data(), 1, rows, columns, 90, columns));
+    check(several.contexts[0], distile_mask_set_bytes(small.get(), bytes.data(), 1, 3, columns, 90, columns));
+    distile_mask *const masks[] = {mask.get(), mask.get()}, *const no_mask[] = {mask.get(), nullptr},
+                        *const foreign_mask[] = {mask.get(), foreign.get()},
+                        *const small_mask[] = {small.get(), mask.get()},
+                        *const unset_mask[] = {mask.get(), unset.get()};
+    distile_chain_args args{};
+    args.input = &input;
+    args.output = &output;
+    args.masks = masks;
+    {
+        auto run =
+            all.of("distile_chain_run", distile_chain_run, chain, static_cast<const distile_chain_args *>(&args));
+        run.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::input, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::output, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::masks, {nullptr, no_mask})
+            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_chain_args::masks, {foreign_mask, small_mask, unset_mask})
+            .wrong<1>(DISTILE_ERROR_ALIASING, &distile_chain_args::output, {&input})
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_chain_args::inactive, {-1, 2})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_chain_args::reserved32, {1})
+            .reserved<1>(&distile_chain_args::reserved);
+        const auto refuse = [&](distile_status status, const auto &change) {
+            for (const bool of_input : {false, true}) {
+                distile_tensor spoilt = of_input ? input : output;
+                change(spoilt);
+                run.wrong<1>(status, of_input ? &distile_chain_args::input : &distile_chain_args::output, {&spoilt});
+            }
+        };
+        refuse(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &tensor) { tensor.data = nullptr; });
+        refuse(DISTILE_ERROR_BAD_ALIGNMENT,
+               [](distile_tensor &tensor) { tensor.data = static_cast<char *>(tensor.data) + 1; });
+        refuse(DISTILE_ERROR_BAD_CHANNELS, [](distile_tensor &tensor) { tensor.channels = 3; });
+        refuse(DISTILE_ERROR_BAD_TYPE, [](distile_tensor &tensor) { tensor.dtype = DISTILE_FLOAT16; });
+        refuse(DISTILE_ERROR_BAD_SHAPE, [](distile_tensor &tensor) { tensor.height = 0; });
+        refuse(DISTILE_ERROR_BAD_SHAPE, [](distile_tensor &tensor) { tensor.height = 8; });
+        refuse(DISTILE_ERROR_BAD_STRIDE, [](distile_tensor &tensor) { tensor.stride_h = 1; });
+    }
+    {
+        distile_chain_info info{};
+        all.of("distile_chain_get_info", distile_chain_get_info, static_cast<const distile_chain *>(chain), &info)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    }
+    distile_group_destroy(nullptr);
+    distile_chain_destroy(nullptr);
+    for (const char *name : {"distile_group_destroy", "distile_chain_destroy", "distile_group_message"}) {
+        all.note(name);
+    }
+    CHECK(distile_group_message(nullptr) != nullptr);
+    std::set<std::string> tested = all.tested();
+    tested.insert("distile_group_create");
+    CHECK(tested == declared_functions(DISTILE_INCLUDE_FOLDER, {"group.h"}));
+    CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"group.h"}) == "");
+    CHECK(creating.undocumented(DISTILE_INCLUDE_FOLDER, {"group.h"}) == "");
+}
