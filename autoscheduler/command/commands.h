@@ -26,6 +26,7 @@ void add_portable_command(CLI::App &app);
 void add_profile_command(CLI::App &app);
 void add_rank_command(CLI::App &app);
 void add_report_command(CLI::App &app);
+void add_scale_command(CLI::App &app);
 void add_show_command(CLI::App &app);
 void add_tune_command(CLI::App &app);
 

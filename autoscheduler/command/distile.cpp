@@ -21,6 +21,7 @@ void add_commands(CLI::App &app) {
     add_experiment_command(app);
     add_profile_command(app);
     add_compile_command(app);
+    add_scale_command(app);
 }
 
 }  // namespace

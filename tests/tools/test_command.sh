@@ -299,6 +299,14 @@ fi
 head -c 80 "$folder/m.npy" | grep -qaF "'shape': (3, 8, 64), }" || fail "masks wrote $(head -c 80 "$folder/m.npy")"
 "$distile" masks blob:0.25:7 --operator "$op" --json -o "$folder/m.png" | has '"density":0.25' || fail "masks --json prints no density"
 "$distile" rank "$op" --device generic_avx2 --masks "$folder/m.png" --quiet || fail "a mask that was drawn cannot be read"
+"$distile" scale --help | has 'Examples' || fail "the help of scale has no example"
+"$distile" scale --mask blob:0.3:1 --size 128x128 --devices 1 2 --devices-per-host 1 --no-overlap | has '^ *2  *2 ' ||
+    fail "scale has no row for two devices of two hosts"
+"$distile" scale --mask "$folder/m.png" --times 10:5 1000:90 --devices 4 --json | has '"speed_up"' ||
+    fail "scale --json has no speed-up"
+expect_error "the time '10' is not PIXELS:MICROSECONDS" scale --times 10
+expect_error "the mask 'cloud:0.1:1' is not drawn as blob:DENSITY:SEED" scale --mask cloud:0.1:1
+expect_error "not HEIGHTxWIDTH" scale --size 12
 [[ -z $("$distile" masks checkerboard --size 1x1 -o "$folder/m.npy" -q) ]] || fail "masks --quiet printed something"
 expect_error "the mask 'cloud:0.1:1' is not drawn as blob:DENSITY:SEED" masks cloud:0.1:1 --size 8x8 -o "$folder/never.npy"
 expect_error "a .png file holds one mask, not 2" masks blob:0.1:1 blob:0.1:2 --size 8x8 -o "$folder/never.png"
