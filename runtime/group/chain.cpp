@@ -59,7 +59,7 @@ void plan_run(distile_chain &chain, const distile_chain_args &args) {
         if (layer.variant.empty()) {
             require_of(chain.group.contexts[0], distile_kernel_choose(layer.kernels[0].get(), args.masks[i], &choice));
         }
-        chain.variants[i] = layer.variant.empty() ? choice.variant : layer.variant;
+        chain.variants[i] = choice.variant ? choice.variant : layer.variant;
     }
     chain.plans++;
     chain.input = input;

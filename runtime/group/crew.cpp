@@ -17,6 +17,7 @@ struct Crew::Shared {
     bool leaving = false;
     std::vector<std::thread> threads;
     uint64_t forks = 0;
+    std::shared_ptr<Shared> forever;  ///< Itself, so that nobody frees it.
 
     bool is_idle() const {
         return std::none_of(busy.begin(), busy.end(), [](bool one) { return one; });
@@ -49,7 +50,7 @@ Crew::Crew(int32_t members) : shared_(std::make_shared<Shared>()) {
 Crew::~Crew() {
     if (!is_ours()) {
         // The threads stayed with the parent, which may hold the lock.
-        new std::shared_ptr<Shared>(shared_);
+        shared_->forever = shared_;
         return;
     }
     bool idle = false;

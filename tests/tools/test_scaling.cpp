@@ -43,7 +43,7 @@ TEST_CASE("The model of several devices adds up what is known", "[scaling]") {
     const ByteMask full = random_mask(1, 64, 64, 1, 1);
     // One device: each layer is launched, and computes half a microsecond a pixel.
     const Scaling one = predict(3, full, cluster_of(1, 5, {1, 100}));
-    CHECK(one.us == Approx(3 * (5 + 64 * 64 / 2)));
+    CHECK(one.us == Approx(3 * (5 + 64 * 64 / 2.0)));
     CHECK(one.us == Approx(one.one_us));
     CHECK((one.communication == 0 && one.halo_bytes == 0 && one.hosts == 1));
     // Two: half of the pixels each, and a column of 64 pixels from each to the other between layers.
@@ -51,7 +51,7 @@ TEST_CASE("The model of several devices adds up what is known", "[scaling]") {
     const Scaling two = predict(3, full, cluster);
     CHECK(two.halo_bytes == 2 * 2 * 64 * 10);
     CHECK(two.row_bytes == two.halo_bytes);
-    const double compute = 3 * (5 + 64 * 32 / 2), copies = 2 * (1 + 640 / 100.0);
+    const double compute = 3 * (5 + 64 * 32 / 2.0), copies = 2 * (1 + 640 / 100.0);
     CHECK(two.us == Approx(compute + copies));
     CHECK(two.communication == Approx(copies / (compute + copies)));
     CHECK(two.imbalance == Approx(0).margin(1e-9));
@@ -66,7 +66,7 @@ TEST_CASE("The model of several devices adds up what is known", "[scaling]") {
     cluster.devices_per_host = 2;
     cluster.overlaps = true;
     cluster.device.launch_us = 0;
-    CHECK(predict(3, full, cluster).us == Approx(3 * 64 * 32 / 2));
+    CHECK(predict(3, full, cluster).us == Approx(3 * 64 * 32 / 2.0));
 }
 
 TEST_CASE("The model of several devices takes measured times", "[scaling]") {
