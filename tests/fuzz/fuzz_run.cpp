@@ -1,7 +1,7 @@
-// distile_run, nearest upsampling, normalization, packing and the conversions of tensors, with descriptors that the
-// input spells. Every tensor that may be legal lies in memory of just its span between pages that nobody may touch, and
-// every other where all access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes
-// nothing.
+// distile_run, chains on two devices, nearest upsampling, normalization, packing and the conversions of tensors, with
+// descriptors that the input spells. Every tensor that may be legal lies in memory of just its span between pages that
+// nobody may touch, and every other where all access is a fault: a call succeeds and writes what the mask asks for, or
+// is refused and writes nothing.
 #include "reference/conv2d_reference.h"
 #include "runtime/base/types.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,6 +11,7 @@
 #include <array>
 #include <cstring>
 #include <distile/distile.hpp>
+#include <distile/group.h>
 #include <distile/layout.h>
 #include <distile/polykernel.h>
 #include <distile/tokens.h>
@@ -68,7 +69,28 @@ struct Session {
         : context(make(threads)), plain(context, test_conv3_16_48_avx2),
           residual(context, test_conv3_48_16_residual_avx2), depthwise(context, test_depthwise3_24_avx2),
           transposed(context, test_transpose34_s23_3_17_avx2), upsampled(context, test_upsample3_s2_16_17_avx2),
-          mask(make_mask(context)) {
+          mask(make_mask(context)), second(make(1)) {
+        distile_context *contexts[] = {context.get(), second.get()};
+        distile_group_options options{};
+        options.overlap = threads > 1 ? DISTILE_OVERLAP_ALWAYS : DISTILE_OVERLAP_NEVER;
+        distile_group *made = nullptr;
+        require(distile_group_create(contexts, 2, &options, &made) == DISTILE_OK, "no group can be made");
+        group.reset(made);
+        const distile_polykernel *const polykernels[][2] = {
+            {&test_conv3_16_48_avx2, &test_conv3_16_48_avx2},
+            {&test_conv3_48_16_residual_avx2, &test_conv3_48_16_residual_avx2}};
+        const std::vector<float> filter(filter_size(plain.conv), 0.25f);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OHWI;
+        distile_chain_layer layers[2] = {};
+        for (size_t i = 0; i < 2; i++) {
+            layers[i].polykernels = polykernels[i];
+            layers[i].weights = &source;
+        }
+        distile_chain *linked = nullptr;
+        require(distile_chain_create(group.get(), layers, 2, &linked) == DISTILE_OK, "no chain can be made");
+        chain.reset(linked);
     }
 
     static Context make(int32_t threads) {
@@ -81,6 +103,10 @@ struct Session {
     Context context;
     Loaded plain, residual, depthwise, transposed, upsampled;
     Mask mask;
+    // A block of two convolutions on two devices.
+    Context second;
+    Group group;
+    Chain chain;
 };
 
 /** The output's extent that is due for an input's along an axis, as far as it is a number of 32 bits. */
@@ -143,6 +169,27 @@ public:
         args.variant = variant <= num_variants ? distile_kernel_variant_name(loaded.kernel.get(), variant) : "none";
         set_mask();
         check_call(args, [&] { return distile_run(loaded.kernel.get(), &args); });
+    }
+
+    void chain() {
+        constexpr int32_t channels = 16;
+        spell_input(channels);
+        output_.view = input_.view;
+        spell(bytes_, output_.view);
+        place(false);
+        if (bytes_.choice(15) == 0) {
+            lay_over_input(channels);
+        }
+        distile_chain_args args{};
+        args.input = input_.address();
+        args.output = output_.address();
+        distile_mask *const masks[] = {session_.mask.get(), session_.mask.get()};
+        args.masks = masks;
+        spell_inactive(bytes_.take<uint8_t>(), args.inactive);
+        set_mask();
+        distile_run_args written{};
+        written.inactive = args.inactive;
+        check_call(written, [&] { return distile_chain_run(session_.chain.get(), &args); });
     }
 
     void upsample() {
@@ -398,7 +445,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static Session one(1), three(3);
     Bytes bytes(data, size);
     // The highest numbers are for what came later, so that older inputs do what they did.
-    constexpr uint8_t later = 224, normalizes = 208, packs = 216;
+    constexpr uint8_t later = 224, chains = 204, normalizes = 208, packs = 216;
     const auto first = bytes.take<uint8_t>();
     Session &session = first % 2 != 0 ? one : three;
     if (first >= later) {
@@ -420,6 +467,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         Call(bytes, session).pack(first % 4 < 2);
     } else if (first >= normalizes) {
         Call(bytes, session).normalize();
+    } else if (first >= chains) {
+        Call(bytes, session).chain();
     } else if (bytes.choice(3) == 0) {
         convert(bytes, session);
     } else {
