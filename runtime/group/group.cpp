@@ -26,7 +26,7 @@ void fail_group(distile_status status, const char *format, ...) {
 namespace {
 
 constexpr int32_t most_devices = 1024, most_layers = 1024;
-/** A planner has at most 64 buffers, and two are for what comes and goes. */
+/** A planner has at most 64 buffers, and three are for what comes and goes. */
 constexpr int32_t most_between = 60;
 constexpr int32_t most_scale = 256;
 
@@ -147,12 +147,13 @@ public:
             add_layer(layers_[i]);
         }
         const auto last = static_cast<size_t>(count_);
-        int32_t buffers = 2;
+        // A tensor is read while the next one is written, and so is in use after one further call of the planner.
+        int32_t buffers = 3;
         for (size_t i = 0; i < last; i++) {
             chain_->planned.push_back(chain_->layers[i].planned);
             const int32_t residual = chain_->layers[i].planned.residual;
-            // From the tensor that is added to the one that is made.
-            buffers = residual < 0 ? buffers : std::max(buffers, static_cast<int32_t>(i) + 1 - residual + 1);
+            // Or after those from the tensor that is added to the one that is made.
+            buffers = residual < 0 ? buffers : std::max(buffers, static_cast<int32_t>(i) + 1 - residual + 2);
         }
         chain_->variants.resize(last);
         for (distile_context *context : group_.contexts) {

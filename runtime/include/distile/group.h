@@ -53,7 +53,8 @@ typedef struct distile_group_options {
     /** A partition stays for new masks while the slowest device takes at most this part longer than if all ended at
      * once; at least 0. 0: a tenth. */
     double imbalance;
-    int32_t timeout_ms; /**< The longest that a run may take; 0: a minute. */
+    /** The longest that a run may take before it stops; devices then have as long again to end. 0: a minute. */
+    int32_t timeout_ms;
     distile_overlap overlap;
     int64_t reserved[4]; /**< 0 */
 } distile_group_options;
