@@ -37,7 +37,7 @@ bool same_bits(const std::vector<std::shared_ptr<BitImage>> &one, const std::vec
 }  // namespace
 
 void plan_run(distile_chain &chain, const distile_chain_args &args) {
-    const MaskShape input{args.input->batch, args.input->height, args.input->width};
+    const MaskShape input = input_shape(chain, args);
     std::vector<std::shared_ptr<BitImage>> bits = read_masks(chain, args.masks);
     if (input == chain.input && same_bits(bits, chain.bits)) {
         return;

@@ -429,6 +429,53 @@ std::vector<CostedMask> costs_of(const std::vector<PlannedLayer> &layers, const 
     return costs;
 }
 
+std::vector<Fetch> by_owner(const std::vector<Span> &spans, const Partition &partition, const MaskShape &input,
+                            int32_t num_parts) {
+    const TensorOwners owners(partition, input, 1, 1);
+    std::vector<Fetch> all(static_cast<size_t>(num_parts));
+    for (const Span &span : spans) {
+        owners.for_each_owner(span.image, span.y, span.first, span.last,
+                              [&](uint16_t owner, int32_t first, int32_t last) {
+                                  all[owner].spans.push_back({span.image, span.y, first, last});
+                                  all[owner].pixels += last - first;
+                              });
+    }
+    std::vector<Fetch> fetches;
+    for (size_t owner = 0; owner < all.size(); owner++) {
+        if (all[owner].pixels > 0) {
+            all[owner].from = static_cast<int32_t>(owner);
+            fetches.push_back(std::move(all[owner]));
+        }
+    }
+    return fetches;
+}
+
+std::vector<KeptPart> kept_parts(const Partition &partition, const MaskShape &input, int32_t num_parts) {
+    std::vector<Span> rows;
+    for (int32_t n = 0; n < input.batch; n++) {
+        for (int32_t y = 0; y < input.height; y++) {
+            rows.push_back({n, y, 0, input.width});
+        }
+    }
+    std::vector<KeptPart> parts(static_cast<size_t>(num_parts));
+    for (Fetch &fetch : by_owner(rows, partition, input, num_parts)) {
+        OwnedBounds bounds;
+        for (const Span &span : fetch.spans) {
+            bounds.images.include({span.image, span.image + 1});
+            bounds.rows.include({span.y, span.y + 1});
+            bounds.columns.include({span.first, span.last});
+        }
+        KeptPart &part = parts[static_cast<size_t>(fetch.from)];
+        part.box = {bounds.images.first,
+                    bounds.rows.first,
+                    bounds.columns.first,
+                    {bounds.images.last - bounds.images.first, bounds.rows.last - bounds.rows.first,
+                     bounds.columns.last - bounds.columns.first}};
+        part.spans = std::move(fetch.spans);
+    }
+    return parts;
+}
+
 int64_t halo_bytes_of(const std::vector<PlannedLayer> &layers, const MaskShape &input,
                       const std::vector<const BitImage *> &masks, const Partition &partition, int32_t num_parts) {
     return ChainPlanner(layers, input, masks, partition, num_parts).count_halos();

@@ -62,6 +62,17 @@ struct ChainPlan {
     int64_t halo_pixels = 0, halo_bytes = 0;  ///< What one run exchanges.
 };
 
+/** The pixels of tensor 0 that a device can keep between runs: those of its cells, active or not. */
+struct KeptPart {
+    PixelBox box;  ///< Empty if it has no cell.
+    std::vector<Span> spans;
+};
+std::vector<KeptPart> kept_parts(const Partition &partition, const MaskShape &input, int32_t num_parts);
+
+/** Pixels of tensor 0 by the devices that keep them. */
+std::vector<Fetch> by_owner(const std::vector<Span> &spans, const Partition &partition, const MaskShape &input,
+                            int32_t num_parts);
+
 /** The extents of each tensor: the input's, and each layer's output. An extent is 0 if an output is empty. */
 std::vector<MaskShape> shapes_of(const std::vector<PlannedLayer> &layers, const MaskShape &input);
 

@@ -152,7 +152,7 @@ public:
         for (size_t i = 0; i < last; i++) {
             chain_->planned.push_back(chain_->layers[i].planned);
             const int32_t residual = chain_->layers[i].planned.residual;
-            // Or after those from the tensor that is added to the one that is made.
+            // A residual is in use until the tensor to which it is added is made.
             buffers = residual < 0 ? buffers : std::max(buffers, static_cast<int32_t>(i) + 1 - residual + 2);
         }
         chain_->variants.resize(last);
@@ -303,12 +303,18 @@ private:
         distile_planner *planner = nullptr;
         require_of(context, distile_planner_create(context, &options, &planner));
         device.planner.reset(planner);
+        planner = nullptr;
+        // The images before a run and those after it: the first are read while the others are made.
+        options.buffers = 3;
+        require_of(context, distile_planner_create(context, &options, &planner));
+        device.images.planner.reset(planner);
         const auto make_mask = [&] {
             distile_mask *mask = nullptr;
             require_of(context, distile_mask_create(context, &mask));
             return Mask(mask);
         };
         device.shape_of_input = make_mask();
+        device.images.shape = make_mask();
         for (int32_t i = 0; i < count_; i++) {
             device.layers.push_back({make_mask(), make_mask(), make_mask(), nullptr});
         }
@@ -333,6 +339,34 @@ void check_usable(const distile_group &group) {
     }
 }
 
+/** Checks that an output has the size of the last tensor, or that the devices can keep that among their images. */
+void check_result(const distile_chain &chain, const distile_chain_args &args, const std::vector<MaskShape> &shapes) {
+    const MaskShape &output = shapes.back();
+    if (!args.output) {
+        if (raw(args.inactive) != DISTILE_KEEP) {
+            fail_group(DISTILE_ERROR_BAD_VALUE, "inactive is DISTILE_ZERO, but no output is given");
+        }
+        if (!(output == shapes.front())) {
+            fail_group(DISTILE_ERROR_BAD_SHAPE, "no output is given, and the last tensor has not the input's size");
+        }
+        if (chain.layers.back().out_channels != chain.layers.front().in_channels) {
+            fail_group(DISTILE_ERROR_BAD_CHANNELS,
+                       "no output is given, and the last tensor has not the input's channels");
+        }
+        return;
+    }
+    if (args.output->batch != output.batch || args.output->height != output.height ||
+        args.output->width != output.width) {
+        fail_group(DISTILE_ERROR_BAD_SHAPE,
+                   "the output is %d x %d x %d (batch, height, width), but this input gives %d x %d x %d",
+                   args.output->batch, args.output->height, args.output->width, output.batch, output.height,
+                   output.width);
+    }
+    if (args.input && overlap(without_border(*args.input), without_border(*args.output))) {
+        fail_group(DISTILE_ERROR_ALIASING, "the input overlaps the output");
+    }
+}
+
 /** Checks a run's arguments. Contexts keep the messages of shared checks. */
 void check_args(const distile_chain &chain, const char *call, const distile_chain_args &args) {
     distile_context *const context = chain.group.contexts[0];
@@ -341,30 +375,24 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
         fail_group(DISTILE_ERROR_BAD_VALUE, "a reserved field of the arguments is not 0");
     }
     require(check_enumerator(context, call, "inactive", args.inactive));
-    require(check_tensor(context, first.dtype, call, args.input, "input", first.in_channels, false));
-    require(check_tensor(context, last.dtype, call, args.output, "output", last.out_channels, false));
-    for (const auto &[tensor, name] : {std::pair{args.input, "input"}, std::pair{args.output, "output"}}) {
-        require(context->device->check_memory(call, *tensor, name));
+    if (args.input) {
+        require(check_tensor(context, first.dtype, call, args.input, "input", first.in_channels, false));
+        require(context->device->check_memory(call, *args.input, "input"));
+    } else if (chain.kept.num_pixels() == 0) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "no input is given, and the devices keep no images");
     }
-    const std::vector<MaskShape> shapes =
-        shapes_of(chain.planned, {args.input->batch, args.input->height, args.input->width});
+    if (args.output) {
+        require(check_tensor(context, last.dtype, call, args.output, "output", last.out_channels, false));
+        require(context->device->check_memory(call, *args.output, "output"));
+    }
+    const std::vector<MaskShape> shapes = shapes_of(chain.planned, input_shape(chain, args));
     for (const MaskShape &shape : shapes) {
         if (shape.height < 1 || shape.width < 1 || shape.height > largest_extent || shape.width > largest_extent) {
-            fail_group(DISTILE_ERROR_BAD_SHAPE, "an input of %d x %d gives a tensor of %d x %d", args.input->height,
-                       args.input->width, shape.height, shape.width);
+            fail_group(DISTILE_ERROR_BAD_SHAPE, "an input of %d x %d gives a tensor of %d x %d", shapes[0].height,
+                       shapes[0].width, shape.height, shape.width);
         }
     }
-    const MaskShape &output = shapes.back();
-    if (args.output->batch != output.batch || args.output->height != output.height ||
-        args.output->width != output.width) {
-        fail_group(DISTILE_ERROR_BAD_SHAPE,
-                   "the output is %d x %d x %d (batch, height, width), but this input gives %d x %d x %d",
-                   args.output->batch, args.output->height, args.output->width, output.batch, output.height,
-                   output.width);
-    }
-    if (overlap(without_border(*args.input), without_border(*args.output))) {
-        fail_group(DISTILE_ERROR_ALIASING, "the input overlaps the output");
-    }
+    check_result(chain, args, shapes);
     if (!args.masks) {
         fail_group(DISTILE_ERROR_NULL_POINTER, "the array of masks is null");
     }
@@ -480,6 +508,30 @@ distile_status distile_chain_run(distile_chain *chain, const distile_chain_args 
         check_args(*chain, call, *args);
         plan_run(*chain, *args);
         run_chain(*chain, *args);
+    });
+}
+
+distile_status distile_chain_collect(distile_chain *chain, const distile_tensor *output) {
+    constexpr const char *call = "distile_chain_collect";
+    if (!chain) {
+        return fail_null(call, "chain");
+    }
+    distile_group *const group = &chain->group;
+    distile_context *const context = group->contexts[0];
+    return guarded_group(group, context, call, [&] {
+        check_usable(*group);
+        const ChainLayer &first = chain->layers.front();
+        require(check_tensor(context, first.dtype, call, output, "output", first.in_channels, false));
+        require(context->device->check_memory(call, *output, "output"));
+        const MaskShape &kept = chain->kept;
+        if (kept.num_pixels() == 0) {
+            fail_group(DISTILE_ERROR_BAD_VALUE, "the devices keep no images");
+        }
+        if (!(MaskShape{output->batch, output->height, output->width} == kept)) {
+            fail_group(DISTILE_ERROR_BAD_SHAPE, "the output is %d x %d x %d, but the images are %d x %d x %d",
+                       output->batch, output->height, output->width, kept.batch, kept.height, kept.width);
+        }
+        collect_images(*chain, *output);
     });
 }
 

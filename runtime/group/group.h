@@ -65,9 +65,18 @@ struct DeviceLayer {
     const char *variant = nullptr;
 };
 
+/** What a device keeps of the images between runs. A run reads `kept` and makes `next`, which may be the same. */
+struct KeptImages {
+    Planner planner;
+    Mask shape;  ///< Without pixels.
+    BitImage no_pixels;
+    PlacedTensor kept, next;
+};
+
 /** A device's part of the runs. */
 struct DeviceRun {
     Planner planner;
+    KeptImages images;
     std::vector<DeviceLayer> layers;
     Mask shape_of_input;  ///< Without pixels: planners ask for a mask of each tensor's shape.
     BitImage no_pixels;
@@ -95,15 +104,27 @@ struct distile_chain {
     std::vector<std::string> variants; /**< One for each layer. */
     int64_t plans = 0, partitions = 0, moved_pixels = 0;
 
+    // The images that the devices keep; no extents if they keep none.
+    distile::MaskShape kept{0, 0, 0};
+    distile::Partition kept_by;
+    std::vector<distile::KeptPart> kept_parts;
+
     std::vector<const distile::BitImage *> masks() const;
 };
 
 namespace distile {
 
+/** The size of a run's input: that of the images that the devices keep, unless one is given. */
+inline MaskShape input_shape(const distile_chain &chain, const distile_chain_args &args) {
+    return args.input ? MaskShape{args.input->batch, args.input->height, args.input->width} : chain.kept;
+}
+
 /** Makes the plan for these arguments, which have been checked, unless the last one is it. */
 void plan_run(distile_chain &chain, const distile_chain_args &args);
 /** Runs the plan. Throws GroupFailure. */
 void run_chain(distile_chain &chain, const distile_chain_args &args);
+/** Copies the images that the devices keep. */
+void collect_images(const distile_chain &chain, const distile_tensor &output);
 
 }  // namespace distile
 

@@ -1,5 +1,6 @@
 #include "runtime/dispatch/kernel.h"
 #include "runtime/group/group.h"
+#include "runtime/tensor/tensor.h"
 #include <cstdio>
 
 namespace distile {
@@ -38,13 +39,38 @@ private:
 /** A run of a chain, which the threads keep while one of them may need it. */
 struct ChainRun {
     distile_chain &chain;
-    distile_tensor input, output;
+    bool takes_kept, keeps;  ///< The input is what devices keep, or the output.
+    bool moves = false;      ///< Other devices shall keep some of the images.
+    distile_tensor input{}, output{};
+    std::vector<KeptPart> parts;  ///< What devices keep after the run.
     Fault fault;
 
-    ChainRun(distile_chain &of, const distile_chain_args &args) : chain(of), input(*args.input), output(*args.output) {
-        input.border_top = input.border_bottom = input.border_left = input.border_right = 0;
+    ChainRun(distile_chain &of, const distile_chain_args &args)
+        : chain(of), takes_kept(!args.input), keeps(!args.output) {
+        if (args.input) {
+            input = without_border(*args.input);
+        }
+        if (args.output) {
+            output = *args.output;
+        }
+        if (uses_kept()) {
+            const auto num_parts = static_cast<int32_t>(chain.devices.size());
+            const bool same =
+                chain.kept_by.cells == chain.partition.cells && chain.kept_by.owners == chain.partition.owners;
+            moves = takes_kept && !same;
+            parts = takes_kept && same ? chain.kept_parts : kept_parts(chain.partition, chain.input, num_parts);
+        }
+    }
+    bool uses_kept() const {
+        return takes_kept || keeps;
     }
 };
+
+/** What a device tells others: its images are there, and then tensor after tensor. */
+constexpr int32_t images_ready = 1, all_ready = INT32_MAX;
+int32_t ready(size_t tensor) {
+    return static_cast<int32_t>(tensor) + images_ready + 1;
+}
 
 /** A device's part of a run. */
 class PartRun {
@@ -55,15 +81,22 @@ public:
     }
 
     void compute() {
+        if (run_.uses_kept()) {
+            make_images();
+        }
         if (part_.is_empty) {
+            group_.exchange(number_, number_).finish(context_);
+            tell(all_ready);
             return;
         }
         set_masks();
         make_tensor(0);
-        const Exchange &from_input = group_.exchange(0, number_);
-        from_input.follow(context_, *group_.contexts[0]);
-        from_input.copy({group_.contexts[0], run_.input}, device_.tensors[0], part_.input);
-        from_input.arrive(context_);
+        if (run_.takes_kept) {
+            fetch_images();
+        } else {
+            copy_input(device_.tensors[0], part_.input);
+        }
+        tell(ready(0));
         const bool overlaps = group_.overlaps(number_);
         const size_t count = chain_.layers.size();
         for (size_t i = 0; i < count; i++) {
@@ -72,8 +105,7 @@ public:
             DeviceLayer &layer = device_.layers[i];
             const bool in_parts = overlaps && i + 1 < count;
             run_layer(i, in_parts ? layer.rim : layer.own);
-            group_.exchange(number_, number_).publish(context_);
-            chain_.progress.advance(number_, static_cast<int32_t>(i) + 2);
+            tell(ready(i + 1));
             if (i + 1 < count) {
                 fetch(i + 1);
             }
@@ -84,11 +116,100 @@ public:
                 arrive(i + 1);
             }
         }
-        group_.exchange(number_, 0).copy(device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
+        if (run_.keeps) {
+            // Others read the images before they make their first tensor.
+            for (size_t other = 0; other < group_.contexts.size(); other++) {
+                wait(other, ready(0));
+            }
+            group_.exchange(number_, number_).copy(device_.tensors[count], device_.images.next, part_.output);
+        } else {
+            group_.exchange(number_, 0).copy(device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
+        }
         group_.exchange(number_, number_).finish(context_);
     }
 
 private:
+    void tell(int32_t stage) {
+        group_.exchange(number_, number_).publish(context_);
+        chain_.progress.advance(number_, stage);
+    }
+
+    /** Waits until another device has told. */
+    void wait(size_t other, int32_t stage) {
+        if (other == number_) {
+            return;
+        }
+        if (!chain_.progress.wait(other, stage)) {
+            throw Stopped{};
+        }
+        group_.exchange(other, number_).follow(context_, *group_.contexts[other]);
+    }
+
+    void copy_input(const PlacedTensor &to, const std::vector<Span> &spans) {
+        const Exchange &exchange = group_.exchange(0, number_);
+        exchange.follow(context_, *group_.contexts[0]);
+        exchange.copy({group_.contexts[0], run_.input}, to, spans);
+        exchange.arrive(context_);
+    }
+
+    /** Copies pixels of the images that devices keep, its own too, or of those that they kept before. */
+    void copy_images(const std::vector<Fetch> &pieces, PlacedTensor KeptImages::*from, const PlacedTensor &to) {
+        for (const Fetch &piece : pieces) {
+            const auto other = static_cast<size_t>(piece.from);
+            group_.exchange(other, number_).copy(chain_.devices[other].images.*from, to, piece.spans);
+        }
+        for (const Fetch &piece : pieces) {
+            group_.exchange(static_cast<size_t>(piece.from), number_).arrive(context_);
+        }
+    }
+
+    /** Makes the images that this device keeps: those of the input, or those before, some of which others may have. */
+    void make_images() {
+        KeptImages &images = device_.images;
+        const KeptPart &part = run_.parts[number_];
+        const auto num_parts = static_cast<int32_t>(group_.contexts.size());
+        if (run_.takes_kept && !run_.moves) {
+            images.next = images.kept;
+        } else if (part.box.is_empty()) {
+            images.next = {};
+        } else {
+            images.no_pixels = BitImage(part.box.shape);
+            set_bits(&context_, images.shape, images.no_pixels);
+            distile_output_spec spec{};
+            spec.batch = part.box.shape.batch;
+            spec.height = part.box.shape.height;
+            spec.width = part.box.shape.width;
+            spec.channels = chain_.layers[0].in_channels;
+            spec.dtype = chain_.layers[0].dtype;
+            images.next = take(images.planner, spec, images.shape, part.box);
+            if (run_.takes_kept) {
+                copy_images(by_owner(part.spans, chain_.kept_by, chain_.input, num_parts), &KeptImages::kept,
+                            images.next);
+            } else {
+                copy_input(images.next, part.spans);
+            }
+        }
+        tell(images_ready);
+    }
+
+    /** Makes the first tensor from the images that devices keep. */
+    void fetch_images() {
+        const std::vector<Fetch> pieces =
+            by_owner(part_.input, chain_.partition, chain_.input, static_cast<int32_t>(group_.contexts.size()));
+        for (const Fetch &piece : pieces) {
+            wait(static_cast<size_t>(piece.from), images_ready);
+        }
+        copy_images(pieces, &KeptImages::next, device_.tensors[0]);
+    }
+
+    /** Takes zeros for a box of a tensor. */
+    PlacedTensor take(const Planner &planner, const distile_output_spec &spec, const Mask &mask, const PixelBox &box) {
+        distile_tensor made{};
+        // With this mode the whole tensor is zero, and the mask only has its shape.
+        require_of(&context_, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &made));
+        return {&context_, made, box.image, box.y, box.x};
+    }
+
     static void set_bits(const distile_context *context, const Mask &mask, const BitImage &bits) {
         require_of(context, distile_mask_set_bits(mask.get(), reinterpret_cast<const uint32_t *>(bits.words.data()),
                                                   bits.shape.batch, bits.shape.height, bits.shape.width,
@@ -136,12 +257,8 @@ private:
             spec.border_left = border.left;
             spec.border_right = border.right;
         }
-        distile_tensor made{};
-        // With this mode the whole tensor is zero, and the mask only has its shape.
         const Mask &mask = tensor == 0 ? device_.shape_of_input : device_.layers[tensor - 1].own;
-        require_of(&context_,
-                   distile_planner_next(device_.planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &made));
-        device_.tensors[tensor] = {&context_, made, box.image, box.y, box.x};
+        device_.tensors[tensor] = take(device_.planner, spec, mask, box);
     }
 
     void run_layer(size_t i, const Mask &mask) {
@@ -162,10 +279,7 @@ private:
     void fetch(size_t tensor) {
         for (size_t other = 0; other < part_.neighbours.size(); other++) {
             if (part_.neighbours[other]) {
-                if (!chain_.progress.wait(other, static_cast<int32_t>(tensor) + 1)) {
-                    throw Stopped{};
-                }
-                group_.exchange(other, number_).follow(context_, *group_.contexts[other]);
+                wait(other, ready(tensor));
             }
         }
         for (const Fetch &piece : part_.fetches[tensor - 1]) {
@@ -217,12 +331,17 @@ void run_chain(distile_chain &chain, const distile_chain_args &args) {
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
     chain.progress.reset(deadline);
     distile_context &first = *group.contexts[0];
-    if (args.inactive == DISTILE_ZERO) {
+    if (args.output && args.inactive == DISTILE_ZERO) {
         const CurrentDevice current(*first.device);
         first.device->update_pixels(args.masks[chain.layers.size() - 1], *args.output, nullptr, true);
     }
     group.exchange(0, 0).publish(first);
     const auto run = std::make_shared<ChainRun>(chain, args);
+    const bool changes = run->keeps || run->moves;
+    if (changes) {
+        // A run that fails leaves no images.
+        chain.kept = {0, 0, 0};
+    }
     const std::vector<int32_t> late = group.crew->run([run](int32_t number) { compute_part(*run, number); }, deadline,
                                                       [&] { chain.progress.stop(); });
     if (!late.empty()) {
@@ -234,6 +353,22 @@ void run_chain(distile_chain &chain, const distile_chain_args &args) {
     if (chain.progress.is_stopped()) {
         fail_group(DISTILE_ERROR_DEVICE_LOST, "the devices have not ended within %lld ms",
                    static_cast<long long>(group.timeout.count()));
+    }
+    if (changes) {
+        chain.kept_by = chain.partition;
+        chain.kept_parts = std::move(run->parts);
+        for (DeviceRun &device : chain.devices) {
+            device.images.kept = device.images.next;
+        }
+        chain.kept = chain.input;
+    }
+}
+
+void collect_images(const distile_chain &chain, const distile_tensor &output) {
+    const distile_group &group = chain.group;
+    for (size_t i = 0; i < chain.devices.size(); i++) {
+        group.exchange(i, 0).copy(chain.devices[i].images.kept, {group.contexts[0], output}, chain.kept_parts[i].spans);
+        group.exchange(i, i).finish(*group.contexts[i]);
     }
 }
 

@@ -636,6 +636,15 @@ TEST_CASE("Whichever allocation of a group fails, the call says so and can be re
         args.output = &to;
         args.masks = masks;
         repeat(group, [&] { return distile_chain_run(chain, &args); });
+        // Devices keep another result.
+        distile_chain_args keeping = args;
+        keeping.output = nullptr;
+        std::vector<float> kept(input.size());
+        distile_tensor collected = to;
+        collected.data = kept.data();
+        repeat(group, [&] { return distile_chain_run(chain, &keeping); });
+        repeat(group, [&] { return distile_chain_collect(chain, &collected); });
+        CHECK(kept == result);
         distile_chain_info info{};
         repeat(group, [&] { return distile_chain_get_info(chain, &info); });
         CHECK(info.busy_devices == devices);

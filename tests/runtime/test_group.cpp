@@ -188,7 +188,9 @@ struct TestImages {
         return tensors.back();
     }
 
-    distile_status run(const Chain &chain, distile_inactive inactive, std::vector<float> &result) {
+    /** Runs on the input or the images that devices keep, for a result or for them to keep. */
+    distile_status run(const Chain &chain, distile_inactive inactive, std::vector<float> &result,
+                       bool takes_kept = false, bool keeps = false) {
         result = before;
         const distile_tensor from = view(input, shape, layers.convs[0].in_channels),
                              to = view(result, sizes.back(), layers.convs.back().out_channels);
@@ -197,8 +199,8 @@ struct TestImages {
             pointers.push_back(mask.get());
         }
         distile_chain_args args{};
-        args.input = &from;
-        args.output = &to;
+        args.input = takes_kept ? nullptr : &from;
+        args.output = keeps ? nullptr : &to;
         args.masks = pointers.data();
         args.inactive = inactive;
         return distile_chain_run(chain.get(), &args);
@@ -342,6 +344,41 @@ TEST_CASE("Groups share work by the speed of their devices, and say what it cost
     CHECK(same_floats(result, images.expected(DISTILE_KEEP)));
     info = info_of(chain);
     CHECK((info.plans == 3 && info.partitions == 2 && info.moved_pixels > 0));
+}
+
+TEST_CASE("Images that devices keep are those of one device, run after run", "[group]") {
+    TestLayers layers(4, {{6, 3, 1, 1, 1, false}, {6, 5, 1, 1, 2, false}, {4, 3, 1, 1, 1, true}}, 10);
+    for (const size_t devices : {1, 2, 3, 7}) {
+        for (const distile_overlap overlap : {DISTILE_OVERLAP_NEVER, DISTILE_OVERLAP_ALWAYS}) {
+            distile_group_options options{};
+            options.overlap = overlap;
+            const TestGroup several(devices, options);
+            const Chain chain = layers.chain(several.group, devices);
+            TestImages images(layers, several.contexts[0], 2, 40, 33);
+            // What one device has after each run, and what the devices keep.
+            std::vector<float> state = images.input, collected(state.size());
+            const distile_tensor view = images.view(collected, images.shape, 4);
+            for (int32_t step = 0; step < 12; step++) {
+                INFO(devices << " devices, overlap " << overlap << ", step " << step);
+                // Pixels all over the images, or in a part of them, so that they are cut anew; or none.
+                images.draw_masks(step == 7 ? 0 : .6, step % 3 == 2);
+                images.input = state;
+                images.before = state;
+                std::vector<float> result;
+                if (step % 5 == 4) {
+                    // A run that gives its result leaves the images as they are.
+                    check_group(several.group.get(), images.run(chain, DISTILE_ZERO, result, true));
+                    CHECK(same_floats(result, images.expected(DISTILE_ZERO)));
+                } else {
+                    state = images.expected(DISTILE_KEEP);
+                    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result, step != 0, true));
+                }
+                check_group(several.group.get(), distile_chain_collect(chain.get(), &view));
+                REQUIRE(same_floats(collected, state));
+            }
+            CHECK((devices <= 2 || info_of(chain).partitions > 1));
+        }
+    }
 }
 
 TEST_CASE("A device that fails ends the run of all, and the group goes on", "[group]") {
@@ -578,8 +615,7 @@ TEST_CASE("Groups refuse every argument that is wrong", "[group]") {
             all.of("distile_chain_run", distile_chain_run, chain, static_cast<const distile_chain_args *>(&args));
         run.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::input, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::output, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_chain_args::input, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_chain_args::masks, {nullptr, no_mask})
             .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_chain_args::masks, {foreign_mask, small_mask, unset_mask})
             .wrong<1>(DISTILE_ERROR_ALIASING, &distile_chain_args::output, {&input})
@@ -607,6 +643,27 @@ TEST_CASE("Groups refuse every argument that is wrong", "[group]") {
         all.of("distile_chain_get_info", distile_chain_get_info, static_cast<const distile_chain *>(chain), &info)
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    }
+    {
+        // What devices keep has the input's size and channels, and keeps its inactive pixels.
+        CHECK(distile_chain_collect(chain, &output) == DISTILE_ERROR_BAD_VALUE);
+        distile_chain_args keeping = args;
+        keeping.output = nullptr;
+        keeping.inactive = DISTILE_ZERO;
+        CHECK(distile_chain_run(chain, &keeping) == DISTILE_ERROR_BAD_VALUE);
+        keeping.inactive = DISTILE_KEEP;
+        REQUIRE(distile_chain_run(chain, &keeping) == DISTILE_OK);
+        auto collect = all.of("distile_chain_collect", distile_chain_collect, chain, &output);
+        collect.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr}).wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        distile_tensor spoilt = output;
+        spoilt.height = 8;
+        collect.wrong<1>(DISTILE_ERROR_BAD_SHAPE, {&spoilt});
+        spoilt = output;
+        spoilt.channels = 3;
+        collect.wrong<1>(DISTILE_ERROR_BAD_CHANNELS, {&spoilt});
+        spoilt = output;
+        spoilt.dtype = DISTILE_BFLOAT16;
+        collect.wrong<1>(DISTILE_ERROR_BAD_TYPE, {&spoilt});
     }
     distile_group_destroy(nullptr);
     distile_chain_destroy(nullptr);

@@ -100,7 +100,14 @@ DISTILE_API void distile_chain_destroy(distile_chain *chain);
 
 /** Zero-initialise, then set. */
 typedef struct distile_chain_args {
-    const distile_tensor *input, *output; /**< In memory of the first context's device. They may not overlap. */
+    /** In memory of the first context's device. They may not overlap.
+     *
+     * Without an output, the devices keep the result: images of the input's size and channels, which are the input with
+     * the active pixels of the last output. Without an input, a run takes the images that the devices keep; they change
+     * only if there is no output either. So data stays where it is from run to run, as in steps of diffusion or frames
+     * of video, except where devices share pixels and where images are cut anew. A run that fails may leave no images.
+     */
+    const distile_tensor *input, *output;
     /** A mask of the first context for each layer, over its output; a mask may be there several times. Outside its
      * mask, the output of a layer is 0 for the layers that read it. */
     distile_mask *const *masks;
@@ -115,6 +122,11 @@ typedef struct distile_chain_args {
  * BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, ALIASING, OUT_OF_MEMORY, DEVICE_LOST, INTERNAL (the
  * group is a parent process's), and those of distile_run. */
 DISTILE_API distile_status distile_chain_run(distile_chain *chain, const distile_chain_args *args);
+
+/** Copies the images that the devices keep to a tensor in memory of the first context's device. Errors: NULL_POINTER,
+ * BAD_VALUE (they keep none), BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, OUT_OF_MEMORY, DEVICE_LOST,
+ * INTERNAL (the group is a parent process's). */
+DISTILE_API distile_status distile_chain_collect(distile_chain *chain, const distile_tensor *output);
 
 /** What the plan of the last run is. */
 typedef struct distile_chain_info {
