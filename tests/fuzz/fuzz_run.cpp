@@ -187,6 +187,19 @@ public:
         args.masks = masks;
         spell_inactive(bytes_.take<uint8_t>(), args.inactive);
         set_mask();
+        const int32_t kept = bytes_.choice(7);
+        if (kept == 1 && !input_.huge && !output_.huge) {
+            // The devices keep the result.
+            args.output = nullptr;
+            fill_input();
+            const std::vector<uint32_t> before = output_.contents();
+            distile_chain_run(session_.chain.get(), &args);
+            require(output_.contents() == before, "a run without an output wrote to one");
+            return;
+        }
+        if (kept == 2 && !aliased_) {
+            args.input = nullptr;
+        }
         distile_run_args written{};
         written.inactive = args.inactive;
         check_call(written, [&] { return distile_chain_run(session_.chain.get(), &args); });
@@ -328,12 +341,16 @@ private:
         std::memcpy(&inactive, &number, sizeof(number));
     }
 
+    void fill_input() const {
+        std::fill_n(input_.memory->words(), input_.memory->num_words(), 0x3f000000);  // 0.5
+    }
+
     /** Makes the call, unless it needs too much memory. */
     template<typename Function> void check_call(const distile_run_args &args, const Function &function) {
         if (input_.huge || output_.huge || residual_.huge) {
             return;
         }
-        std::fill_n(input_.memory->words(), input_.memory->num_words(), 0x3f000000);  // 0.5
+        fill_input();
         const std::vector<uint32_t> before = output_.contents();
         const distile_status status = function();
         if (status != DISTILE_OK) {
