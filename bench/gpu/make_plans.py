@@ -45,18 +45,11 @@ def in_bfloat16(plan):
     return json.loads(json.dumps(plan).replace("float16", "bfloat16"))
 
 
-def operator(name, line, dtype):
-    kernel, stride = int(line["kernel"]), int(line["stride"])
-    before = after = kernel // 2
-    if "asymmetric" in line["note"]:
-        before, after = 0, 1
-    return {
-        "distile_operator": 1, "name": name, "generator": "masked_conv2d",
-        "params": {
-            "dtype": dtype, "in_channels": int(line["in_channels"]), "out_channels": int(line["out_channels"]),
-            "kernel_h": kernel, "kernel_w": kernel, "stride_h": stride, "stride_w": stride,
-            "pad_top": before, "pad_bottom": after, "pad_left": before, "pad_right": after, "epilogue": "relu"},
-        "typical": {"batch": TYPICAL_BATCH, "height": int(line["height"]), "width": int(line["width"])}}
+def operator(name, line, dtype, data):
+    """The operator of a row, in another type and with the row's size as its typical one."""
+    found = json.loads((data / "operators" / f"{line['operator']}.json").read_text())
+    return {**found, "name": name, "params": {**found["params"], "dtype": dtype},
+            "typical": {"batch": TYPICAL_BATCH, "height": int(line["height"]), "width": int(line["width"])}}
 
 
 def main():
@@ -75,8 +68,8 @@ def main():
     for name, wanted in json.loads(rows.read_text())["operators"].items():
         if wanted.get("polykernel") == f"{name}.bound":
             line = lines[str(wanted["id"])]
-            write(folder / "operators" / f"{name}.json", operator(name, line, "float32"))
-            write(folder / "operators" / f"{name}_float16.json", operator(f"{name}_float16", line, "float16"))
+            write(folder / "operators" / f"{name}.json", operator(name, line, "float32", data))
+            write(folder / "operators" / f"{name}_float16.json", operator(f"{name}_float16", line, "float16", data))
 
 
 main()

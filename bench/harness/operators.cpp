@@ -1,47 +1,19 @@
 #include "bench/harness/operators.h"
+#include "plans/operator_table.h"
 #include "reference/conv2d_reference.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 namespace distile::bench {
 
 namespace {
 
-struct OperatorLine {
-    std::string category;
-    int32_t height, width, in_channels, out_channels, kernel, stride;
-};
-
-OperatorLine find_line(const std::string &path, int32_t id) {
-    std::ifstream stream(path);
-    if (!stream) {
-        throw std::runtime_error("the operators '" + path + "' cannot be opened; restore the file from the repository");
-    }
-    std::string text;
-    while (std::getline(stream, text)) {
-        std::vector<std::string> fields;
-        std::istringstream line(text);
-        for (std::string field; std::getline(line, field, ',');) {
-            fields.push_back(field);
-        }
-        if (fields.empty() || fields[0] != std::to_string(id)) {
-            continue;
-        }
-        try {
-            return {fields.at(1),
-                    std::stoi(fields.at(3)),
-                    std::stoi(fields.at(4)),
-                    std::stoi(fields.at(5)),
-                    std::stoi(fields.at(6)),
-                    std::stoi(fields.at(7)),
-                    std::stoi(fields.at(8))};
-        } catch (const std::logic_error &) {
-            throw std::runtime_error(
-                fmt::format("the line of operator {} in '{}' has no numbers for its shape: {}", id, path, text));
+OperatorRow find_row(const std::string &path, int32_t id) {
+    for (const OperatorRow &row : read_operator_table(path)) {
+        if (row.id == id) {
+            return row;
         }
     }
     throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
@@ -106,7 +78,7 @@ BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spe
 
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec,
                             const distile_polykernel &polykernel) {
-    const OperatorLine line = find_line(csv_path, spec.id);
+    const OperatorRow line = find_row(csv_path, spec.id);
     // The file does not name padding, epilogues and types, so those come from the PolyKernel.
     const BenchOperator op = make_operator(spec, line.category, line.height, line.width, polykernel);
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||

@@ -14,7 +14,10 @@ Examples, for one machine and several numbers of threads:
 The folder has the PolyKernels that OPERATORS names, or some of them, with _<dtype> unless that is float32, and with the
 name of a plan behind it.
 """
+import csv
 import ctypes
+import json
+import pathlib
 
 import numpy as np
 
@@ -22,16 +25,27 @@ from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
 from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, onnxruntime,
                        parse_options, times_of, torch)
 
-# Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation; "add" adds a residual.
-OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
-             "op7": ("conv3x3_128", 128, 128, 128, 3, 1, 1, "relu"),
-             "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2, 1, "relu"),
-             "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1, 1, "relu"),
-             "op31": ("conv1x1_96_576", 64, 96, 576, 1, 1, 1, "relu6"),
-             "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6"),
-             "op33": ("conv1x1_576_96", 64, 576, 96, 1, 1, 1, "add"),
-             "op35": ("depthwise3x3_576", 32, 576, 576, 3, 1, 576, "relu6"),
-             "op40": ("depthwise3x3s2_576", 64, 576, 576, 3, 2, 576, "relu6")}
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
+
+
+def rows_of_table(ids):
+    """Operators of data/operators.csv by their rows: height and width, channels, kernel, stride, groups, activation;
+    "add" adds a residual."""
+    with open(DATA / "operators.csv", encoding="utf-8") as file:
+        lines = {line["id"]: line for line in csv.DictReader(line for line in file if not line.startswith("#"))}
+    operators = {}
+    for number in ids:
+        line = lines[str(number)]
+        params = json.loads((DATA / "operators" / f"{line['operator']}.json").read_text(encoding="utf-8"))["params"]
+        size, inputs, outputs, kernel, stride = (
+            int(line[column]) for column in ("height", "in_channels", "out_channels", "kernel", "stride"))
+        groups = inputs if line["category"] == "depthwise" else 1
+        operators[f"op{number}"] = (line["operator"], size, inputs, outputs, kernel, stride, groups,
+                                    "add" if params.get("residual") else params["epilogue"])
+    return operators
+
+
+OPERATORS = rows_of_table((3, 7, 12, 21, 31, 32, 33, 35, 40))
 # Grouped operators of bench/own/operators: ResNeXt-50's of 4 channels, and widths of RegNet.
 OPERATORS |= {name: (name, size, groups * width, groups * width, 3, 1, groups, "relu") for name, groups, width, size in (
     ("grouped3x3_32x4_56", 32, 4, 56), ("grouped3x3_16x8_28", 16, 8, 28), ("grouped3x3_8x24_28", 8, 24, 28),

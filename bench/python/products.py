@@ -11,8 +11,8 @@ Example:
   products.py --library build/release/runtime/libdistile.so --objects folder --threads 2 --out cpu-products.json
 
 The folder has scores_<heads>_<head_dim>[_packed][_<plan>].so and values_..., as `distile plan` and `distile compile`
-make them of the operators in bench/python/operators. Each row is in the file as soon as it is measured; --resume keeps
-those that the file has.
+make them of the operators in data/operators and bench/python/operators. Each row is in the file as soon as it is
+measured; --resume keeps those that the file has.
 """
 import ctypes
 import functools
