@@ -1,6 +1,8 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/list_run.h"
+#include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/plan_search.h"
 #include "autoscheduler/search/weight_file.h"
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -22,16 +25,18 @@ constexpr size_t masked_trials = 24, dense_trials = 8;
 constexpr int members = 4;
 
 struct PlanOptions {
-    std::string op, folder = ".", device, platform = host_platform().name(), log, weights;
+    std::string op, dtype, folder = ".", device, platform = host_platform().name(), log, weights;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
     Math math = Math::Float32;
     int threads = 0;
     double seconds = 55;
     bool bound_only = false, again = false, json = false, quiet = false;
+    ListRunOptions all;
+    std::function<std::string()> label; /**< What progress begins with; null: nothing. */
 };
 
 struct WrittenPlan {
-    std::string path, how;
+    std::string path, how, doubt;
 };
 
 /** Whether the tensor cores of a device run better code than a plan's for tensor cores. */
@@ -60,6 +65,9 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     }
     PlanSearchOptions search;
     search.op = options.op;
+    search.dtype = options.dtype;
+    search.label = options.label;
+    search.one_of_list = !options.all.list.empty();
     // A CPU has one level, which the search finds out; a GPU runs the code of many.
     search.target = &backend == &cpu_backend() ? "" : planned.code.target;
     search.math = planned.code.math;
@@ -123,8 +131,43 @@ std::string describe(const std::vector<WrittenPlan> &plans, const std::string &o
     return text + fmt::format("\nBuild with them: distile_add_polykernel(my_op OPERATOR {} PLAN{})\n", op, paths);
 }
 
+/** Makes the plans of an operator for a backend. */
+std::vector<WrittenPlan> make_plans(const PlanOptions &options, const Operator &op, const Backend &backend) {
+    std::vector<WrittenPlan> plans;
+    std::vector<std::pair<std::string, Plan>> by_bound;
+    const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
+    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
+        const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
+        std::string how;
+        const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);
+        make_folder(options.folder);
+        if (search) {
+            measure_plan(*search, options.seconds);
+        } else {
+            by_bound.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
+        }
+        plans.push_back({path, how, search ? search->doubt() : ""});
+    }
+    // Last, so that a measurement that fails leaves none.
+    for (const auto &[path, plan] : by_bound) {
+        write_file(path, format_json(to_json(plan)));
+    }
+    return plans;
+}
+
+nlohmann::json to_json(const std::vector<WrittenPlan> &plans, const std::string &backend) {
+    nlohmann::json rows = nlohmann::json::array();
+    for (const WrittenPlan &plan : plans) {
+        rows.push_back({{"plan", plan.path}, {"backend", backend}, {"how", plan.how}});
+        if (!plan.doubt.empty()) {
+            rows.back()["doubt"] = plan.doubt;
+        }
+    }
+    return rows;
+}
+
 void make_plans(const PlanOptions &options) {
-    const Operator op = read_operator(options.op, options.weights);
+    const Operator op = read_operator(options.op, options.weights, options.dtype);
     for (const std::string &name : options.backends) {
         check_weights_for(name, options.weights);
     }
@@ -133,30 +176,9 @@ void make_plans(const PlanOptions &options) {
     const Interrupts interrupts;
     nlohmann::json written = nlohmann::json::array();
     for (const std::string &name : options.backends) {
-        const Backend &backend = get_backend(name);
-        std::vector<WrittenPlan> plans;
-        std::vector<std::pair<std::string, Plan>> by_bound;
-        const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
-        for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
-            const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
-            std::string how;
-            const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);
-            make_folder(options.folder);
-            if (search) {
-                measure_plan(*search, options.seconds);
-            } else {
-                by_bound.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
-            }
-            plans.push_back({path, how});
-            written.push_back({{"plan", path}, {"backend", name}, {"how", how}});
-            if (search && !search->doubt().empty()) {
-                written.back()["doubt"] = search->doubt();
-            }
-        }
-        // Last, so that a measurement that fails leaves none.
-        for (const auto &[path, plan] : by_bound) {
-            write_file(path, format_json(to_json(plan)));
-        }
+        const std::vector<WrittenPlan> plans = make_plans(options, op, get_backend(name));
+        const nlohmann::json rows = to_json(plans, name);
+        written.insert(written.end(), rows.begin(), rows.end());
         if (!options.json && !options.quiet) {
             std::fputs(describe(plans, options.op).c_str(), stdout);
         }
@@ -164,6 +186,85 @@ void make_plans(const PlanOptions &options) {
     if (options.json) {
         std::fputs(format_json({{"distile_plans", 1}, {"operator", op.name}, {"plans", written}}).c_str(), stdout);
     }
+}
+
+/** An operator of a list, for a backend. */
+struct ListedPlans {
+    PlanOptions options;
+    Operator op;
+    const Backend *backend;
+    ListTask task;
+};
+
+ListedPlans listed_plans(const PlanOptions &options, const ListedOperator &listed, const Backend &backend) {
+    ListedPlans plans{options, listed.op, &backend, {}};
+    plans.options.op = listed.file;
+    plans.options.dtype = listed.op.dtype().name;
+    plans.options.math = listed.math;
+    // One operator has the names of its files behind it, and several backends.
+    plans.task.name = listed.op.name + (listed.math == Math::TF32 ? "_tf32" : "") +
+                      (&backend == &cpu_backend() ? "" : std::string("_") + backend.name);
+    plans.task.about = {{"operator", listed.file}, {"type", plans.options.dtype}};
+    const bool tensor_cores = listed.op.dtype().dtype != DISTILE_FLOAT32 || listed.math == Math::TF32;
+    for (const PlannedCode &planned : planned_codes(listed.op, backend, tensor_cores, get_platform(options.platform))) {
+        const std::string path = (std::filesystem::path(options.folder) / planned.name).string();
+        plans.task.logs.push_back(path + ".log");
+        plans.task.made.push_back(path + ".json");
+    }
+    return plans;
+}
+
+TaskOutcome make_listed(const ListedPlans &plans, double seconds, const std::function<std::string()> &label) {
+    PlanOptions options = plans.options;
+    options.label = label;
+    options.seconds = seconds > 0 ? std::min(seconds, options.seconds) : options.seconds;
+    const std::vector<WrittenPlan> written = make_plans(options, plans.op, *plans.backend);
+    nlohmann::json found = {{"plans", to_json(written, plans.backend->name)}};
+    std::string why;
+    for (const WrittenPlan &plan : written) {
+        why += (why.empty() ? "" : "; ") + std::filesystem::path(plan.path).stem().string() + " " + plan.how;
+        if (!plan.doubt.empty()) {
+            found["doubt"] = plan.doubt;
+        }
+    }
+    return {TaskState::Done, why, found};
+}
+
+void plan_all(const PlanOptions &options) {
+    std::vector<ListedPlans> all;
+    for (const std::string &name : options.backends) {
+        for (const ListedOperator &listed : read_operator_list(options.all.list, name)) {
+            all.push_back(listed_plans(options, listed, get_backend(name)));
+        }
+    }
+    // A write beyond a limit is an error with a message, and no signal.
+    std::signal(SIGXFSZ, SIG_IGN);
+    SessionOptions session;
+    session.device = options.device;
+    const nlohmann::json settings = {
+        {"command", "plan"},           {"device", options.device.empty() ? find_device(session).id() : options.device},
+        {"threads", options.threads},  {"masks", options.masks},
+        {"seconds", options.seconds},  {"bound_only", options.bound_only},
+        {"platform", options.platform}};
+    std::vector<ListTask> tasks;
+    tasks.reserve(all.size());
+    for (const ListedPlans &plans : all) {
+        tasks.push_back(plans.task);
+    }
+    ListRunOptions run_options = options.all;
+    run_options.shares_out = true;
+    run_options.again = options.again;
+    run_options.json = options.json;
+    run_options.quiet = options.quiet;
+    ListRun run(run_options, (std::filesystem::path(options.folder) / "plan.json").string(), settings,
+                std::move(tasks));
+    const Interrupts interrupts;
+    run.run([&](size_t task, double seconds, const std::function<std::string()> &label) {
+        const std::string &name = run.tasks()[task].name;
+        return make_listed(
+            *std::find_if(all.begin(), all.end(), [&](const ListedPlans &plans) { return plans.task.name == name; }),
+            seconds, label);
+    });
 }
 
 }  // namespace
@@ -175,7 +276,11 @@ void add_plan_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand(
         "plan",
         "Write good plans for an operator within a minute: the bound's best schedules, measured on this machine");
-    command->add_option("operator", options->op, "Operator file")->required();
+    CLI::Option *op = command->add_option("operator", options->op, "Operator file")->required();
+    add_dtype_option(*command, options->dtype);
+    add_list_options(*command, options->all,
+                     "Make plans of all operators of a list, as data/tuning.json, or of a table, as data/operators.csv",
+                     op);
     command->add_option("-o,--out", options->folder, "Folder for the plans NAME_avx512.json, NAME_avx2.json, ...")
         ->capture_default_str();
     command->add_option("--backend", options->backends, "Backends")
@@ -194,7 +299,7 @@ void add_plan_command(CLI::App &app) {
     command->add_option("--seconds", options->seconds, "Seconds after which measuring a plan ends")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 1e6));
-    command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
+    command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)")->needs(op);
     command->add_flag("--again", options->again, again_option_help);
     command->add_flag("--json", options->json, "Print what was written as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
@@ -203,23 +308,30 @@ void add_plan_command(CLI::App &app) {
         "finds "
         "better\nplans in more time.\n"
         "Measurements are kept beside the plans: the same command continues after an interruption.\n"
+        "With --all, plan.json in the folder says what became of each operator. The same command skips what is done.\n"
         "Examples:\n"
         "  distile plan my_operator.json                       # my_operator_avx512.json, my_operator_avx2.json\n"
         "  distile plan my_bfloat16_operator.json              # before these, ..._amx_bf16.json, "
         "..._avx512_bf16.json\n"
         "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
+        "  distile plan --all data/tuning.json -o plans --hours 0.5\n"
         "  distile plan my_operator.json --weights my_pruned_weights.npy\n"
         "  distile plan my_operator.json --bound-only --backend cpu cuda\n"
         "  distile plan my_operator.json --platform arm-64-linux # my_operator_armv82.json\n"
         "  distile plan my_operator.json --backend cuda --device my_gpu.json --math tf32   # "
         "my_operator_tf32_sm90.json, "
         "...");
-    command->callback([options] {
+    command->callback([options, op] {
+        require_one_or_list(options->all, *op);
         if (options->masks.empty()) {
             options->masks = {"blob:0.03:1", "blob:0.05:2", "blob:0.1:3", "blob:0.2:4",
                               "blob:0.3:5",  "blob:0.5:6",  "blob:0.75:7"};
         }
-        make_plans(*options);
+        if (options->all.list.empty()) {
+            make_plans(*options);
+        } else {
+            plan_all(*options);
+        }
     });
 }
 

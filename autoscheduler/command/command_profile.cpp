@@ -1,6 +1,7 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/command/info.h"
+#include "autoscheduler/command/list_run.h"
 #include "autoscheduler/command/search_session.h"
 #include "autoscheduler/compile/compile.h"
 #include "autoscheduler/compile/process.h"
@@ -8,11 +9,13 @@
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/search/weight_file.h"
 #include "plans/emit.h"
+#include "reference/processor.h"
 #include "runtime/cpu/cpu_features.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/core.h>
 #include <iterator>
 #include <map>
@@ -28,9 +31,11 @@ namespace {
 struct Options {
     std::vector<std::string> plans;
     std::string object, out, cpu_features, weights;
-    bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false;
+    bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false, one_of_list = false;
     double seconds_per_variant = ProfileOptions().seconds_per_variant;
     std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
+    ListRunOptions all;                                  /**< Its list is a folder of plans. */
+    std::string label;                                   /**< What progress begins with. */
 };
 
 struct CompileOptions {
@@ -39,9 +44,9 @@ struct CompileOptions {
 };
 
 /** What compiling reports to. */
-std::function<void(int)> count_variants(ProgressLine &line, const Plan &plan) {
-    return [&](int done) {
-        line.show("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
+std::function<void(int)> count_variants(ProgressLine &line, const Plan &plan, const std::string &label = "") {
+    return [&line, &plan, label](int done) {
+        line.show(label + "compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
     };
 }
 
@@ -133,7 +138,8 @@ std::vector<float> weights_for(const Plan &plan, const std::string &path) {
     return weights;
 }
 
-void profile_plan(const Options &options) {
+/** Measures a plan, and returns it with its times. */
+Plan profile_plan(const Options &options) {
     auto [plan, plan_path] = choose_plan(options);
     const Backend &backend = get_backend(plan.backend);
     for (const auto &[other, numbers] : options.workers) {
@@ -152,16 +158,17 @@ void profile_plan(const Options &options) {
     }
     {
         ProgressLine line(options.quiet);
-        const SharedObject object = options.object.empty()
-                                        ? SharedObject(plan, cores_of_machine(), count_variants(line, plan))
-                                        : SharedObject(plan, options.object);
-        Profile profiled = measured.profile(plan, object, profile_options,
-                                            [&](const std::string &what, double part) { line.show(what, part); });
+        const SharedObject object =
+            options.object.empty() ? SharedObject(plan, cores_of_machine(), count_variants(line, plan, options.label))
+                                   : SharedObject(plan, options.object);
+        Profile profiled = measured.profile(plan, object, profile_options, [&](const std::string &what, double part) {
+            line.show(options.label + what, part);
+        });
         plan.profiled_device = std::move(profiled.device);
         plan.doubt = std::move(profiled.doubt);
         plan.times = std::move(profiled.times);
     }
-    if (!plan.doubt.empty()) {
+    if (!plan.doubt.empty() && !options.one_of_list) {
         warn(fmt::format("the times of '{}' are doubtful; {}; run the same command again when nothing else runs",
                          plan.name, plan.doubt));
     }
@@ -174,10 +181,92 @@ void profile_plan(const Options &options) {
     write_file(path, format_json(options.into_plan ? to_json(plan) : time_table_of(plan)));
     if (options.json) {
         std::fputs(format_json(time_table_of(plan)).c_str(), stdout);
-    } else if (!options.quiet) {
+    } else if (!options.quiet && !options.one_of_list) {
         std::fputs(describe_plan(plan).c_str(), stdout);
         std::fputs(fmt::format("\nWritten to {}\n", path).c_str(), stdout);
     }
+    return plan;
+}
+
+/** The plans of a folder, by name: its files that say that they are plans. */
+std::vector<std::string> plans_of(const std::string &folder) {
+    std::error_code error;
+    std::vector<std::string> files;
+    for (const auto &file : std::filesystem::directory_iterator(folder, error)) {
+        if (file.path().extension() == ".json" && read_json(file.path().string()).contains("distile_plan")) {
+            files.push_back(file.path().string());
+        }
+    }
+    if (error) {
+        throw FileError("the folder '" + folder + "' cannot be read: " + error.message());
+    }
+    if (files.empty()) {
+        throw FileError("the folder '" + folder + "' has no plans: name one that distile plan or tune wrote");
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+/** A plan of a folder, and why this machine cannot measure it. */
+ListTask listed_plan(const Options &options, const std::string &path) {
+    const Plan plan = read_plan(path, Times::Drop);
+    ListTask task;
+    task.name = std::filesystem::path(path).stem().string();
+    task.about = {{"plan", path}, {"backend", plan.backend}};
+    task.made = {options.into_plan ? path
+                                   : (std::filesystem::path(options.out) / (task.name + ".times.json")).string()};
+    try {
+        measure_backend(plan.backend).check("", plan.target);
+    } catch (const std::exception &error) {
+        task.skipped = error.what();
+    }
+    return task;
+}
+
+void profile_all(const Options &options) {
+    const std::string out = options.into_plan ? options.all.list : options.out;
+    if (out.empty()) {
+        throw FileError("--all needs a folder for the time tables: name one with -o, or write them into the plans with "
+                        "--into-plan");
+    }
+    std::vector<ListTask> tasks;
+    for (const std::string &path : plans_of(options.all.list)) {
+        tasks.push_back(listed_plan(options, path));
+    }
+    nlohmann::json settings = {{"command", "profile"},
+                               {"device", cpu_name()},
+                               {"seconds", options.seconds_per_variant},
+                               {"into_plan", options.into_plan}};
+    for (const auto &[backend, numbers] : options.workers) {
+        settings[fmt::format("{}s", backend->worker)] = numbers;
+    }
+    ListRunOptions run_options = options.all;
+    run_options.json = options.json;
+    run_options.quiet = options.quiet;
+    run_options.again = true;
+    run_options.again_option = "";
+    ListRun run(run_options, (std::filesystem::path(out) / "profile.json").string(), settings, std::move(tasks));
+    const Interrupts interrupts;
+    run.run([&](size_t task, double, const std::function<std::string()> &label) -> TaskOutcome {
+        Options one = options;
+        one.plans = {run.tasks()[task].about.at("plan").get<std::string>()};
+        one.out = options.into_plan ? "" : run.tasks()[task].made.front();
+        one.json = false;
+        one.one_of_list = true;
+        one.label = label();
+        const Backend &backend = get_backend(run.tasks()[task].about.at("backend").get<std::string>());
+        for (auto &[other, numbers] : one.workers) {
+            if (other != &backend) {
+                numbers.clear();
+            }
+        }
+        const Plan plan = profile_plan(one);
+        nlohmann::json found = {{"times", plan.times.size()}, {"device", plan.profiled_device}};
+        if (!plan.doubt.empty()) {
+            found["doubt"] = plan.doubt;
+        }
+        return {TaskState::Done, fmt::format("{} times", plan.times.size()), std::move(found)};
+    });
 }
 
 }  // namespace
@@ -188,14 +277,17 @@ void add_profile_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
         "profile", "Measure a plan's time table on this machine, by which the dispatcher chooses variants");
-    command
-        ->add_option(
-            "plan", options->plans,
-            "Plan files of a PolyKernel, the most demanding first. The first that this CPU can run is measured; if "
-            "it can run none, the portable plan")
-        ->required();
+    CLI::Option *plans =
+        command
+            ->add_option(
+                "plan", options->plans,
+                "Plan files of a PolyKernel, the most demanding first. The first that this CPU can run is measured; if "
+                "it can run none, the portable plan")
+            ->required();
+    add_list_options(*command, options->all, "Measure all plans of a folder that this machine can run", plans);
     CLI::Option *out = command->add_option(
-        "-o,--out", options->out, "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
+        "-o,--out", options->out,
+        "Time table to write, for distile_kernel_load_times (default: NAME.times.json); with --all, a folder of them");
     CLI::Option *into_plan =
         command->add_flag("--into-plan", options->into_plan, "Write the table into the plan file instead");
     into_plan->excludes(out);
@@ -226,13 +318,22 @@ void add_profile_command(CLI::App &app) {
                         "Measure this shared object of `distile compile` instead of compiling");
     command->add_flag("--json", options->json, "Print the table as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
-    command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
-                    "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
-                    "  distile profile data/plans/conv3x3_256_avx512.json data/plans/conv3x3_256_avx2.json\n"
-                    "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 0,16");
-    command->callback([options, limit] {
+    command->footer(
+        "With --all, profile.json beside the tables says what became of each plan. The same command skips what is\n"
+        "done, and measures again what is doubtful.\n"
+        "Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
+        "  distile profile --all my_plans -o my_times --threads 1,2,4\n"
+        "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
+        "  distile profile data/plans/conv3x3_256_avx512.json data/plans/conv3x3_256_avx2.json\n"
+        "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 0,16");
+    command->callback([options, limit, plans] {
         options->limit_cpu = limit->count() > 0;
-        profile_plan(*options);
+        require_one_or_list(options->all, *plans);
+        if (options->all.list.empty()) {
+            profile_plan(*options);
+        } else {
+            profile_all(*options);
+        }
     });
 }
 

@@ -1,6 +1,8 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/list_run.h"
+#include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/plan_search.h"
 #include "autoscheduler/search/report.h"
 #include <CLI/CLI.hpp>
@@ -9,6 +11,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,6 +35,7 @@ std::vector<std::string> lesser_levels() {
 struct TuneOptions : PlanSearchOptions {
     std::vector<std::string> also;
     bool json = false;
+    ListRunOptions all;
 };
 
 /** The path of what is for CPUs of another level: the level at the end of its name is replaced, or the other one is
@@ -152,6 +157,141 @@ void tune(const TuneOptions &options) {
     }
 }
 
+/** A plan to search for. */
+struct ListedSearch {
+    PlanSearchOptions options;
+    ListTask task;
+};
+
+/** The name of a plan, as `distile plan` names it. */
+std::string plan_name(const Operator &op, const DeviceProfile &device, const CodeChoice &code) {
+    const Backend &backend = get_backend(device.backend);
+    for (const PlannedCode &planned : planned_codes(op, backend, &backend != &cpu_backend())) {
+        if (planned.code.target == code.target && planned.code.math == code.math) {
+            return planned.name;
+        }
+    }
+    return op.name + "_" + level_of(code.target);
+}
+
+/** The search for an operator of a list and for CPUs of a level, "" for the device. */
+ListedSearch listed_search(const TuneOptions &options, const ListedOperator &listed, const std::string &level) {
+    ListedSearch search{static_cast<const PlanSearchOptions &>(options), {}};
+    search.options.op = listed.file;
+    search.options.dtype = listed.op.dtype().name;
+    search.options.math = listed.math;
+    search.options.level = level;
+    search.options.one_of_list = true;
+    search.task.about = {{"operator", listed.file}, {"type", search.options.dtype}};
+    try {
+        const DeviceProfile device = find_device(search.options);
+        search.task.name = plan_name(listed.op, device, choose_code(listed.op, device, options.target, listed.math));
+    } catch (const FileError &error) {
+        search.task.name = listed.op.name + (level.empty() ? "" : "_" + level);
+        search.task.skipped = error.what();
+    }
+    const std::filesystem::path folder = options.plan;
+    search.options.plan = (folder / (search.task.name + ".json")).string();
+    search.options.log = (folder / (search.task.name + ".log")).string();
+    search.options.folder = options.folder.empty() ? "" : options.folder + "/" + search.task.name;
+    search.task.logs = {search.options.log};
+    search.task.made = {search.options.plan};
+    return search;
+}
+
+std::vector<ListedSearch> listed_searches(const TuneOptions &options) {
+    const std::vector<std::string> levels = lesser_levels();
+    std::vector<ListedSearch> searches;
+    for (const ListedOperator &listed : read_operator_list(options.all.list, options.backend)) {
+        for (const std::string &level : listed.levels) {
+            if (!level.empty() && std::find(levels.begin(), levels.end(), level) == levels.end()) {
+                throw FileError(fmt::format("the list '{}' has {} in \"also\"; on this machine it may have '{}'",
+                                            options.all.list, quote(level), fmt::join(levels, "' and '")));
+            }
+            searches.push_back(listed_search(options, listed, level));
+        }
+    }
+    return searches;
+}
+
+/** What was found for other plans and is most like a search's own: logs of the same target, those of its kind first. */
+std::vector<std::string> logs_to_learn_from(const std::vector<ListedSearch> &searches, const ListRun &run, size_t own) {
+    constexpr size_t most = 6;
+    std::vector<std::string> logs;
+    const std::string kind = read_operator(searches[own].options.op).generator;
+    for (const bool same_kind : {true, false}) {
+        for (size_t i = 0; i < searches.size() && logs.size() < most; i++) {
+            const PlanSearchOptions &options = searches[i].options;
+            if (i != own && run.is_done(i) && options.level == searches[own].options.level &&
+                options.dtype == searches[own].options.dtype &&
+                (read_operator(options.op).generator == kind) == same_kind && std::filesystem::exists(options.log)) {
+                logs.push_back(options.log);
+            }
+        }
+    }
+    return logs;
+}
+
+TaskOutcome search_listed(PlanSearchOptions options, double seconds, const std::vector<std::string> &logs) {
+    PlanSearch search(std::move(options));
+    search.check_machine();
+    search.learn_from(logs);
+    search.open_log();
+    const Ending ending = search.search(seconds);
+    if (ending == Ending::Waiting) {
+        return {TaskState::Waiting,
+                fmt::format("its next trials are compiled in '{0}': run `distile measure {0}` on the device",
+                            search.options().folder),
+                {}};
+    }
+    search.finish(ending, seconds);
+    if (!search.has_plan()) {
+        throw FileError(search.complaint());
+    }
+    add_code_for_all_weights(search);
+    nlohmann::json found = search.costs();
+    if (!search.doubt().empty()) {
+        found["doubt"] = search.doubt();
+    }
+    const bool spent = ending == Ending::SecondsSpent;
+    std::string why = fmt::format("1/eta {:.3f} after {} trials{}", found.at("cost").get<double>(),
+                                  found.at("trials").get<int>(), spent ? ", its share of the time is spent" : "");
+    return {spent ? TaskState::SecondsSpent : TaskState::Done, std::move(why), std::move(found)};
+}
+
+void tune_all(const TuneOptions &options) {
+    std::vector<ListedSearch> searches = listed_searches(options);
+    // A write beyond a limit is an error with a message, and no signal.
+    std::signal(SIGXFSZ, SIG_IGN);
+    const nlohmann::json settings = {
+        {"command", "tune"},        {"device", find_device(options).id()}, {"threads", options.threads},
+        {"masks", options.masks},   {"held_out", options.held_out},        {"k", options.search.k},
+        {"target", options.target}, {"trials", options.search.trials},     {"strategy", options.strategy}};
+    std::vector<ListTask> tasks;
+    for (const ListedSearch &search : searches) {
+        tasks.push_back(search.task);
+    }
+    ListRunOptions run_options = options.all;
+    run_options.seconds = std::max(run_options.seconds, options.seconds);
+    run_options.shares_out = true;
+    run_options.again = options.again;
+    run_options.json = options.json;
+    run_options.quiet = options.quiet;
+    ListRun run(run_options, (std::filesystem::path(options.plan) / "tune.json").string(), settings, std::move(tasks));
+    // Searches that --only leaves out are no tasks.
+    std::vector<ListedSearch> chosen;
+    for (const ListTask &task : run.tasks()) {
+        chosen.push_back(*std::find_if(searches.begin(), searches.end(),
+                                       [&](const ListedSearch &search) { return search.task.name == task.name; }));
+    }
+    const Interrupts interrupts;
+    run.run([&](size_t task, double seconds, const std::function<std::string()> &label) {
+        PlanSearchOptions search = chosen[task].options;
+        search.label = label;
+        return search_listed(std::move(search), seconds, logs_to_learn_from(chosen, run, task));
+    });
+}
+
 }  // namespace
 }  // namespace tune_command
 
@@ -161,17 +301,22 @@ void add_tune_command(CLI::App &app) {
     options->search.counts = 0;
     CLI::App *command = app.add_subcommand(
         "tune", "Search for the PolyKernel of an operator: the k variants that together are fastest over some masks");
-    add_session_options(*command, *options);
+    CLI::Option *op = add_session_options(*command, *options);
     add_search_options(*command, *options);
+    CLI::Option *hours = add_list_options(
+        *command, options->all,
+        "Search for plans of all operators of a list, as data/tuning.json, or of a table, as data/operators.csv", op);
     command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge its result");
-    command->add_option("-o,--out", options->plan, "Plan to write")->required();
-    command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
+    command->add_option("-o,--out", options->plan, "Plan to write; with --all, a folder of plans")->required();
+    command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)")->needs(op);
     command->add_flag("--again", options->again, again_option_help);
     command
         ->add_option("--seconds", options->seconds,
-                     "Seconds after which this run ends; run the same command again to continue")
-        ->check(CLI::Range(0.1, 1e7));
-    command->add_option("--include", options->include, "Plan whose variants are measured first");
+                     "Seconds after which this run ends; run the same command again to continue. With --all: the "
+                     "seconds for everything, over all runs")
+        ->check(CLI::Range(0.1, 1e7))
+        ->excludes(hours);
+    command->add_option("--include", options->include, "Plan whose variants are measured first")->needs(op);
     command->add_option("--folder", options->folder,
                         "Compile the trials into this folder and end, to measure them on another machine");
     command
@@ -179,22 +324,34 @@ void add_tune_command(CLI::App &app) {
             "--also", options->also,
             "Search also for CPUs with no more than these features, on this machine: avx2, x86_64. Each gets a "
             "plan beside the first, and an equal share of --seconds")
-        ->check(CLI::IsMember(lesser_levels()));
+        ->check(CLI::IsMember(lesser_levels()))
+        ->needs(op);
     command->add_flag("--json", options->json, "Print the result as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
         "Every measurement is kept: run the same command again to continue a search. A plan is written as soon as a\n"
         "dense and a masked schedule are measured; a run that ends before fails, and leaves the plan as it was.\n"
+        "With --all, each plan gets a share of the time that is left, its model learns from plans that are done, and\n"
+        "tune.json in the folder says what became of each. The same command skips what is done.\n"
         "Examples:\n"
         "  distile tune data/operators/conv3x3_256.json --masks masks.npy -k 6 --trials 300 -o my_plan.json\n"
         "  distile tune my_operator.json --masks blob:0.1:1 blob:0.3:2 blob:0.6:3 --device my_cpu.json \\\n"
         "      --held-out blob:0.2:9 --seconds 540 -o my_plan.json\n"
         "  distile tune my_operator.json --masks masks.npy --also avx2 -o my_avx512.json   # writes my_avx2.json too\n"
+        "  distile tune --all data/tuning.json --hours 4 -o my_plans\n"
+        "  distile tune --all data/tuning.json --only '^conv1x1.*_avx512$' --hours 1 -o my_plans\n"
         "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --folder batch -o "
         "my_plan.json\n"
         "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --math tf32 -o "
         "my_tf32.json");
-    command->callback([options] { tune(*options); });
+    command->callback([options, op] {
+        require_one_or_list(options->all, *op);
+        if (options->all.list.empty()) {
+            tune(*options);
+        } else {
+            tune_all(*options);
+        }
+    });
 }
 
 }  // namespace distile

@@ -1,10 +1,12 @@
 #include "autoscheduler/command/plan_search.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/search/objective.h"
 #include "autoscheduler/search/report.h"
 #include "plans/nonzeros.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
@@ -66,6 +68,15 @@ void PlanSearch::include(const std::vector<Theta> &schedules, bool dense) {
     }
 }
 
+void PlanSearch::learn_from(const std::vector<std::string> &logs) {
+    for (const std::string &path : logs) {
+        const LogHeader header = read_search_log(path).header;
+        if (header.backend == session_.device.backend && header.knobs == knob_names(session_.space())) {
+            options_.warm.push_back(path);
+        }
+    }
+}
+
 Pool PlanSearch::pool(bool dense) const {
     if (!options_.only_included) {
         return session_.pool(!options_.no_bound, dense);
@@ -93,7 +104,8 @@ Ending PlanSearch::search(double seconds) {
     const double before_s = measured.empty() ? 0 : measured.back().elapsed_s;
     const auto show = [&](const std::string &what) {
         const Measurement *dense = best_dense(measured);
-        line.show(fmt::format("{}{} of {} trials{}: {}", prefix_, measured.size(), options_.search.trials,
+        line.show(fmt::format("{}{} of {} trials{}: {}", options_.label ? options_.label() : prefix_, measured.size(),
+                              options_.search.trials,
                               dense ? fmt::format(", dense {:.0f} us", dense->times.back().us) : "", what),
                   std::min(1.0, static_cast<double>(measured.size()) / options_.search.trials));
     };
@@ -134,12 +146,14 @@ Ending PlanSearch::search(double seconds) {
         learned->save(options_.log + ".model.json");
     }
     if (Interrupts::seen() && !folder.waiting()) {
-        std::fputs(
-            fmt::format("distile: stopped. The {} measurements so far are kept in {}: run the same command again "
-                        "to continue.\n",
-                        measured.size(), options_.log)
-                .c_str(),
-            stderr);
+        if (!options_.one_of_list) {
+            std::fputs(
+                fmt::format("distile: stopped. The {} measurements so far are kept in {}: run the same command again "
+                            "to continue.\n",
+                            measured.size(), options_.log)
+                    .c_str(),
+                stderr);
+        }
         throw CLI::RuntimeError(130);
     }
     return folder.waiting()                                              ? Ending::Waiting
@@ -175,10 +189,19 @@ void PlanSearch::finish(Ending ending, double seconds) {
                                  why, failed == measured.rend() ? "" : ". The last that failed: " + failed->message);
         return;
     }
-    if (!options_.quiet && !options_.only_included) {
+    if (!options_.quiet && !options_.only_included && !options_.one_of_list) {
         std::fputs(fmt::format("distile: {}{}.\n", prefix_, why).c_str(), stderr);
     }
     const Solution solution = solve(measured, session_.masks, options_.search.k);
+    const auto rounded = [](double value) { return std::round(value * 1e4) / 1e4; };
+    costs_["trials"] = measured.size();
+    costs_["dense_us"] = rounded(solution.dense->times.back().us);
+    costs_["cost"] = rounded(solution.costs.back());
+    costs_["cost_of_all"] = rounded(solution.oracle);
+    if (held_out_) {
+        costs_["held_out_cost"] = rounded(costs_on(solution, *held_out_).back());
+        costs_["held_out_cost_of_all"] = rounded(oracle_cost(measured, *held_out_));
+    }
     if (solution.members.size() == 1 && !(solution.costs[1] < solution.costs[0])) {
         warn(fmt::format("on these masks no masked schedule is faster than the dense one; the plan '{}' holds the "
                          "nearest",
@@ -188,6 +211,8 @@ void PlanSearch::finish(Ending ending, double seconds) {
     const auto doubtful = std::find_if(measured.begin(), measured.end(), is_doubtful);
     if (doubtful != measured.end()) {
         doubt_ = doubtful->doubt;
+    }
+    if (doubtful != measured.end() && !options_.one_of_list) {
         warn(fmt::format("the times of {} of {} schedules for '{}' are doubtful, of one because {}; when nothing else "
                          "runs, the same command with --again measures them again",
                          std::count_if(measured.begin(), measured.end(), is_doubtful), measured.size(), options_.plan,

@@ -5,6 +5,7 @@
 #define DISTILE_PLAN_SEARCH_H
 
 #include "autoscheduler/command/search_session.h"
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,12 +18,14 @@ constexpr const char *again_option_help =
     "Measure again what was measured while the machine was busy, of which a warning was printed";
 
 struct PlanSearchOptions : SessionOptions {
-    std::string plan, log, folder; /**< Files to write; "" for the log: beside the plan. */
-    std::string include;           /**< Plan whose variants are measured first; "": none. */
-    bool one_of_several = false;   /**< What it prints begins with the level of the CPUs that it is for. */
-    bool again = false;            /**< Measures doubtful schedules of the log again. */
-    double seconds = 0;            /**< 0: no limit. */
-    bool only_included = false;    /**< Measures nothing but search.include, and says nothing when that is done. */
+    std::string plan, log, folder;      /**< Files to write; "" for the log: beside the plan. */
+    std::string include;                /**< Plan whose variants are measured first; "": none. */
+    bool one_of_several = false;        /**< What it prints begins with the level of the CPUs that it is for. */
+    std::function<std::string()> label; /**< What its progress begins with, in place of that. Null: nothing. */
+    bool again = false;                 /**< Measures doubtful schedules of the log again. */
+    double seconds = 0;                 /**< 0: no limit. */
+    bool only_included = false;         /**< Measures nothing but search.include, and says nothing when that is done. */
+    bool one_of_list = false;           /**< Says nothing when it is done. */
     bool quiet = false;
 };
 
@@ -36,6 +39,8 @@ public:
     /** Throws std::exception where this machine cannot measure, and no other one will. */
     void check_machine() const;
     void open_log();
+    /** Has the model learn first from the logs of other operators, of those whose spaces have the same knobs. */
+    void learn_from(const std::vector<std::string> &logs);
     /** Measures these schedules first. */
     void include(const std::vector<Theta> &schedules, bool dense);
 
@@ -47,6 +52,10 @@ public:
     }
     const SearchLog &log() const {
         return *log_;
+    }
+    /** The costs of the chosen set over the masks and, if there are some, over the held-out ones, for summaries. */
+    const nlohmann::json &costs() const {
+        return costs_;
     }
     /** "" while the search is not over, or it has what a plan needs; otherwise what is missing and what to do. */
     const std::string &complaint() const {
@@ -77,6 +86,7 @@ private:
     std::unique_ptr<SearchLog> log_;
     std::string prefix_;
     std::string complaint_, doubt_;
+    nlohmann::json costs_ = nlohmann::json::object();
     bool has_plan_ = false;
 };
 

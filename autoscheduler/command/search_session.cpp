@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/rank.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/compile.h"
 #include "autoscheduler/measure/measure_backend.h"
 #include "autoscheduler/measure/profile.h"
 #include "autoscheduler/search/gaussian_model.h"
@@ -59,7 +60,8 @@ DeviceProfile lesser_cpu(const DeviceProfile &device, const std::string &level) 
     return lesser;
 }
 
-/** The device that an option names. Without one, this machine's CPU. */
+}  // namespace
+
 DeviceProfile find_device(const SessionOptions &options) {
     DeviceProfile device;
     if (!options.device.empty()) {
@@ -77,14 +79,17 @@ DeviceProfile find_device(const SessionOptions &options) {
     return options.level.empty() ? device : lesser_cpu(device, options.level);
 }
 
-}  // namespace
-
 int SessionOptions::parallel_jobs() const {
     return jobs > 0 ? jobs : cores_of_machine();
 }
 
-void add_session_options(CLI::App &command, SessionOptions &options) {
-    command.add_option("operator", options.op, "Operator file")->required();
+void add_dtype_option(CLI::App &command, std::string &dtype) {
+    command.add_option("--dtype", dtype, "Take the operator in another type than its file's, as builds with DTYPE do");
+}
+
+CLI::Option *add_session_options(CLI::App &command, SessionOptions &options) {
+    CLI::Option *op = command.add_option("operator", options.op, "Operator file")->required();
+    add_dtype_option(command, options.dtype);
     command.add_option("--masks", options.masks, mask_option_help);
     command.add_option("--weights", options.weights, weights_option_help);
     command.add_option("--backend", options.backend, "Backend")
@@ -115,6 +120,7 @@ void add_session_options(CLI::App &command, SessionOptions &options) {
     command
         .add_option("--seed", options.search.seed, "Seed; it makes a search repeatable, except for noise in the times")
         ->capture_default_str();
+    return op;
 }
 
 void add_search_options(CLI::App &command, SessionOptions &options) {
@@ -159,8 +165,11 @@ void check_weights_for(const std::string &backend, const std::string &weights) {
     }
 }
 
-Operator read_operator(const std::string &path, const std::string &weights) {
+Operator read_operator(const std::string &path, const std::string &weights, const std::string &dtype) {
     Operator op = read_operator(path);
+    if (!dtype.empty() && dtype != op.dtype().name) {
+        op = in_type(op, dtype);
+    }
     if (weights.empty()) {
         return op;
     }
@@ -175,8 +184,8 @@ Operator read_operator(const std::string &path, const std::string &weights) {
 }
 
 Session::Session(const SessionOptions &options)
-    : op(options.all_weights ? with_all_weights(read_operator(options.op))
-                             : read_operator(options.op, options.weights)),
+    : op(options.all_weights ? with_all_weights(read_operator(options.op, "", options.dtype))
+                             : read_operator(options.op, options.weights, options.dtype)),
       device(find_device(options)), code(choose_code(op, device, options.target, options.math)),
       workload(workload_of(op, device, code)), masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;

@@ -19,7 +19,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace distile {
 
@@ -44,6 +45,7 @@ private:
 /** Options of the command line. */
 struct SessionOptions {
     std::string op, backend = cpu_backend().name, device, target;
+    std::string dtype; /**< The type to search in; "": that of the operator file. */
     Math math = Math::Float32;
     std::string level;   /**< A level of CPUs below the device to search for, for instance "avx2"; "": the device. */
     std::string weights; /**< File of the operator's weights; "": random ones. */
@@ -62,11 +64,16 @@ struct SessionOptions {
 
 /** Throws FileError if a file of weights is given for a backend whose code skips no zeros. */
 void check_weights_for(const std::string &backend, const std::string &weights);
-/** The operator of a file, with the share of zeros of its weights if a file has them. Throws FileError. */
-Operator read_operator(const std::string &path, const std::string &weights);
+/** The operator of a file, in another type unless `dtype` is "", and with the share of zeros of its weights if a file
+ * has them. Throws FileError. */
+Operator read_operator(const std::string &path, const std::string &weights, const std::string &dtype);
+/** The device that options name; without a name, this machine's CPU. Throws FileError. */
+DeviceProfile find_device(const SessionOptions &options);
 
-/** Adds the options that describe what to search for, and how to measure. */
-void add_session_options(CLI::App &command, SessionOptions &options);
+/** Adds the options that describe what to search for, and how to measure. Returns that of the operator. */
+CLI::Option *add_session_options(CLI::App &command, SessionOptions &options);
+/** Adds the option --dtype. */
+void add_dtype_option(CLI::App &command, std::string &dtype);
 /** Adds the options of the search itself. */
 void add_search_options(CLI::App &command, SessionOptions &options);
 

@@ -115,17 +115,6 @@ void make_objects(const Objects &objects, int jobs, const std::function<void(int
     }
 }
 
-/** The operator in another type. */
-Operator in_type(const Operator &op, const std::string &type) {
-    if (!find_type(type)) {
-        throw FileError("'" + type + "' is not a data type; the types are " + known_types());
-    }
-    nlohmann::json json = to_json(op);
-    json["name"] = op.name + "_" + type;
-    json["params"]["dtype"] = type;
-    return parse_operator(json, "the operator '" + op.name + "' in the type " + type);
-}
-
 std::vector<Plan> read_plans(const BuildOptions &options) {
     const Operator given = read_operator(options.op);
     const Operator op = options.dtype.empty() ? given : in_type(given, options.dtype);
@@ -206,6 +195,16 @@ void empty(const std::string &folder) {
 }
 
 }  // namespace
+
+Operator in_type(const Operator &op, const std::string &type) {
+    if (!find_type(type)) {
+        throw FileError("'" + type + "' is not a data type; the types are " + known_types());
+    }
+    nlohmann::json json = to_json(op);
+    json["name"] = op.name + "_" + type;
+    json["params"]["dtype"] = type;
+    return parse_operator(json, "the operator '" + op.name + "' in the type " + type);
+}
 
 void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress) {
     const TemporaryFolder folder;

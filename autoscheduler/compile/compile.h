@@ -43,6 +43,9 @@ struct BuildOptions {
  * compiler is enough. Throws FileError. */
 void build_polykernel(const BuildOptions &options);
 
+/** The operator in another type, with the type behind its name. Throws FileError where it has none of that type. */
+Operator in_type(const Operator &op, const std::string &type);
+
 /** Writes an output of Halide's generators, for instance "device_code", for every variant from Halide into a folder.
  * The names of the files begin with PLAN.VARIANT. Throws FileError. */
 void emit_of_variants(const std::string &plan, const std::string &what, const std::string &folder, int jobs);
