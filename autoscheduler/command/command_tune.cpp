@@ -259,7 +259,11 @@ TaskOutcome search_listed(PlanSearchOptions options, double seconds, const std::
     return {spent ? TaskState::SecondsSpent : TaskState::Done, std::move(why), std::move(found)};
 }
 
-void tune_all(const TuneOptions &options) {
+void tune_all(TuneOptions options) {
+    if (options.masks.empty()) {
+        options.masks = {"suite:train"};
+        options.held_out = options.held_out.empty() ? std::vector<std::string>{"suite:held-out"} : options.held_out;
+    }
     std::vector<ListedSearch> searches = listed_searches(options);
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);

@@ -13,7 +13,7 @@ const char *const device_option_help =
     "generic_aarch64, generic_armv82, generic_cuda, generic_cuda_sm90 or generic_opencl";
 const char *const mask_option_help =
     "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as blob:DENSITY:SEED, "
-    "random:DENSITY:SEED or checkerboard";
+    "random:DENSITY:SEED or checkerboard, or a set of the suite, suite:train or suite:held-out (distile masks --suite)";
 
 DeviceProfile device_of_option(const std::string &file_or_name) {
     return file_or_name.rfind("generic_", 0) == 0 && file_or_name.find('.') == std::string::npos

@@ -1,5 +1,6 @@
 #include "autoscheduler/search/mask_set.h"
 #include "masks/mask_files.h"
+#include "masks/mask_suite.h"
 #include "runtime/cpu/bitmask.h"
 #include <algorithm>
 #include <array>
@@ -21,6 +22,15 @@ ByteMask draw(const std::string &source, int batch, int height, int width) {
         return draw_named_mask(source, batch, height, width);
     } catch (const std::invalid_argument &error) {
         refuse(source, std::string("are neither a .npy nor a .png file, and ") + error.what());
+    }
+}
+
+/** The masks of a set of the suite. */
+std::vector<SuiteMask> draw_set(const std::string &source, int batch, int height, int width) {
+    try {
+        return MaskSuite().draw(MaskSuite::set_in(source), batch, height, width);
+    } catch (const std::invalid_argument &error) {
+        refuse(source, std::string("cannot be drawn: ") + error.what());
     }
 }
 
@@ -119,6 +129,12 @@ MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &o
         }
     };
     for (const std::string &source : sources) {
+        if (!MaskSuite::set_in(source).empty()) {
+            for (SuiteMask &drawn : draw_set(source, batch, height, width)) {
+                add(std::move(drawn.mask));
+            }
+            continue;
+        }
         if (!ends_with(source, ".npy") && !ends_with(source, ".png")) {
             add(draw(source, batch, height, width));
             continue;

@@ -315,6 +315,34 @@ for size in 8 8x 0x8 8x65536 8x8x8 65535x65535; do
     expect_error "--size is" masks blob:0.1:1 --size "$size" -o "$folder/never.npy"
 done
 expect_error "cannot be written" masks blob:0.1:1 --size 8x8 -o "$folder/none/m.npy"
+# The suite of masks: the same file for a size and a set, whatever else is written.
+"$distile" masks --suite -o "$folder/suite" | has '^40x40/held-out.npy  *[0-9]* masks, hash ' || fail "masks --suite does not tell what it drew"
+"$distile" masks --suite --size 40x40 --json -o "$folder/one" | has '"family":"blob"' || fail "masks --suite --json prints no families"
+cmp "$folder/suite/40x40/train.npy" "$folder/one/40x40/train.npy" || fail "masks --suite draws other masks for one size"
+[[ -s $folder/one/README.md && ! -e $folder/one/20x20 ]] || fail "masks --suite wrote $(ls "$folder/one")"
+python3 -c "
+import json, sys
+index = json.load(open(sys.argv[1] + '/index.json'))
+for file in index['files']:
+    data = open(sys.argv[1] + '/' + file['file'], 'rb').read()
+    pixels = len(file['masks']) * file['height'] * file['width']
+    bits = data[-pixels:]
+    value = 0xcbf29ce484222325
+    for byte in bits if file['height'] < 50 else b'':
+        value = (value ^ byte) * 0x100000001b3 % 2 ** 64
+    assert file['height'] >= 50 or '%016x' % value == file['hash'], file['file']
+    assert sum(bits) == sum(mask['active_pixels'] for mask in file['masks']), file['file']
+" "$folder/suite" || fail "the index of the suite does not fit its files"
+"$distile" masks --suite --batch 2 --operator "$op" -o "$folder/batches" -q || fail "masks --suite takes no operator"
+"$distile" rank "$op" --device generic_avx2 --masks suite:train --quiet || fail "rank does not take a set of the suite"
+expect_error "there is no set 'all' of the suite of masks; the sets are 'train' and 'held-out'" rank "$op" --device generic_avx2 --masks suite:all
+expect_error "cannot be made" masks --suite -o "$folder/one/README.md"
+for wrong in "masks --suite blob:0.1:1 -o x" "masks -o x.npy --size 8x8" "masks blob:0.1:1 -o x.npy" "masks blob:0.1:1 --batch 2 --size 8x8 -o x.npy"; do
+    # shellcheck disable=SC2086
+    if "$distile" $wrong 2>/dev/null; then
+        fail "distile $wrong was accepted"
+    fi
+done
 
 # What the build would refuse, info refuses in the same words; the build does in one line, before it compiles a variant.
 tr '\n' ' ' <"$plan" >"$folder/flat.json"

@@ -1,0 +1,49 @@
+/** \file
+ * A suite of masks to search for schedules with, and another to judge them by. A recipe says how to draw both: from
+ * real masks (cropped, scaled, dilated, blurred and cut off), from frames that differ, and by the drawn families. No
+ * mask of one set is in the other, and real ones are of other parts of the image.
+ */
+#ifndef DISTILE_MASK_SUITE_H
+#define DISTILE_MASK_SUITE_H
+
+#include "masks/mask_families.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+struct SuiteMask {
+    ByteMask mask;
+    std::string family;
+    std::string about; /**< What it was made from, in words. */
+};
+
+class MaskSuite {
+public:
+    /** Reads a recipe and what it names, which lies beside it. Throws std::runtime_error that names the file. */
+    explicit MaskSuite(const std::string &recipe = std::string(DISTILE_MASKS_FOLDER) + "/suite.json");
+    ~MaskSuite();
+    MaskSuite(MaskSuite &&) noexcept;
+
+    /** "train" and "held-out". */
+    static const std::vector<std::string> &sets();
+    /** The name of a set in "suite:train"; "" for other texts. */
+    static std::string set_in(const std::string &name);
+
+    /** The sizes that the recipe names, as "40x40". */
+    const std::vector<std::string> &sizes() const;
+    /** The masks of a set. Images of one row are of tokens: their masks are drawn as squares, whose rows follow each
+     * other after a token of the class, if that fills them. A tiny image may lack some, as there are few different
+     * ones. Throws std::invalid_argument. */
+    std::vector<SuiteMask> draw(const std::string &set, int32_t batch, int32_t height, int32_t width) const;
+
+private:
+    struct Recipe;
+    std::unique_ptr<const Recipe> recipe_;
+};
+
+}  // namespace distile
+
+#endif
