@@ -61,12 +61,14 @@ fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with cl
 	@$(CMAKE) --build --preset fuzz --target distile_fuzzers
 	@tests/fuzz/run.sh build/fuzz "$(FUZZ_SECONDS)"
 
-# Configures each time, because only configuring finds newly installed peers.
+# Configures each time, because only configuring finds newly installed peers. The PolyKernels that nothing else needs are
+# built here alone, so DISTILE_BENCH_ALL_OPERATORS ends off, whatever happens.
 .PHONY: bench
 bench:  ## run the benchmarks; FILTER=<regex> selects rows, OUT=<file.json> gets the numbers, RESUME=1 keeps those in it
 	@cmake/setup.sh bench
-	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release --target distile_bench
+	@$(CMAKE) --preset release -DDISTILE_BENCH_ALL_OPERATORS=$(if $(filter shipped,$(OPERATORS)),OFF,ON)
+	@trap '$(CMAKE) --preset release -DDISTILE_BENCH_ALL_OPERATORS=OFF >/dev/null' EXIT; \
+		$(CMAKE) --build --preset release --target distile_bench
 	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)

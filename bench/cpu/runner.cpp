@@ -199,15 +199,22 @@ void Runner::measure(const TypeRow &row, Json &result) {
     const ByteMask mask = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width());
     result["density"] = rounded(mask.density());
 
-    // Both run the variant that the dispatcher chooses in float32.
+    // Both run the variant that the dispatcher chooses in float32. Where the type has plans of its own, as for dot
+    // products, it takes the one that it chooses itself.
     const char *const variant = plain.masked.choose(mask).variant;
+    const bool is_shared = has_variant(typed.masked.polykernel(), variant);
+    const char *const typed_variant = is_shared ? variant : typed.masked.choose(mask).variant;
     plain.masked.spoil_output();
     typed.masked.spoil_output();
     const PairTiming timing =
-        measure_pair([&] { typed.masked.run(mask, true, false, variant); },
+        measure_pair([&] { typed.masked.run(mask, true, false, typed_variant); },
                      [&] { plain.masked.run(mask, true, false, variant); }, options_.measure, nullptr);
     add_times(result, timing.ours);
-    result["variant"] = variant;
+    result["kernel"] = typed.masked.polykernel().name;
+    result["variant"] = typed_variant;
+    if (!is_shared) {
+        result["float32_variant"] = variant;
+    }
     add_comparison(result, "float32", timing.ours, timing.peer);
     add_ratio_goal(result, row.goal_ratio);
     result["max_rel_err"] = rounded(typed.masked.check_output(mask, false));

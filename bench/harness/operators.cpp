@@ -53,6 +53,11 @@ const distile_polykernel &taken_polykernel(const distile_polykernel &built, cons
     throw std::runtime_error(fmt::format("the kernel is not of the PolyKernel '{}'", built.name));
 }
 
+bool has_variant(const distile_polykernel &polykernel, const std::string &name) {
+    return std::any_of(polykernel.variants, polykernel.variants + polykernel.num_variants,
+                       [&](const distile_variant &variant) { return variant.name == name; });
+}
+
 const char *dense_variant(const distile_polykernel &polykernel) {
     const distile_variant *begin = polykernel.variants, *end = begin + polykernel.num_variants;
     const distile_variant *dense =

@@ -36,6 +36,9 @@ const distile_polykernel &find_polykernel(const std::string &name);
 /** The PolyKernel that a kernel took from the chain that starts with `built`. */
 const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel);
 
+/** Whether a PolyKernel has a variant of this name. */
+bool has_variant(const distile_polykernel &polykernel, const std::string &name);
+
 /** The name of a PolyKernel's dense variant; null if it has none. */
 const char *dense_variant(const distile_polykernel &polykernel);
 

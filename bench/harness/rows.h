@@ -56,7 +56,8 @@ struct ConvolutionRow {
     const Numerics *numerics;         /**< The numerics of both sides. */
 };
 
-/** An operator in a narrower type against the same in float32: the same mask, and the same variant of the same plan. */
+/** An operator in a narrower type against the same in float32: the same mask, and the same variant unless the type has
+ * plans of its own. */
 struct TypeRow {
     OperatorSpec op; /**< In float32. */
     std::string type;
