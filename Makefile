@@ -73,6 +73,15 @@ bench:  ## run the benchmarks; FILTER=<regex> selects rows, OUT=<file.json> gets
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
+# Where PyTorch's environment is (make python); what it lacks of the peers is left out.
+.PHONY: bench-convolutions
+DTYPE ?= float32
+bench-convolutions: build/release/build.ninja  ## measure convolutions in DTYPE beside PyTorch, ONNX Runtime, OpenVINO and Halide; FILTER, OUT=<folder>, PLAN_FOLDERS=<folders>
+	@$(CMAKE) --build --preset release --target distile_command distile_shared
+	@FILTER='$(filter-out .*,$(FILTER))' PLANS="$(or $(PLAN_FOLDERS),data/plans)" bench/python/run_convolutions.sh \
+		build/release/autoscheduler/distile build/release/runtime/libdistile.so \
+		"$(if $(filter build/bench.json,$(OUT)),build/bench-convolutions,$(OUT))" "$(DTYPE)" --source "$$(git rev-parse --short HEAD)"
+
 .PHONY: bench-tables
 bench-tables: build/release/build.ninja  ## write the documents' tables and figures from bench/results, and build/pages, its rows
 	@$(CMAKE) --build --preset release --target distile_bench

@@ -2,7 +2,11 @@
 """Measures masked convolutions beside dense ones of PyTorch in the same type, all sides in turns.
 
 On a CPU, PyTorch's side is oneDNN's convolution with packed weights, channels last, with the activation in the same
-call. In uint8, with weights of int8, ONNX Runtime's QLinearConv is another side. On a GPU it is cuDNN's convolution,
+call. In uint8, with weights of int8, ONNX Runtime's QLinearConv is another side. In float32 there are oneDNN itself,
+of versions 3 and 2, ONNX Runtime, OpenVINO (in bfloat16 too) and Halide's autoschedulers on the dense operator, whichever are installed
+(requirements/bench-python.txt), and what sparse code does without kernels of its own: gathering pixels, or blocks of an
+explicit im2col as PIT does, multiplying and scattering; and skipping empty tiles without a list, as DeltaCNN does, by
+Halide. Every side is checked. On a GPU it is cuDNN's convolution,
 and then the activation. PyTorch has no quantized convolution there: in uint8 its side is cuDNN in float16, whose images
 have twice the bytes, and for 1x1 also cuBLAS's product of int8, whose results are the sums of int32 alone. Our own
 dense variant is measured too. Masks are blobs: a smooth random field, cut off at the density.
@@ -21,6 +25,11 @@ import pathlib
 
 import numpy as np
 
+import peer_gathered
+import peer_halide
+import peer_onednn
+import peer_onnxruntime
+import peer_openvino
 from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
 from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, onnxruntime,
                        parse_options, times_of, torch)
@@ -29,8 +38,8 @@ DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 
 
 def rows_of_table(ids):
-    """Operators of data/operators.csv by their rows: height and width, channels, kernel, stride, groups, activation;
-    "add" adds a residual."""
+    """Operators of data/operators.csv by their rows: height and width, channels, kernel, stride, groups, activation and
+    the padding before and after; the activation "add" adds a residual."""
     with open(DATA / "operators.csv", encoding="utf-8") as file:
         lines = {line["id"]: line for line in csv.DictReader(line for line in file if not line.startswith("#"))}
     operators = {}
@@ -41,18 +50,19 @@ def rows_of_table(ids):
             int(line[column]) for column in ("height", "in_channels", "out_channels", "kernel", "stride"))
         groups = inputs if line["category"] == "depthwise" else 1
         operators[f"op{number}"] = (line["operator"], size, inputs, outputs, kernel, stride, groups,
-                                    "add" if params.get("residual") else params["epilogue"])
+                                    "add" if params.get("residual") else params["epilogue"],
+                                    (params["pad_top"], params["pad_bottom"]))
     return operators
 
 
-OPERATORS = rows_of_table((3, 7, 12, 21, 31, 32, 33, 35, 40))
+OPERATORS = rows_of_table([*range(1, 27), 31, 32, 33, 35, 40])
 # Grouped operators of bench/own/operators: ResNeXt-50's of 4 channels, and widths of RegNet.
-OPERATORS |= {name: (name, size, groups * width, groups * width, 3, 1, groups, "relu") for name, groups, width, size in (
+OPERATORS |= {name: (name, size, groups * width, groups * width, 3, 1, groups, "relu", (1, 1)) for name, groups, width, size in (
     ("grouped3x3_32x4_56", 32, 4, 56), ("grouped3x3_16x8_28", 16, 8, 28), ("grouped3x3_8x24_28", 8, 24, 28),
     ("grouped3x3_8x40_28", 8, 40, 28), ("grouped3x3_8x56_14", 8, 56, 14), ("grouped3x3_4x100_14", 4, 100, 14))}
 ACTIVATIONS = {"relu": ("relu", [], ""), "relu6": ("hardtanh", [0., 6.], "")}  # As PyTorch's fused operators take them.
-BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
-DENSITIES = [.3, .1, .5, 1.0]
+BATCHES = {"cpu": [1, 2, 4], "cuda": [1, 4, 32]}
+DENSITIES = [.3, .1, .5, .05, .7, .9, 1.0]
 SEED = 4711
 BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Relative to the largest value.
 
@@ -61,10 +71,12 @@ class Problem:
     """A convolution, with random numbers."""
 
     def __init__(self, operator, batch, density, dtype, device="cpu"):
-        self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation = OPERATORS[
-            operator]
+        (self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation,
+         self.margins) = OPERATORS[operator]
         self.random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
-        self.padding, self.size = self.kernel // 2, size // self.stride
+        self.size = size // self.stride
+        # Libraries that pad alike on all sides read an image that has the zeros.
+        self.padding = self.margins[0] if self.margins[0] == self.margins[1] else 0
         fan_in = self.inputs // self.groups * self.kernel ** 2
         self.filter = self.random.standard_normal(
             (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
@@ -85,7 +97,16 @@ class Problem:
             image if image is None else image.to(getattr(torch, self.dtype)).contiguous(
                 memory_format=torch.channels_last) for image in (self.image, self.residual))
 
+    def padded(self, image):
+        """The image as libraries read it."""
+        before, after = self.margins
+        if before == after:
+            return image
+        return torch.nn.functional.pad(image, (before, after, before, after)).contiguous(
+            memory_format=torch.channels_last)
+
     def sums(self, image, filter_, bias):
+        image = self.padded(image)
         filter_, bias = (torch.from_numpy(array).to(image.device, image.dtype) for array in (filter_, bias))
         return torch.nn.functional.conv2d(image, filter_, bias, self.stride, self.padding, groups=self.groups)
 
@@ -202,20 +223,22 @@ class Masked:
 def torch_sides(problem):
     filter_, bias = (torch.from_numpy(array).to(problem.image.dtype) for array in (problem.filter, problem.bias))
     window = problem.window()
-    packed = torch._C._nn.mkldnn_reorder_conv2d_weight(filter_.to_mkldnn(), *window, list(problem.image.shape))
+    image = problem.padded(problem.image)
+    packed = torch._C._nn.mkldnn_reorder_conv2d_weight(filter_.to_mkldnn(), *window, list(image.shape))
     if problem.residual is not None:
         return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise.binary(
-            problem.image, problem.residual, packed, bias, *window, "add", 1., None, [], None)}
+            image, problem.residual, packed, bias, *window, "add", 1., None, [], None)}
     return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise(
-        problem.image, packed, bias, *window, *ACTIVATIONS[problem.activation])}
+        image, packed, bias, *window, *ACTIVATIONS[problem.activation])}
 
 
 def quantized_torch_sides(problem):
     """What PyTorch's compiler calls for quantized convolutions: oneDNN, with packed weights."""
     window, scales = problem.window(), torch.from_numpy(problem.scales)
+    image = problem.padded(problem.image)
     stride, padding, dilation, groups = window[1], window[0], window[2], window[3]
     packed = torch.ops.onednn.qconv_prepack(torch.from_numpy(problem.filter), scales, problem.image_scale, 0, stride,
-                                            padding, dilation, groups, list(problem.image.shape))
+                                            padding, dilation, groups, list(image.shape))
     bias = torch.from_numpy((problem.bias * problem.image_scale * problem.scales).astype(np.float32))
     zeros = torch.zeros(problem.outputs, dtype=torch.int32)
     shared = (bias, stride, padding, dilation, groups, problem.output_scale, 0, torch.uint8)
@@ -223,16 +246,16 @@ def quantized_torch_sides(problem):
         # It adds in place: from the second call on, to its own result.
         result = problem.residual.clone(memory_format=torch.channels_last)
         return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise.binary(
-            problem.image, problem.image_scale, 0, packed, scales, zeros, result, *shared, problem.residual_scale, 0,
+            image, problem.image_scale, 0, packed, scales, zeros, result, *shared, problem.residual_scale, 0,
             "sum", 1., "none", [], "")}
     return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise(
-        problem.image, problem.image_scale, 0, packed, scales, zeros, *shared, *ACTIVATIONS[problem.activation])}
+        image, problem.image_scale, 0, packed, scales, zeros, *shared, *ACTIVATIONS[problem.activation])}
 
 
 def cuda_sides(problem):
     """cuDNN's convolution and then the activation; in float16 for quantized numbers."""
     half = problem.dtype == "uint8"
-    image = problem.image.half() if half else problem.image
+    image = problem.padded(problem.image.half() if half else problem.image)
     filter_, bias = (torch.from_numpy(array).to(image) for array in (problem.filter, problem.bias))
     if half:
         # Real numbers in units of the output, as the quantized operator has them before it rounds.
@@ -266,7 +289,7 @@ def onnxruntime_sides(problem, threads):
                  "w_zero": np.zeros(problem.outputs, np.int8), "y_zero": np.uint8(0)}
     nodes = [onnx.helper.make_node("Transpose", ["image"], ["x"], perm=[0, 3, 1, 2]),
              onnx.helper.make_node("QLinearConv", ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale",
-                                                   "y_zero", "b"], ["y"], pads=[problem.padding] * 4,
+                                                   "y_zero", "b"], ["y"], pads=[*problem.margins[:1] * 2, *problem.margins[1:] * 2],
                                    strides=[problem.stride] * 2, group=problem.groups)]
     images, last = {"image": problem.image}, "y"
     if problem.residual is not None:
@@ -309,7 +332,8 @@ def dense_sides(problem, threads):
         sides = cuda_sides(problem)
         bound = 2  # Float16 rounds images, weights and results.
     elif problem.dtype != "uint8":
-        sides = torch_sides(problem)
+        sides = {**torch_sides(problem), **peer_onednn.sides(problem, threads), **peer_onnxruntime.sides(problem, threads),
+                 **peer_openvino.sides(problem, threads), **peer_halide.dense_sides(problem, threads)}
     else:
         sides = quantized_torch_sides(problem)
         if onnxruntime:
@@ -323,15 +347,29 @@ def dense_sides(problem, threads):
         error = float(((result.clamp(0, 255) if problem.dtype == "uint8" else result) - expected).abs().max())
         if not error <= bound:
             raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {error:.3g}, above {bound:.3g}")
+    sides.update(checked_sparse_sides(problem, threads, expected, bound))
     if problem.image.is_cuda and problem.dtype == "uint8" and (problem.kernel, problem.stride) == (1, 1):
         sides.update(sums_of_cublas(problem))
+    return sides
+
+
+def checked_sparse_sides(problem, threads, expected, bound):
+    """Other ways to compute the active pixels alone, from the byte mask on."""
+    if problem.image.is_cuda or problem.dtype == "uint8":
+        return {}
+    sides = {**peer_gathered.sides(problem), **peer_halide.tile_sides(problem, threads)}
+    active = problem.mask.bool()[:, None].expand_as(expected)
+    for name, side in sides.items():
+        error = float((side().float() - expected)[active].abs().max())
+        if not error <= bound:
+            raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {error:.3g}, above {bound:.3g}")
     return sides
 
 
 def measure_row(distile, kernel, problem, options):
     ours = Masked(distile, kernel, problem)
     sides = {**ours.sides(), **dense_sides(problem, options.threads)}
-    clock = GpuClock(distile) if problem.image.is_cuda else CpuClock("dense ONNX Runtime" in sides)
+    clock = GpuClock(distile) if problem.image.is_cuda else CpuClock("dense ONNX Runtime" in sides or "dense OpenVINO" in sides)
     times = measure(clock, sides, options.rounds)
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     peer, peer_us = fastest(times, "dense")
@@ -349,7 +387,8 @@ def main():
     options = parse_options(__doc__, ["cpu", "cuda"], ["float32", "bfloat16", "float16", "uint8"])
     if torch is None:
         raise SystemExit("convolutions.py: PyTorch is needed")
-    results = Results(options)
+    results = Results(options, {"OpenVINO": peer_openvino.version(), "Halide": peer_halide.version(),
+                                **({} if cuda else peer_onednn.versions(options.threads))})
     cuda = options.device == "cuda"
     torch.backends.cudnn.benchmark = True
     distile = Distile(options.library, options.threads, cuda)
@@ -374,4 +413,5 @@ def main():
               flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Matrix products by oneDNN's C API, of versions 2 and 3: of the wheel (requirements/bench.txt) and the system."""
+"""Matrix products and convolutions by oneDNN's C API, of versions 2 and 3: of the wheel (requirements/bench.txt) and the system."""
 import contextlib
 import ctypes
 import os
@@ -9,7 +9,9 @@ import sys
 import numpy as np
 
 FLOAT32, CPU, IN_ORDER = 3, 1, 1
-SOURCE, WEIGHTS, DESTINATION = 1, 33, 17
+SOURCE, WEIGHTS, BIAS, DESTINATION = 1, 33, 41, 17
+ANY_LAYOUT, INFERENCE, DIRECT, WEIGHTS_LAYOUT = 1, 96, 1, 131
+RELU = {2: 0x1f, 3: 0x20}  # By version.
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL, TBB"}
 DESCRIPTOR_BYTES = 8192  # More than any descriptor of version 2, which callers allocate.
 
@@ -114,7 +116,11 @@ class OneDnn:
             self.call("dnnl_matmul_desc_init", product, *matrices)
             self.call("dnnl_primitive_desc_create", ctypes.byref(descriptor), product, None, self.engine, None)
         self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
-        arguments = (Argument * 3)()
+        return self.caller(primitive, arrays, layouts)
+
+    def caller(self, primitive, arrays, layouts):
+        """A call of a primitive on arrays."""
+        arguments = (Argument * len(arrays))()
         for argument, (index, array) in zip(arguments, arrays.items()):
             memory = ctypes.c_void_p()
             self.call("dnnl_memory_create", ctypes.byref(memory), layouts[index], self.engine,
@@ -129,8 +135,71 @@ class OneDnn:
             if status:
                 raise RuntimeError(f"oneDNN {self.version} cannot multiply: {self.status_name(status)}")
 
-        multiply.arrays = arrays  # Keeps the arrays alive: oneDNN does not own their memory.
+        # Keeps what oneDNN does not own alive: the arrays' memory, and layouts of version 2.
+        multiply.arrays = arrays, layouts
         return multiply
+
+    def any_layout(self, shape):
+        """The layout of weights that oneDNN may choose."""
+        numbers = (ctypes.c_int64 * len(shape))(*shape)
+        if self.major >= 3:
+            layout = ctypes.c_void_p()
+            self.call("dnnl_memory_desc_create_with_tag", ctypes.byref(layout), len(shape), numbers, FLOAT32, ANY_LAYOUT)
+        else:
+            layout = ctypes.create_string_buffer(DESCRIPTOR_BYTES)
+            self.call("dnnl_memory_desc_init_by_tag", layout, len(shape), numbers, FLOAT32, ANY_LAYOUT)
+        return layout
+
+    def with_relu(self):
+        """Attributes of a primitive whose results pass a ReLU."""
+        attributes, after = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("dnnl_primitive_attr_create", ctypes.byref(attributes))
+        self.call("dnnl_post_ops_create", ctypes.byref(after))
+        numbers = ctypes.c_float(0), ctypes.c_float(0)
+        if self.major >= 3:
+            self.call("dnnl_post_ops_append_eltwise", after, RELU[3], *numbers)
+        else:
+            self.call("dnnl_post_ops_append_eltwise", after, ctypes.c_float(1), RELU[2], *numbers)
+        self.call("dnnl_primitive_attr_set_post_ops", attributes, after)
+        return attributes
+
+    def packed(self, weights, layout):
+        """The weights in another layout, as bytes that begin with a cache line."""
+        self.library.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+        size = self.library.dnnl_memory_desc_get_size(layout)
+        memory = np.empty(size + 64, np.uint8)
+        first = -memory.ctypes.data % 64
+        packed = memory[first:first + size]
+        given = self.describe(weights)
+        descriptor, primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("dnnl_reorder_primitive_desc_create", ctypes.byref(descriptor), given, self.engine, layout, self.engine,
+                  None)
+        self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
+        self.caller(primitive, {SOURCE: weights, DESTINATION: packed}, {SOURCE: given, DESTINATION: layout})()
+        return packed
+
+    def convolution(self, image, weights, bias, output, stride, margins):
+        """A call that writes a convolution with a bias and a ReLU to the output: arrays of float32, images [batch,
+        channels, rows, columns] of any strides, weights [outputs, inputs, rows, columns]. It is direct, so no result is
+        less exact than by sums of products; weights have the layout that oneDNN prefers."""
+        layouts = {SOURCE: self.describe(image), WEIGHTS: self.any_layout(weights.shape), BIAS: self.describe(bias),
+                   DESTINATION: self.describe(output)}
+        tensors = [layouts[index] for index in (SOURCE, WEIGHTS, BIAS, DESTINATION)]
+        strides, dilations, before, after = ((ctypes.c_int64 * 2)(number, number) for number in (stride, 0, *margins))
+        descriptor, primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        if self.major >= 3:
+            self.call("dnnl_convolution_forward_primitive_desc_create", ctypes.byref(descriptor), self.engine, INFERENCE,
+                      DIRECT, *tensors, strides, dilations, before, after, self.with_relu())
+        else:
+            product = ctypes.create_string_buffer(DESCRIPTOR_BYTES)
+            self.call("dnnl_convolution_forward_desc_init", product, INFERENCE, DIRECT, *tensors, strides, before, after)
+            self.call("dnnl_primitive_desc_create", ctypes.byref(descriptor), product, self.with_relu(), self.engine, None)
+        self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
+        self.library.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
+        wanted = ctypes.c_void_p(self.library.dnnl_primitive_desc_query_md(descriptor, WEIGHTS_LAYOUT, 0))
+        layouts[WEIGHTS] = wanted
+        arrays = {SOURCE: image, WEIGHTS: self.packed(weights, wanted), BIAS: bias, DESTINATION: output}
+        return self.caller(primitive, arrays, layouts)
 
 
 def find(threads):

@@ -21,7 +21,8 @@ DEVICES = {
                                 "h200-attention", "h200-blocks"]),
     "h200-16sm": ("16 of the H200's 132 multiprocessors", ["h200-16sm", "h200-tensor-16sm"]),
 }
-CATEGORIES = {"conv3k": "3x3 convolutions", "conv1k": "1x1 convolutions", "depthwise": "depthwise convolutions",
+CATEGORIES = {"conv3k": "3x3 convolutions", "conv2s": "3x3 convolutions, stride 2", "conv1k": "1x1 convolutions",
+              "depthwise": "depthwise convolutions",
               "transposed": "transposed convolutions", "upsampled": "3x3 after upsampling", "linear": "linear layers"}
 # The benchmark of GPUs has means over four convolutions, and no peer after upsampling.
 GPU_CATEGORIES = {**dict.fromkeys(("conv3k", "conv2s", "conv1k"), "convolutions"),
@@ -135,4 +136,8 @@ def peer_of(row):
         return peer
     if row["kind"] in ("scores", "values"):
         return "oneDNN"
-    return "PyTorch" if row.get("backend") == "cuda" or row["kind"] == "block" else "PyTorch, ONNX Runtime"
+    if row.get("backend") == "cuda" or row["kind"] == "block":
+        return "PyTorch"
+    others = [name for name in ("oneDNN", "OpenVINO", "Halide") if any(
+        side.startswith(f"dense {name}") for side in row.get("times_us", ()))]
+    return ", ".join(["PyTorch", "ONNX Runtime", *others])

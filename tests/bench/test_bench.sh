@@ -57,6 +57,9 @@ for row in choice/device/op3/blob/0.05/n1/tf32 choice/linked/op21/blob/1.0/n32/f
     op26/blob/0.3/n32/keep/plain/cudnn/float16; do
     "$bench" --list --rows "$source_folder/bench/rows_cuda.json" | has "^$row\$" || fail "bench/rows_cuda.json has no $row"
 done
+# Each convolution of the table has its rows: 26 at seven densities in three batches.
+rows=$("$bench" --list | grep -cE '^op([1-9]|1[0-9]|2[0-6])/blob/(0.05|0.1|0.3|0.5|0.7|0.9|1.0)/n[124]/keep/(bordered/onednn3|plain/onednn3)$')
+((rows >= 26 * 7 * 3)) || fail "bench/rows.json has $rows rows of the convolutions of data/operators.csv"
 sed 's/"modes": *\["keep"\]/"dtypes": ["tf16"], &/' "$source_folder/bench/rows.json" >"$folder/rows.json"
 expect_error "'tf16' is no type of rows; the types are 'float32', 'tf32', " --list --rows "$folder/rows.json"
 sed -i 's/tf16/tf32/' "$folder/rows.json"
