@@ -62,6 +62,19 @@ std::regex expression_of(const std::string &only) {
     }
 }
 
+/** A summary with the numbers of its tasks by state, and their seconds. */
+json with_totals(json summary) {
+    std::map<std::string, int> counts;
+    double seconds = 0;
+    for (const json &row : summary.at("tasks")) {
+        counts[row.value("state", "")]++;
+        seconds += row.value("seconds", 0.0);
+    }
+    summary["counts"] = counts;
+    summary["seconds"] = std::round(seconds);
+    return summary;
+}
+
 void make_folder_of(const std::string &path) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     std::error_code error;
@@ -174,7 +187,6 @@ void ListRun::read_summary() {
 
 json ListRun::summary() const {
     json rows = json::array();
-    std::map<std::string, int> counts;
     for (size_t i = 0; i < tasks_.size(); i++) {
         const Progress &progress = progress_[i];
         json row = {{"name", tasks_[i].name},
@@ -188,10 +200,8 @@ json ListRun::summary() const {
             row["found"] = progress.found;
         }
         rows.push_back(std::move(row));
-        counts[name_of(progress.state)]++;
     }
-    return {{"distile_list_run", 1}, {"list", options_.list},          {"settings", settings_},
-            {"counts", counts},      {"seconds", std::round(spent())}, {"tasks", rows}};
+    return with_totals({{"distile_list_run", 1}, {"list", options_.list}, {"settings", settings_}, {"tasks", rows}});
 }
 
 void ListRun::write_summary() const {
@@ -211,7 +221,7 @@ void ListRun::write_summary() const {
             }
         }
     }
-    write_file(path_, format_json(file));
+    write_file(path_, format_json(with_totals(std::move(file))));
 }
 
 double ListRun::spent() const {
