@@ -206,7 +206,7 @@ json ListRun::summary() const {
 
 void ListRun::write_summary() const {
     json file = summary();
-    // Those that --only leaves out stay.
+    // Plans that --only leaves out stay.
     if (std::filesystem::exists(path_)) {
         const json old = read_json(path_);
         if (old.is_object() && old.value("settings", json()) == settings_) {
@@ -390,9 +390,10 @@ void ListRun::run(const Body &body) {
                                     progress_[failed.front()].why, path_));
     }
     if (!pending.empty()) {
-        throw FileError(fmt::format("the time is spent before {} of {} plans, the first '{}', were begun: give more "
-                                    "with --hours",
-                                    pending.size(), tasks_.size(), tasks_[pending.front()].name));
+        throw FileError(
+            fmt::format("the time is spent before {} of {} plans, the first '{}', have what they need: give "
+                        "more with --hours",
+                        pending.size(), tasks_.size(), tasks_[pending.front()].name));
     }
 }
 
