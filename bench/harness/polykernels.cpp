@@ -10,8 +10,9 @@ const distile_polykernel &find_polykernel(const std::string &name) {
             return *polykernel;
         }
     }
-    throw PeerMissing("this program was built without a PolyKernel '" + name +
-                      "' and --objects brought none; for GPUs, `make bench-gpu-pack` makes them all");
+    throw PeerMissing(
+        "this program was built without a PolyKernel '" + name +
+        "' and --objects brought none; `make bench` builds those for CPUs, and `make bench-gpu-pack` those for GPUs");
 }
 
 }  // namespace distile::bench
