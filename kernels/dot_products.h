@@ -97,6 +97,18 @@ typedef struct distile_nonzero_weights {
     int32_t reserved[9];
 } distile_nonzero_weights;
 
+/** The layout "cpu-nonzero-quads", for quantized operators: the same header and arrays, where four consecutive input
+ * channels take the place of one, and a value is a quad of four int8_t, which multiply these channels in order. The
+ * channels of all groups are counted together; a quad that lies in several groups has zeros for all but one. Quads
+ * without a nonzero weight are left out.
+ *
+ * Compute with these quads alone what distile_call_avx512_vnni and the functions beside it compute with all weights, to
+ * the bit. */
+int distile_call_avx512_vnni_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx_vnni_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx2_int8_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_portable_int8_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+
 /** Compute with the nonzero weights alone, of inputs, residuals and outputs of DISTILE_FLOAT32, DISTILE_FLOAT16 or
  * DISTILE_BFLOAT16. Sums are float32. A block of pixels fills vectors of 16, 8 or 4 pixels; where a tile is such a
  * block, one vector wide, and the taps of a column are neighbours, its pixels share what they read. */

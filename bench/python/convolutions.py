@@ -50,14 +50,14 @@ class Problem:
         self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation = OPERATORS[
             operator]
         self.random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
-        self.padding, self.size = self.kernel // 2, size // self.stride
+        self.padding, self.height, self.width = self.kernel // 2, size // self.stride, size // self.stride
         fan_in = self.inputs // self.groups * self.kernel ** 2
         self.filter = self.random.standard_normal(
             (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
         self.bias = self.random.uniform(-.1, .1, self.outputs).astype(np.float32)
         self.image = self.draw_image(self.inputs, size, device)
-        self.residual = self.draw_image(self.outputs, self.size, device) if self.activation == "add" else None
-        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random)).to(device)
+        self.residual = self.draw_image(self.outputs, self.width, device) if self.activation == "add" else None
+        self.mask = torch.from_numpy(draw_blobs(batch, self.width, density, self.random)).to(device)
         self.density = float(self.mask.float().mean())
         self.store()
 
@@ -143,7 +143,7 @@ class Masked:
     def __init__(self, distile, kernel, problem):
         self.distile, self.kernel, self.problem = distile, kernel, problem
         self.mask = distile.mask()
-        self.output = torch.full((problem.batch, problem.outputs, problem.size, problem.size), 7,
+        self.output = torch.full((problem.batch, problem.outputs, problem.height, problem.width), 7,
                                  dtype=problem.image.dtype, device=problem.image.device).contiguous(
                                      memory_format=torch.channels_last)
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
@@ -151,8 +151,8 @@ class Masked:
                             weights=problem.packed(distile, kernel))
         if problem.residual is not None:
             self.args.residual = tensor_of(problem.residual, problem.dtype)
-        self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.size,
-                                            problem.size)
+        self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.width,
+                                            problem.height)
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
         if problem.mask.is_cuda:
@@ -161,7 +161,7 @@ class Masked:
         # Our own dense variant: with every pixel active, the one that every plan has.
         self.all = distile.mask()
         self.everything = torch.ones_like(problem.mask)
-        distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.size, problem.size)()
+        distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.width, problem.height)()
         dense = next(name for name in distile.variants(kernel) if name.startswith(b"dense"))
         self.dense_output = torch.empty_like(self.output)
         self.dense_args = RunArgs(input=self.args.input, residual=self.args.residual, mask=self.all,
@@ -265,7 +265,7 @@ def onnxruntime_sides(problem, threads):
                                                        "x_zero"], ["sum"], domain="com.microsoft")]
     nodes.append(onnx.helper.make_node("Transpose", [last], ["output"], perm=[0, 2, 3, 1]))
     arrays = {name: image.permute(0, 2, 3, 1).numpy() for name, image in images.items()}
-    arrays["output"] = np.zeros((batch, problem.size, problem.size, problem.outputs), np.uint8)
+    arrays["output"] = np.zeros((batch, problem.height, problem.width, problem.outputs), np.uint8)
     *inputs, output = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, array.shape)
                        for name, array in arrays.items())
     model = onnx.helper.make_model(
@@ -360,4 +360,5 @@ def main():
               flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -30,8 +30,8 @@ import numpy as np
 import pruned_gpu_peers
 import pruned_peers
 from c_api import DTYPES, Distile, RunArgs, Tensor
-from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, times_of,
-                       torch)
+from measuring import (CpuClock, GpuClock, Results, add_times, draw_blobs, fastest, find_object, measure, parse_options,
+                       times_of, torch)
 from pruned_peers import BOUND, error
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "own"))
@@ -113,18 +113,7 @@ class Masked:
 
     def refine(self, clock):
         """Checks each variant, and adds its time to the table."""
-        height, width = self.bytes.shape[1:]
-        for index, name in enumerate(self.distile.variants(self.kernel)):
-            info = self.distile.variant(self.kernel, index)
-            rows, columns = -(-height // info.tile_h), -(-width // info.tile_w)
-            tiles = np.zeros((rows * info.tile_h, columns * info.tile_w), bool)
-            tiles[:height, :width] = self.bytes[0] if info.dense == 0 else 1
-            count = tiles.reshape(rows, info.tile_h, columns, info.tile_w).any(axis=(1, 3)).sum()
-            self.args.variant = name
-            self.check(name.decode())
-            prepared = clock.prepare(self.sides["kernels"])
-            self.distile.add_time(self.kernel, name, int(count), min(clock.time_us(prepared) for _ in range(5)))
-        self.args.variant = None
+        add_times(self.distile, self.kernel, self.args, self.bytes[0], self.sides["kernels"], clock, self.check)
 
     def choose(self):
         """Finds which variant runs. A graph that sets a mask must be told."""

@@ -26,8 +26,7 @@ public:
           bias_(static_cast<const float *>(call.operands[2].data)),
           residual_(call.num_operands == 6 ? static_cast<const char *>(call.operands[4].data) : nullptr),
           output_(static_cast<char *>(call.operands[call.num_operands - 1].data)),
-          dtype_(call.operands[call.num_operands - 1].dtype),
-          channels_(int64_t{call.operands[1].dim[2].extent} * vector_channels) {
+          dtype_(call.operands[call.num_operands - 1].dtype), channels_(call.operands[2].dim[0].extent) {
         const auto *const words = static_cast<const char *>(call.operands[3].data);
         std::memcpy(&header_, words, sizeof(header_));
         offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));

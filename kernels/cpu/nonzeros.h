@@ -1,12 +1,28 @@
 /** \file
- * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h), in float32.
+ * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h).
  *
- * A block of pixels is staged with its channels outermost, so that a weight multiplies vectors of pixels: the sums of
- * an output channel stay in registers, one vector of them for each vector of pixels. What is staged are the channels of
- * one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
+ * A block of pixels is staged with its channels outermost, in words of 32 bits, so that a weight multiplies vectors of
+ * pixels: the sums of an output channel stay in registers, one vector of them for each vector of pixels. What is staged
+ * are the channels of one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
  *
  *     static constexpr int32_t lanes;       // Pixels of a vector.
  *     static constexpr int32_t most_rows;   // The most vectors of a block, whose sums fit the registers.
+ *
+ * What differs between types is a class `Numbers`, FloatNumbers below or QuadNumbers in quad_nonzeros.h:
+ *
+ *     using Types = ...;                                // As in product.h.
+ *     static constexpr int32_t word_channels;           // Input channels of a staged word, and of a weight.
+ *     // A vector of sums, and a weight in all lanes.
+ *     using Total = ..., Weight = ...;
+ *     static void clear(Total &), load(const float *, Total &), store(const Total &, float *);
+ *     static void spread(const float *word, Weight &weight);
+ *     static void add(Total &total, const float *pixels, const Weight &weight);
+ *     // Stages `count` channels from `first` on of the pixels of a vector; what counts as 0 for pixels that are null.
+ *     // Words are `distance` apart; `room` holds 16 words for each pixel.
+ *     void stage(const Types &types, const Element *const *pixels, int32_t first, int32_t count, float *room,
+ *                float *to, int64_t distance) const;
+ *
+ * Words are declared as float, whatever they hold: they are only copied.
  */
 #ifndef DISTILE_DOT_PRODUCT_NONZEROS_H
 #define DISTILE_DOT_PRODUCT_NONZEROS_H
@@ -50,11 +66,76 @@ private:
     distile_nonzero_weights header_;
 };
 
-/** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` numbers behind the
- * one before; otherwise they follow each other. */
-template<class Isa, int Vectors, bool Window> struct NonzeroCode {
-    using Vector = typename Transpose<Isa, Isa::lanes>::Vector;
+/** Numbers of floating-point types, which are multiplied in float32. `Format` as in float_types.h. */
+template<class Isa, class Format> class FloatNumbers {
+public:
+    using Types = FloatTypes<Isa, Format>;
+    using Element = typename Format::Element;
+    using Total = typename FloatVector<Isa::lanes>::Type;
+    using Weight = Total;
+    static constexpr int32_t word_channels = 1;
 
+    explicit FloatNumbers(const Types & /*types*/) {
+    }
+
+    static void clear(Total &total) {
+        total = Total{};
+    }
+    static void load(const float *from, Total &total) {
+        total = *reinterpret_cast<const Total *>(from);
+    }
+    static void store(const Total &total, float *to) {
+        *reinterpret_cast<Total *>(to) = total;
+    }
+    static void spread(const float *word, Weight &weight) {
+        weight = *word - Weight{};
+    }
+    static void add(Total &total, const float *pixels, const Weight &weight) {
+        total += weight * *reinterpret_cast<const Total *>(pixels);
+    }
+
+    void stage(const Types & /*types*/, const Element *const *pixels, int32_t first, int32_t count, float *room,
+               float *to, int64_t distance) const {
+        int32_t c = 0;
+        if constexpr (sizeof(Element) == sizeof(float)) {
+            alignas(64) static constexpr float zeros[lanes] = {};
+            const float *read[lanes];
+            for (; count - c >= lanes; c += lanes) {
+                for (int32_t i = 0; i < lanes; i++) {
+                    read[i] = pixels[i] ? pixels[i] + first + c : zeros;
+                }
+                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
+            }
+        }
+        // Converted first, or up to a part of a vector.
+        for (; c < count; c += vector_channels) {
+            const int32_t some = count - c < vector_channels ? count - c : vector_channels;
+            for (int32_t i = 0; i < lanes; i++) {
+                typename Format::Stored stored{};
+                if (pixels[i]) {
+                    Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
+                }
+                typename Epilogue<Isa>::Floats values;
+                Format::widen(stored, values);
+                std::memcpy(room + i * vector_channels, &values, sizeof(values));
+            }
+            for (int32_t part = 0; part < some; part += lanes) {
+                const float *read[lanes];
+                for (int32_t i = 0; i < lanes; i++) {
+                    read[i] = room + i * vector_channels + part;
+                }
+                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
+            }
+        }
+    }
+
+private:
+    static constexpr int32_t lanes = Isa::lanes;
+};
+
+/** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` words behind the
+ * one before; otherwise they follow each other. */
+template<class Isa, class Numbers, int Vectors, bool Window> struct NonzeroCode {
     /** Sums are [output channel][vector]. */
     static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, bool adds, float *sums) {
         constexpr int64_t column = Window ? Isa::lanes : Isa::lanes * Vectors;
@@ -62,39 +143,40 @@ template<class Isa, int Vectors, bool Window> struct NonzeroCode {
         const uint16_t *columns = part.columns;
         const float *values = part.values;
         for (const uint32_t *row = part.rows; row != part.end_of_rows; row++) {
-            auto *const of_channel = reinterpret_cast<Vector *>(sums + int64_t{*row & 0xffff} * (Isa::lanes * Vectors));
-            Vector totals[Vectors];
+            float *const of_channel = sums + int64_t{*row & 0xffff} * (Isa::lanes * Vectors);
+            typename Numbers::Total totals[Vectors];
             if (adds) {
 #pragma GCC unroll 16
                 for (int v = 0; v < Vectors; v++) {
-                    totals[v] = of_channel[v];
+                    Numbers::load(of_channel + v * Isa::lanes, totals[v]);
                 }
             } else {
 #pragma GCC unroll 16
                 for (int v = 0; v < Vectors; v++) {
-                    totals[v] = Vector{};
+                    Numbers::clear(totals[v]);
                 }
             }
             const float *const end = values + (*row >> 16);
 #pragma GCC unroll 1
             for (; values != end; values++, columns++) {
                 const float *const pixels = staged + *columns * column;
-                const Vector weight = *values - Vector{};
+                typename Numbers::Weight weight;
+                Numbers::spread(values, weight);
 #pragma GCC unroll 16
                 for (int v = 0; v < Vectors; v++) {
-                    totals[v] += weight * *reinterpret_cast<const Vector *>(pixels + v * step);
+                    Numbers::add(totals[v], pixels + v * step, weight);
                 }
             }
 #pragma GCC unroll 16
             for (int v = 0; v < Vectors; v++) {
-                of_channel[v] = totals[v];
+                Numbers::store(totals[v], of_channel + v * Isa::lanes);
             }
         }
     }
 };
 
 /** The code for each number of vectors. */
-template<class Isa, bool Window> struct NonzeroCodes {
+template<class Isa, class Numbers, bool Window> struct NonzeroCodes {
     using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, bool, float *);
 
     static Code find(int32_t vectors) {
@@ -103,17 +185,18 @@ template<class Isa, bool Window> struct NonzeroCodes {
 
 private:
     template<int... Indices> static Code find(int32_t vectors, std::integer_sequence<int, Indices...>) {
-        static constexpr Code codes[] = {NonzeroCode<Isa, Indices + 1, Window>::run...};
+        static constexpr Code codes[] = {NonzeroCode<Isa, Numbers, Indices + 1, Window>::run...};
         return codes[vectors - 1];
     }
 };
 
-/** Computes a call. `Format` as in float_types.h. */
-template<class Isa, class Format> class NonzeroProduct {
+/** Computes a call. */
+template<class Isa, class Numbers> class NonzeroProduct {
 public:
     NonzeroProduct(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : code_(code), call_(call), types_(code, call), weights_(call.operands[1]), input_(call.operands[0]),
-          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent), vectors_(code.block_pixels / lanes),
+        : code_(code), call_(call), types_(code, call), numbers_(types_), weights_(call.operands[1]),
+          input_(call.operands[0]), out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
+          vectors_(code.block_pixels / lanes),
           is_window_(code.tile_w == lanes && code.tile_h == vectors_ && code.rows->step == 1) {
         phase_.rows = code.rows[0];
         phase_.columns = code.columns[0];
@@ -133,9 +216,8 @@ public:
     }
 
 private:
-    using Types = FloatTypes<Isa, Format>;
-    using Element = typename Format::Element;
-    using Floats = typename Epilogue<Isa>::Floats;
+    using Types = typename Numbers::Types;
+    using Element = typename Types::Element;
     using Vector = typename Activation<Isa>::Floats;
     static_assert(Isa::lanes == register_lanes);
     static constexpr int32_t lanes = Isa::lanes, block_channels = DISTILE_NONZERO_BLOCK;
@@ -180,7 +262,7 @@ private:
         float *staged;
         float *sums;     ///< [block of output channels][output channel][pixel].
         float *results;  ///< A block of them: [active pixel][output channel], and a pixel for all others.
-        float *widened;  ///< 16 channels of the pixels of a vector.
+        float *widened;  ///< 16 words of the pixels of a vector.
         Row *rows;
         const Element **read;  ///< What each staged vector reads: [vector][lane]; null beyond the input.
         int32_t *places;       ///< Where each pixel is in the results.
@@ -301,45 +383,15 @@ private:
         store(task, count, vectors_);
     }
 
-    /** Stages a chunk's channels of a vector of pixels, `distance` numbers apart; zeros for pixels that are null. */
+    /** Stages a chunk's channels of a vector of pixels, words `distance` apart. */
     void stage(const Task &task, const Element *const *pixels, int32_t chunk, float *to, int64_t distance) const {
-        const int32_t channels = weights_.header().channels, first = chunk * channels,
-                      count = least(channels, input_.dim[Channel].extent - first);
-        int32_t c = 0;
-        if constexpr (sizeof(Element) == sizeof(float)) {
-            alignas(64) static constexpr float zeros[lanes] = {};
-            const float *read[lanes];
-            for (; count - c >= lanes; c += lanes) {
-                for (int32_t i = 0; i < lanes; i++) {
-                    read[i] = pixels[i] ? pixels[i] + first + c : zeros;
-                }
-                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
-            }
-        }
-        // Converted first, or up to a part of a vector.
-        for (; c < count; c += vector_channels) {
-            const int32_t some = least(count - c, vector_channels);
-            for (int32_t i = 0; i < lanes; i++) {
-                typename Format::Stored stored{};
-                if (pixels[i]) {
-                    Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
-                }
-                Floats values;
-                Format::widen(stored, values);
-                std::memcpy(task.widened + i * vector_channels, &values, sizeof(values));
-            }
-            for (int32_t part = 0; part < some; part += lanes) {
-                const float *read[lanes];
-                for (int32_t i = 0; i < lanes; i++) {
-                    read[i] = task.widened + i * vector_channels + part;
-                }
-                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
-            }
-        }
+        const int32_t channels = weights_.header().channels * Numbers::word_channels, first = chunk * channels;
+        numbers_.stage(types_, pixels, first, least(channels, input_.dim[Channel].extent - first), task.widened, to,
+                       distance);
     }
 
     template<bool Window> void multiply(const Task &task, int32_t chunk, int32_t vectors) const {
-        const auto code = NonzeroCodes<Isa, Window>::find(vectors);
+        const auto code = NonzeroCodes<Isa, Numbers, Window>::find(vectors);
         const int64_t distance = int64_t{columns()} * lanes * code_.stride_h;
         float *sums = task.sums;
         for (int32_t block = task.first_block; block < task.last_block; block++) {
@@ -361,7 +413,8 @@ private:
                 store_floats({task, count, vectors, sums, channels});
             } else {
                 turn({task, count, vectors, sums, channels});
-                types_.store(phase_, task.rows, count, task.results, channels);
+                types_.store(phase_, task.rows, count, reinterpret_cast<const typename Types::Sum *>(task.results),
+                             channels);
             }
             sums += int64_t{block_channels} * vectors * lanes;
         }
@@ -452,6 +505,7 @@ private:
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const Types types_;
+    const Numbers numbers_;
     const NonzeroWeights weights_;
     const distile_array &input_;
     int32_t out_channels_, vectors_;
@@ -465,11 +519,11 @@ private:
 template<class Isa> int call_nonzeros(const distile_dot_product_code &code, const distile_kernel_call &call) {
     switch (call.operands[0].dtype) {
     case DISTILE_BFLOAT16:
-        return NonzeroProduct<Isa, Bfloat16Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Bfloat16Format<Isa>>>(code, call).run();
     case DISTILE_FLOAT16:
-        return NonzeroProduct<Isa, Float16Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Float16Format<Isa>>>(code, call).run();
     case DISTILE_FLOAT32:
-        return NonzeroProduct<Isa, Float32Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Float32Format<Isa>>>(code, call).run();
     default:
         call.hooks->report(call.hooks, "the code for nonzero weights does not multiply this type");
         return 1;

@@ -1,6 +1,7 @@
 #include "runtime/kinds/nonzeros_layout.h"
 #include "kernels/dot_products.h"
 #include "runtime/kinds/channel_sections.h"
+#include "runtime/kinds/requantization.h"
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -12,10 +13,10 @@ namespace {
 
 constexpr int32_t block_channels = DISTILE_NONZERO_BLOCK, vector_channels = 16;
 
-/** A weight of an output channel in a chunk. */
+/** A weight, or a quad of them, of an output channel in a chunk. */
 struct Nonzero {
     uint16_t column;
-    float value;
+    uint32_t word;
 };
 
 int32_t divide_up(int32_t a, int32_t b) {
@@ -39,7 +40,7 @@ public:
             rows_.push_back(row | static_cast<uint32_t>(rows[row].size()) << 16);
             for (const Nonzero &nonzero : rows[row]) {
                 columns_.push_back(nonzero.column);
-                values_.push_back(nonzero.value);
+                words_.push_back(nonzero.word);
             }
         }
     }
@@ -51,7 +52,7 @@ public:
         header.parts = append(words, parts_);
         header.rows = append(words, rows_);
         header.columns = append(words, columns_);
-        header.values = append(words, values_);
+        header.values = append(words, words_);
         std::memcpy(words.data(), &header, sizeof(header));
         return words;
     }
@@ -59,7 +60,7 @@ public:
 private:
     void begin() {
         parts_.push_back(static_cast<int32_t>(rows_.size()));
-        parts_.push_back(static_cast<int32_t>(values_.size()));
+        parts_.push_back(static_cast<int32_t>(words_.size()));
     }
     template<typename Number> static int32_t append(std::vector<float> &words, const std::vector<Number> &numbers) {
         const size_t first = words.size(), bytes = numbers.size() * sizeof(Number);
@@ -73,8 +74,78 @@ private:
     std::vector<int32_t> parts_;
     std::vector<uint32_t> rows_;
     std::vector<uint16_t> columns_;
-    std::vector<float> values_;
+    std::vector<uint32_t> words_;
 };
+
+uint32_t bits_of(float value) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/** The weights of up to four channels, the first of which is channel `place` of the quad. */
+uint32_t quad_of(const float *values, int32_t place, int32_t count) {
+    uint32_t word = 0;
+    for (int32_t i = 0; i < count; i++) {
+        word |= static_cast<uint32_t>(static_cast<uint8_t>(static_cast<int8_t>(values[i]))) << (8 * (place + i));
+    }
+    return word;
+}
+
+/** The layout of weights that multiply `width` channels each. word(values, place, count) makes a weight of those of
+ * `count` channels, the first of which is channel `place` of the weight. */
+template<typename Word> std::vector<PackedArray>
+pack_words(const FilterExtents &extents, int32_t groups, const FilterSource &source, const Word &word, int32_t width) {
+    const int32_t channels = nonzero_channels(extents.kernel_w),
+                  chunks = divide_up(divide_up(extents.in_channels * groups, width), channels),
+                  blocks = divide_up(extents.out_channels, block_channels), taps = extents.kernel_h * extents.kernel_w,
+                  padded = divide_up(extents.out_channels, vector_channels) * vector_channels;
+    PackedArray weights{DISTILE_ROLE_WEIGHTS, {0}, {}};  // How many weights there are, nobody knows yet.
+    PackedArray bias{DISTILE_ROLE_BIAS, {padded}, {}};
+    WeightSums sums(extents, source, 1, true);
+    if (source.filter) {
+        bias.values.resize(padded);
+        // The nonzeros by chunk and output channel.
+        std::vector<std::vector<std::vector<Nonzero>>> all(chunks, std::vector<std::vector<Nonzero>>(padded));
+        std::vector<float> folded;
+        for (int32_t o = 0; o < extents.out_channels; o++) {
+            bias.values[o] =
+                fold_channel(extents, single_taps(extents.kernel_h), single_taps(extents.kernel_w), source, o, folded);
+            const int32_t first = o / (extents.out_channels / groups) * extents.in_channels;
+            for (int32_t tap = 0; tap < taps; tap++) {
+                const float *const values = folded.data() + static_cast<size_t>(tap) * extents.in_channels;
+                for (int32_t i = 0, count = 0; i < extents.in_channels; i += count) {
+                    const int32_t place = (first + i) % width, column = (first + i) / width;
+                    count = std::min(width - place, extents.in_channels - i);
+                    if (std::any_of(values + i, values + i + count, [](float value) { return value != 0; })) {
+                        all[column / channels][o].push_back({static_cast<uint16_t>(tap * channels + column % channels),
+                                                             word(values + i, place, count)});
+                    }
+                    std::for_each(values + i, values + i + count, [&](float value) { sums.add(o, 0, value); });
+                }
+            }
+        }
+        Parts parts;
+        for (const std::vector<std::vector<Nonzero>> &chunk : all) {
+            for (int32_t block = 0; block < blocks; block++) {
+                const auto begin = chunk.begin() + static_cast<std::ptrdiff_t>(block) * block_channels;
+                const auto end = chunk.begin() + std::min((block + 1) * block_channels, padded);
+                parts.add({begin, end}, &chunk == all.data());
+            }
+        }
+        distile_nonzero_weights header{};
+        header.channels = channels;
+        header.chunks = chunks;
+        header.blocks = blocks;
+        weights.values = parts.words(header);
+        weights.extents = {static_cast<int32_t>(weights.values.size())};
+    }
+    std::vector<PackedArray> packed;
+    packed.push_back(std::move(weights));
+    packed.push_back(std::move(bias));
+    add_requantization(source, sums, packed);
+    return packed;
+}
 
 constexpr int32_t chunk_columns = DISTILE_CUDA_CHUNK_COLUMNS, chunk_stride = DISTILE_CUDA_CHUNK_STRIDE,
                   paired_block = DISTILE_CUDA_NONZERO_BLOCK;
@@ -195,54 +266,22 @@ bool packs_nonzeros(const FilterExtents &extents) {
            std::numeric_limits<uint16_t>::max();
 }
 
+int64_t count_quads(const FilterExtents &extents, int32_t groups) {
+    int64_t quads = 0;
+    for (int32_t group = 0; group < groups; group++) {
+        const int64_t first = int64_t{group} * extents.in_channels, last = first + extents.in_channels - 1;
+        quads += last / quad_channels - first / quad_channels + 1;
+    }
+    return quads * (extents.out_channels / groups) * extents.kernel_h * extents.kernel_w;
+}
+
 std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source) {
-    const int32_t channels = nonzero_channels(extents.kernel_w),
-                  chunks = divide_up(extents.in_channels * groups, channels),
-                  blocks = divide_up(extents.out_channels, block_channels), taps = extents.kernel_h * extents.kernel_w,
-                  padded = divide_up(extents.out_channels, vector_channels) * vector_channels;
-    PackedArray weights{DISTILE_ROLE_WEIGHTS, {}, {}};
-    PackedArray bias{DISTILE_ROLE_BIAS, {padded}, {}};
-    if (!source.filter) {
-        // How many weights there are, nobody knows yet.
-        weights.extents = {0};
-        return {weights, bias};
-    }
-    bias.values.resize(padded);
-    // The nonzeros by chunk and output channel.
-    std::vector<std::vector<std::vector<Nonzero>>> all(chunks, std::vector<std::vector<Nonzero>>(padded));
-    std::vector<float> folded;
-    for (int32_t o = 0; o < extents.out_channels; o++) {
-        bias.values[o] =
-            fold_channel(extents, single_taps(extents.kernel_h), single_taps(extents.kernel_w), source, o, folded);
-        const int32_t first = o / (extents.out_channels / groups) * extents.in_channels;
-        for (int32_t tap = 0; tap < taps; tap++) {
-            for (int32_t i = 0; i < extents.in_channels; i++) {
-                const float value = folded[static_cast<size_t>(tap) * extents.in_channels + i];
-                if (value != 0) {
-                    const int32_t chunk = (first + i) / channels;
-                    all[chunk][o].push_back({static_cast<uint16_t>(tap * channels + (first + i) % channels), value});
-                }
-            }
-        }
-    }
-    Parts parts;
-    for (const std::vector<std::vector<Nonzero>> &chunk : all) {
-        for (int32_t block = 0; block < blocks; block++) {
-            const auto begin = chunk.begin() + static_cast<std::ptrdiff_t>(block) * block_channels;
-            const auto end = chunk.begin() + std::min((block + 1) * block_channels, padded);
-            parts.add({begin, end}, &chunk == all.data());
-        }
-    }
-    distile_nonzero_weights header{};
-    header.channels = channels;
-    header.chunks = chunks;
-    header.blocks = blocks;
-    weights.values = parts.words(header);
-    weights.extents = {static_cast<int32_t>(weights.values.size())};
-    std::vector<PackedArray> packed;
-    packed.push_back(std::move(weights));
-    packed.push_back(std::move(bias));
-    return packed;
+    return pack_words(
+        extents, groups, source, [](const float *values, int32_t, int32_t) { return bits_of(*values); }, 1);
+}
+
+std::vector<PackedArray> pack_nonzero_quads(const FilterExtents &extents, int32_t groups, const FilterSource &source) {
+    return pack_words(extents, groups, source, quad_of, quad_channels);
 }
 
 bool packs_paired_nonzeros(const FilterExtents &extents, int32_t groups) {
