@@ -44,7 +44,7 @@ DENSITIES = {"masked": 1.0, "masked .3": .3}
 class Problem:
     """A layer, with random numbers: a convolution, or a linear layer as one of 1x1 over a row of tokens."""
 
-    def __init__(self, name, operator, zeros, device, weights=None):
+    def __init__(self, name, operator, zeros, device, channels=1, weights=None):
         self.device = device
         params, typical = operator["params"], operator["typical"]
         self.name, self.is_linear = name, operator["generator"] == "masked_linear"
@@ -56,7 +56,8 @@ class Problem:
         if weights is None:
             scale = np.float32(self.inputs * self.kernel ** 2) ** -.5
             filter_ = random.standard_normal(shape).astype(np.float32) * scale
-            filter_[random.random(shape) < zeros] = 0
+            blocks = random.random((-(-self.outputs // channels), *shape[1:])) < zeros
+            filter_[np.repeat(blocks, channels, axis=0)[:self.outputs]] = 0
         else:
             filter_ = np.ascontiguousarray(weights.reshape(shape), np.float32)
         self.filter, self.zeros = filter_, float((filter_ == 0).mean())
@@ -148,15 +149,16 @@ class Masked:
         return error(result[:, active], self.problem.expected[:, active])
 
 
-def problems(paths, device):
+def problems(paths, device, channels):
     """Names of rows, names of operators, and the functions that make their problems: of random weights, and of those in
     files, whose operator has their shape and nearly their share of zeros."""
     operators = {}
     for shape, operator, percents in pruned_operators.operators():
         for percent in percents:
             operators[f"pruned{percent}_{shape}"] = operator, percent / 100
+    places = "random" if channels == 1 else f"random{channels}x1"
     for name, (operator, zeros) in operators.items():
-        yield f"random/{name}", name, functools.partial(Problem, name, operator, zeros, device)
+        yield f"{places}/{name}", name, functools.partial(Problem, name, operator, zeros, device, channels)
     for path in paths:
         weights = np.load(path)
         zeros = float((weights == 0).mean())
@@ -164,7 +166,8 @@ def problems(paths, device):
         if not fitting:
             raise SystemExit(f"error: no operator has weights {weights.shape}, as '{path}'")
         name = min(fitting, key=lambda one: abs(operators[one][1] - zeros))
-        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, device, weights)
+        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, device,
+                                                                  weights=weights)
 
 
 def shape_of(operator):
@@ -199,6 +202,7 @@ def measure_row(distile, path, problem, options):
 def main():
     def more(parser):
         parser.add_argument("--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers")
+        parser.add_argument("--channels", type=int, default=1, help="neighbouring output channels with the same zeros")
         parser.add_argument("--refine", action="store_true", help="measure the times of the variants here")
 
     options = parse_options(__doc__, more=more)
@@ -207,7 +211,7 @@ def main():
     cuda = options.device == "cuda"
     versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions()
     results, distile = Results(options, versions), Distile(options.library, options.threads, cuda)
-    for name, operator, make in problems(options.weights, options.device):
+    for name, operator, make in problems(options.weights, options.device, options.channels):
         if not results.wants(name):
             continue
         path = find_object(options.objects, operator) or find_object(options.objects, f"{operator}.plan")

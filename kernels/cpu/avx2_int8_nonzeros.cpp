@@ -16,6 +16,8 @@ struct Avx2Int8Nonzeros : distile::dot_product::Avx2Quads<OfAvx2Int8Nonzeros> {
         __m256i even, odd;
     };
 
+    static constexpr int32_t shared_sums = 8, most_shared = 2;
+
     static void spread(uint32_t quad, Weight &weight) {
         const __m256i bytes = _mm256_set1_epi32(static_cast<int32_t>(quad));
         weight.even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);

@@ -12,6 +12,8 @@ struct Avx512VnniNonzeros {
     using Total = __m512i;
     using Weight = __m512i;
 
+    static constexpr int32_t shared_sums = 24, most_shared = 4;
+
     static void clear(Total &total) {
         total = _mm512_setzero_si512();
     }

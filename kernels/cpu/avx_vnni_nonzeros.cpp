@@ -12,6 +12,8 @@ struct OfAvxVnniNonzeros;
 struct AvxVnniNonzeros : distile::dot_product::Avx2Quads<OfAvxVnniNonzeros> {
     using Weight = __m256i;
 
+    static constexpr int32_t shared_sums = 12, most_shared = 2;
+
     static void spread(uint32_t quad, Weight &weight) {
         weight = _mm256_set1_epi32(static_cast<int32_t>(quad));
     }

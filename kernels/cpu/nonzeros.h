@@ -7,16 +7,19 @@
  *
  *     static constexpr int32_t lanes;       // Pixels of a vector.
  *     static constexpr int32_t most_rows;   // The most vectors of a block, whose sums fit the registers.
+ *     // Of output channels that share columns: those that are multiplied at a time, and the vectors of their sums.
+ *     static constexpr int32_t most_shared, shared_sums;
  *
  * What differs between types is a class `Numbers`, FloatNumbers below or QuadNumbers in quad_nonzeros.h:
  *
  *     using Types = ...;                                // As in product.h.
  *     static constexpr int32_t word_channels;           // Input channels of a staged word, and of a weight.
- *     // A vector of sums, and a weight in all lanes.
- *     using Total = ..., Weight = ...;
- *     static void clear(Total &), load(const float *, Total &), store(const Total &, float *);
- *     static void spread(const float *word, Weight &weight);
- *     static void add(Total &total, const float *pixels, const Weight &weight);
+ *     using Products = ...;                             // How weights are multiplied, for an `Isa`:
+ *         // A vector of sums, and a weight in all lanes.
+ *         using Total = ..., Weight = ...;
+ *         static void clear(Total &), load(const float *, Total &), store(const Total &, float *);
+ *         static void spread(const float *word, Weight &weight);
+ *         static void add(Total &total, const float *pixels, const Weight &weight);
  *     // Stages `count` channels from `first` on of the pixels of a vector; what counts as 0 for pixels that are null.
  *     // Words are `distance` apart; `room` holds 16 words for each pixel.
  *     void stage(const Types &types, const Element *const *pixels, int32_t first, int32_t count, float *room,
@@ -51,10 +54,10 @@ public:
         const float *values;
     };
     Part part(int32_t chunk, int32_t block) const {
-        const int32_t *const begin = at<int32_t>(header_.parts) + 2 * (int64_t{chunk} * header_.blocks + block);
+        const int32_t *const begin = at<int32_t>(header_.parts) + 3 * (int64_t{chunk} * header_.blocks + block);
         const auto *const rows = at<uint32_t>(header_.rows);
-        return {rows + begin[0], rows + begin[2], at<uint16_t>(header_.columns) + begin[1],
-                at<float>(header_.values) + begin[1]};
+        return {rows + begin[0], rows + begin[3], at<uint16_t>(header_.columns) + begin[1],
+                at<float>(header_.values) + begin[2]};
     }
 
 private:
@@ -66,17 +69,10 @@ private:
     distile_nonzero_weights header_;
 };
 
-/** Numbers of floating-point types, which are multiplied in float32. `Format` as in float_types.h. */
-template<class Isa, class Format> class FloatNumbers {
-public:
-    using Types = FloatTypes<Isa, Format>;
-    using Element = typename Format::Element;
+/** Products in float32. */
+template<class Isa> struct FloatProducts {
     using Total = typename FloatVector<Isa::lanes>::Type;
     using Weight = Total;
-    static constexpr int32_t word_channels = 1;
-
-    explicit FloatNumbers(const Types & /*types*/) {
-    }
 
     static void clear(Total &total) {
         total = Total{};
@@ -92,6 +88,18 @@ public:
     }
     static void add(Total &total, const float *pixels, const Weight &weight) {
         total += weight * *reinterpret_cast<const Total *>(pixels);
+    }
+};
+
+/** Numbers of floating-point types, which are multiplied in float32. `Format` as in float_types.h. */
+template<class Isa, class Format> class FloatNumbers {
+public:
+    using Types = FloatTypes<Isa, Format>;
+    using Element = typename Format::Element;
+    using Products = FloatProducts<Isa>;
+    static constexpr int32_t word_channels = 1;
+
+    explicit FloatNumbers(const Types & /*types*/) {
     }
 
     void stage(const Types & /*types*/, const Element *const *pixels, int32_t first, int32_t count, float *room,
@@ -135,49 +143,126 @@ private:
 
 /** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` words behind the
  * one before; otherwise they follow each other. */
-template<class Isa, class Numbers, int Vectors, bool Window> struct NonzeroCode {
+template<class Isa, class Products, int Vectors, bool Window> class NonzeroCode {
+public:
     /** Sums are [output channel][vector]. */
-    static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, bool adds, float *sums) {
-        constexpr int64_t column = Window ? Isa::lanes : Isa::lanes * Vectors;
-        const int64_t step = Window ? distance : Isa::lanes;
+    static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, float *sums) {
         const uint16_t *columns = part.columns;
         const float *values = part.values;
-        for (const uint32_t *row = part.rows; row != part.end_of_rows; row++) {
-            float *const of_channel = sums + int64_t{*row & 0xffff} * (Isa::lanes * Vectors);
-            typename Numbers::Total totals[Vectors];
-            if (adds) {
-#pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    Numbers::load(of_channel + v * Isa::lanes, totals[v]);
-                }
+        for (const uint32_t *row = part.rows; row != part.end_of_rows;) {
+            const Entry entry = {row, columns, values, staged, Window ? distance : Isa::lanes};
+            const int32_t channels = entry.channels();
+            if (channels == 1) {
+                multiply<1, 1, 0, Vectors>(entry, 0, sums);
+            } else if (channels == 2) {
+                multiply_shared<2>(entry, sums);
             } else {
-#pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    Numbers::clear(totals[v]);
-                }
+                multiply_shared<4>(entry, sums);
             }
-            const float *const end = values + (*row >> 16);
+            row += channels;
+            columns += entry.count();
+            values += int64_t{entry.count()} * channels;
+        }
+    }
+
+private:
+    static constexpr int64_t lanes = Isa::lanes, column = Window ? lanes : lanes * Vectors;
+
+    /** Output channels that share columns, and what they multiply. */
+    struct Entry {
+        const uint32_t *row;
+        const uint16_t *columns;
+        const float *values;
+        const float *staged;
+        int64_t step;  ///< From a vector to the next.
+
+        int32_t channels() const {
+            return static_cast<int32_t>(*row >> 8 & 0x7f);
+        }
+        bool adds() const {
+            return (*row & 0x8000) != 0;
+        }
+        int32_t count() const {
+            return static_cast<int32_t>(*row >> 16);
+        }
+    };
+
+    /** Some channels after the other. */
+    template<int Shared> [[gnu::always_inline]] static void multiply_shared(const Entry &entry, float *sums) {
+        constexpr int channels = Shared < Isa::most_shared ? Shared : Isa::most_shared;
 #pragma GCC unroll 1
-            for (; values != end; values++, columns++) {
-                const float *const pixels = staged + *columns * column;
-                typename Numbers::Weight weight;
-                Numbers::spread(values, weight);
+        for (int first = 0; first < Shared; first += channels) {
+            multiply_vectors<Shared, channels, 0>(entry, first, sums);
+        }
+    }
+
+    /** The vectors from `First` on, as many at a time as the registers hold. */
+    template<int Shared, int Channels, int First>
+    [[gnu::always_inline]] static void multiply_vectors(const Entry &entry, int first_channel, float *sums) {
+        constexpr int most = Isa::shared_sums / Channels, times = (Vectors + most - 1) / most,
+                      each = (Vectors + times - 1) / times, some = Vectors - First < each ? Vectors - First : each;
+        multiply<Shared, Channels, First, some>(entry, first_channel, sums);
+        if constexpr (First + some < Vectors) {
+            multiply_vectors<Shared, Channels, First + some>(entry, first_channel, sums);
+        }
+    }
+
+    /** `Count` vectors from `First` on, of some of the channels that share columns. What is loaded of the pixels
+     * multiplies the weights of all. */
+    template<int Shared, int Channels, int First, int Count>
+    [[gnu::always_inline]] static void multiply(const Entry &entry, int first_channel, float *sums) {
+        typename Products::Total totals[Channels][Count];
+        float *of_channel[Channels];
+#pragma GCC unroll 4
+        for (int c = 0; c < Channels; c++) {
+            of_channel[c] = sums + (int64_t{entry.row[first_channel + c] & 0xff} * Vectors + First) * lanes;
 #pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    Numbers::add(totals[v], pixels + v * step, weight);
+            for (int v = 0; v < Count; v++) {
+                Products::clear(totals[c][v]);
+            }
+        }
+        if (entry.adds()) {
+#pragma GCC unroll 4
+            for (int c = 0; c < Channels; c++) {
+#pragma GCC unroll 16
+                for (int v = 0; v < Count; v++) {
+                    Products::load(of_channel[c] + v * lanes, totals[c][v]);
                 }
             }
+        }
+        const uint16_t *columns = entry.columns;
+        const float *values = entry.values + first_channel;
+        const float *const end = values + int64_t{entry.count()} * Shared;
+        const float *const staged = entry.staged + First * entry.step;
+#pragma GCC unroll 1
+        for (; values != end; values += Shared, columns++) {
+            const float *const pixels = staged + *columns * column;
+            typename Products::Weight weights[Channels];
+#pragma GCC unroll 4
+            for (int c = 0; c < Channels; c++) {
+                Products::spread(values + c, weights[c]);
+            }
 #pragma GCC unroll 16
-            for (int v = 0; v < Vectors; v++) {
-                Numbers::store(totals[v], of_channel + v * Isa::lanes);
+            for (int v = 0; v < Count; v++) {
+#pragma GCC unroll 4
+                for (int c = 0; c < Channels; c++) {
+                    Products::add(totals[c][v], pixels + v * entry.step, weights[c]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < Channels; c++) {
+#pragma GCC unroll 16
+            for (int v = 0; v < Count; v++) {
+                Products::store(totals[c][v], of_channel[c] + v * lanes);
             }
         }
     }
 };
 
 /** The code for each number of vectors. */
-template<class Isa, class Numbers, bool Window> struct NonzeroCodes {
-    using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, bool, float *);
+template<class Isa, class Products, bool Window> struct NonzeroCodes {
+    using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, float *);
 
     static Code find(int32_t vectors) {
         return find(vectors, std::make_integer_sequence<int, Isa::most_rows>());
@@ -185,7 +270,7 @@ template<class Isa, class Numbers, bool Window> struct NonzeroCodes {
 
 private:
     template<int... Indices> static Code find(int32_t vectors, std::integer_sequence<int, Indices...>) {
-        static constexpr Code codes[] = {NonzeroCode<Isa, Numbers, Indices + 1, Window>::run...};
+        static constexpr Code codes[] = {NonzeroCode<Isa, Products, Indices + 1, Window>::run...};
         return codes[vectors - 1];
     }
 };
@@ -391,11 +476,11 @@ private:
     }
 
     template<bool Window> void multiply(const Task &task, int32_t chunk, int32_t vectors) const {
-        const auto code = NonzeroCodes<Isa, Numbers, Window>::find(vectors);
+        const auto code = NonzeroCodes<Isa, typename Numbers::Products, Window>::find(vectors);
         const int64_t distance = int64_t{columns()} * lanes * code_.stride_h;
         float *sums = task.sums;
         for (int32_t block = task.first_block; block < task.last_block; block++) {
-            code(weights_.part(chunk, block), task.staged, distance, chunk > 0, sums);
+            code(weights_.part(chunk, block), task.staged, distance, sums);
             sums += int64_t{block_channels} * vectors * lanes;
         }
     }

@@ -18,6 +18,8 @@ struct PortableInt8Nonzeros {
         Halves even, odd;
     };
 
+    static constexpr int32_t shared_sums = 6, most_shared = 2;
+
     static void clear(Total &total) {
         total = Total{};
     }

@@ -19,12 +19,20 @@
 
 namespace distile::dot_product {
 
+/** Products of quads. */
+template<class Isa> struct QuadProducts : Isa {
+    static void spread(const float *word, typename Isa::Weight &weight) {
+        uint32_t quad = 0;
+        std::memcpy(&quad, word, sizeof(quad));
+        Isa::spread(quad, weight);
+    }
+};
+
 template<class Isa> class QuadNumbers {
 public:
     using Types = Int8<Isa>;
     using Element = typename Types::Element;
-    using Total = typename Isa::Total;
-    using Weight = typename Isa::Weight;
+    using Products = QuadProducts<Isa>;
     static constexpr int32_t word_channels = 4;
 
     explicit QuadNumbers(const Types &types) {
@@ -32,24 +40,6 @@ public:
         for (uint8_t &byte : padding_) {
             byte ^= types.flip();
         }
-    }
-
-    static void clear(Total &total) {
-        Isa::clear(total);
-    }
-    static void load(const float *from, Total &total) {
-        Isa::load(from, total);
-    }
-    static void store(const Total &total, float *to) {
-        Isa::store(total, to);
-    }
-    static void spread(const float *word, Weight &weight) {
-        uint32_t quad = 0;
-        std::memcpy(&quad, word, sizeof(quad));
-        Isa::spread(quad, weight);
-    }
-    static void add(Total &total, const float *pixels, const Weight &weight) {
-        Isa::add(total, pixels, weight);
     }
 
     void stage(const Types &types, const Element *const *pixels, int32_t first, int32_t count, float *room, float *to,

@@ -3,6 +3,7 @@
 #include "runtime/kinds/channel_sections.h"
 #include "runtime/kinds/requantization.h"
 #include <algorithm>
+#include <bitset>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -23,24 +24,130 @@ int32_t divide_up(int32_t a, int32_t b) {
     return (a + b - 1) / b;
 }
 
+/** Output channels, and the columns that all of them have. */
+struct SharedColumns {
+    std::vector<uint32_t> channels;
+    std::vector<uint16_t> columns;
+};
+
+/** Finds output channels whose nonzeros share most of their columns, so that what is loaded of a column multiplies the
+ * weights of all. */
+class ColumnSharing {
+public:
+    explicit ColumnSharing(const std::vector<std::vector<Nonzero>> &rows) : rows_(rows), sets_(rows.size()) {
+        for (size_t i = 0; i < rows.size(); i++) {
+            // Columns are in order.
+            sets_[i].resize(rows[i].empty() ? 0 : rows[i].back().column / bits + 1);
+            for (const Nonzero &nonzero : rows[i]) {
+                sets_[i][nonzero.column / bits] |= uint64_t{1} << nonzero.column % bits;
+            }
+        }
+    }
+
+    /** Groups of 4 and then of 2, each channel in one at most. */
+    std::vector<SharedColumns> find() const {
+        std::vector<SharedColumns> found;
+        std::vector<bool> taken(rows_.size());
+        for (const size_t most : {size_t{4}, size_t{2}}) {
+            for (size_t first = 0; first < rows_.size(); first++) {
+                const std::vector<uint32_t> channels =
+                    taken[first] ? std::vector<uint32_t>() : like(first, most, taken);
+                if (!channels.empty()) {
+                    found.push_back({channels, columns_of(common_of(channels))});
+                    for (const uint32_t channel : channels) {
+                        taken[channel] = true;
+                    }
+                }
+            }
+        }
+        return found;
+    }
+
+private:
+    using Set = std::vector<uint64_t>;
+    static constexpr int bits = 64;
+
+    /** As many channels that share most columns with this one; none if there are fewer. */
+    std::vector<uint32_t> like(size_t first, size_t most, const std::vector<bool> &taken) const {
+        std::vector<uint32_t> channels = {static_cast<uint32_t>(first)};
+        Set common = sets_[first];
+        size_t nonzeros = rows_[first].size();
+        while (channels.size() < most) {
+            size_t best = rows_.size(), shared = 0;
+            for (size_t other = first + 1; other < rows_.size(); other++) {
+                const bool is_free =
+                    !taken[other] && std::find(channels.begin(), channels.end(), other) == channels.end();
+                const size_t count = is_free ? size_of(intersect(common, sets_[other])) : 0;
+                // Among equals, the one with fewest columns of its own.
+                if (count > shared || (count > 0 && count == shared && rows_[other].size() < rows_[best].size())) {
+                    best = other;
+                    shared = count;
+                }
+            }
+            if (best == rows_.size()) {
+                return {};
+            }
+            channels.push_back(static_cast<uint32_t>(best));
+            common = intersect(common, sets_[best]);
+            nonzeros += rows_[best].size();
+        }
+        // What is left of each channel becomes another row.
+        return 4 * channels.size() * size_of(common) >= 3 * nonzeros ? channels : std::vector<uint32_t>();
+    }
+    Set common_of(const std::vector<uint32_t> &channels) const {
+        Set common = sets_[channels.front()];
+        for (const uint32_t channel : channels) {
+            common = intersect(common, sets_[channel]);
+        }
+        return common;
+    }
+    static Set intersect(const Set &a, const Set &b) {
+        Set both(std::min(a.size(), b.size()));
+        for (size_t i = 0; i < both.size(); i++) {
+            both[i] = a[i] & b[i];
+        }
+        return both;
+    }
+    static size_t size_of(const Set &set) {
+        return std::accumulate(set.begin(), set.end(), size_t{0},
+                               [](size_t sum, uint64_t word) { return sum + std::bitset<bits>(word).count(); });
+    }
+    static std::vector<uint16_t> columns_of(const Set &set) {
+        std::vector<uint16_t> columns;
+        for (size_t column = 0; column < set.size() * bits; column++) {
+            if ((set[column / bits] >> column % bits & 1) != 0) {
+                columns.push_back(static_cast<uint16_t>(column));
+            }
+        }
+        return columns;
+    }
+
+    const std::vector<std::vector<Nonzero>> &rows_;
+    std::vector<Set> sets_;
+};
+
 /** The arrays of the layout, as they are made. */
 class Parts {
 public:
-    /** Adds a part's rows: those with most nonzeros last, because branches that end as before are predicted. */
-    void add(const std::vector<std::vector<Nonzero>> &rows, bool all) {
+    /** Adds a part of the first chunk, which has all channels, or of another. Behind channels that share columns come
+     * the other rows, those with most nonzeros last, because branches that end as before are predicted. */
+    void add(std::vector<std::vector<Nonzero>> rows, bool is_first) {
         begin();
+        std::vector<bool> adds(rows.size(), !is_first);
+        for (const SharedColumns &shared : ColumnSharing(rows).find()) {
+            add(shared, rows, adds);
+        }
         std::vector<uint32_t> order(rows.size());
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(),
                          [&](uint32_t a, uint32_t b) { return rows[a].size() < rows[b].size(); });
         for (const uint32_t row : order) {
-            if (!all && rows[row].empty()) {
-                continue;
-            }
-            rows_.push_back(row | static_cast<uint32_t>(rows[row].size()) << 16);
-            for (const Nonzero &nonzero : rows[row]) {
-                columns_.push_back(nonzero.column);
-                words_.push_back(nonzero.word);
+            if (!adds[row] || !rows[row].empty()) {
+                add_row(row, 1, adds[row], rows[row].size());
+                for (const Nonzero &nonzero : rows[row]) {
+                    columns_.push_back(nonzero.column);
+                    words_.push_back(nonzero.word);
+                }
             }
         }
     }
@@ -58,9 +165,35 @@ public:
     }
 
 private:
+    /** Moves what channels share from their rows to the arrays. */
+    void add(const SharedColumns &shared, std::vector<std::vector<Nonzero>> &rows, std::vector<bool> &adds) {
+        add_row(shared.channels.front(), shared.channels.size(), adds[shared.channels.front()], shared.columns.size());
+        rows_.insert(rows_.end(), shared.channels.begin() + 1, shared.channels.end());
+        columns_.insert(columns_.end(), shared.columns.begin(), shared.columns.end());
+        const size_t first = words_.size();
+        words_.resize(first + shared.channels.size() * shared.columns.size());
+        for (size_t i = 0; i < shared.channels.size(); i++) {
+            std::vector<Nonzero> &row = rows[shared.channels[i]], left;
+            size_t column = 0;
+            for (const Nonzero &nonzero : row) {
+                if (column < shared.columns.size() && nonzero.column == shared.columns[column]) {
+                    words_[first + column++ * shared.channels.size() + i] = nonzero.word;
+                } else {
+                    left.push_back(nonzero);
+                }
+            }
+            row = std::move(left);
+            adds[shared.channels[i]] = true;
+        }
+    }
+    void add_row(uint32_t channel, size_t channels, bool adds, size_t columns) {
+        rows_.push_back(channel | static_cast<uint32_t>(channels) << 8 | (adds ? 0x8000U : 0U) |
+                        static_cast<uint32_t>(columns) << 16);
+    }
     void begin() {
-        parts_.push_back(static_cast<int32_t>(rows_.size()));
-        parts_.push_back(static_cast<int32_t>(words_.size()));
+        for (const size_t size : {rows_.size(), columns_.size(), words_.size()}) {
+            parts_.push_back(static_cast<int32_t>(size));
+        }
     }
     template<typename Number> static int32_t append(std::vector<float> &words, const std::vector<Number> &numbers) {
         const size_t first = words.size(), bytes = numbers.size() * sizeof(Number);

@@ -147,22 +147,23 @@ TEST_CASE("Packed quads are those with a nonzero weight", "[nonzeros]") {
         INFO(one.name);
         const DotProductKernel kernel(quad_sets[0], quantized_operator_of(one, "cpu-nonzero-quads"));
         const Kernel made = make_kernel(context, kernel.polykernel());
-        int64_t bytes[2];
-        int64_t quads[2];
+        const distile_conv2d &conv = one.conv;
+        const int32_t quads_of_pixel = (conv.in_channels + quad_channels - 1) / quad_channels,
+                      chunks = quads_of_pixel / nonzero_channels(conv.kernel_w) + 1;
         for (const bool pruned : {false, true}) {
             QuantizedModel model(one, false, random);
             std::replace(model.filter.begin(), model.filter.end(), int8_t{0}, int8_t{1});
             if (pruned) {
                 prune(model, .9, 0, random);
             }
-            bytes[pruned] = distile_weights_bytes(model.pack(context, made).get());
-            quads[pruned] = nonzero_quads(model);
+            const int64_t quads = nonzero_quads(model), bytes = distile_weights_bytes(model.pack(context, made).get());
+            CHECK((pruned || quads == count_quads({conv.out_channels, model.group_inputs, conv.kernel_h, conv.kernel_w},
+                                                  conv.groups)));
+            // A value each, and a place unless it is shared; and for each channel its bias, how it is requantized, and
+            // up to two rows in each chunk.
+            CHECK(bytes >= 4 * quads);
+            CHECK(bytes <= 6 * quads + (conv.out_channels + 15) * (12 + 8 * chunks) + 12 * chunks + 256);
         }
-        const distile_conv2d &conv = one.conv;
-        CHECK(quads[0] == count_quads({conv.out_channels, conv.in_channels / conv.groups, conv.kernel_h, conv.kernel_w},
-                                      conv.groups));
-        // A quad takes a place and a value; rows of further chunks are left out where they are empty.
-        CHECK(bytes[0] - bytes[1] >= 6 * (quads[0] - quads[1]) - 4);
     }
 }
 
