@@ -14,6 +14,7 @@
  *
  *     using Types = ...;                                // As in product.h.
  *     static constexpr int32_t word_channels;           // Input channels of a staged word, and of a weight.
+ *     static constexpr bool stores_words;               // Types may narrow four sums to a word, as Int8 does.
  *     using Products = ...;                             // How weights are multiplied, for an `Isa`:
  *         // A vector of sums, and a weight in all lanes.
  *         using Total = ..., Weight = ...;
@@ -98,6 +99,7 @@ public:
     using Element = typename Format::Element;
     using Products = FloatProducts<Isa>;
     static constexpr int32_t word_channels = 1;
+    static constexpr bool stores_words = false;
 
     explicit FloatNumbers(const Types & /*types*/) {
     }
@@ -118,7 +120,7 @@ public:
         // Converted first, or up to a part of a vector.
         for (; c < count; c += vector_channels) {
             const int32_t some = count - c < vector_channels ? count - c : vector_channels;
-            for (int32_t i = 0; i < lanes; i++) {
+            for (int64_t i = 0; i < lanes; i++) {
                 typename Format::Stored stored{};
                 if (pixels[i]) {
                     Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
@@ -129,7 +131,7 @@ public:
             }
             for (int32_t part = 0; part < some; part += lanes) {
                 const float *read[lanes];
-                for (int32_t i = 0; i < lanes; i++) {
+                for (int64_t i = 0; i < lanes; i++) {
                     read[i] = room + i * vector_channels + part;
                 }
                 Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
@@ -210,6 +212,7 @@ private:
     /** `Count` vectors from `First` on, of some of the channels that share columns. What is loaded of the pixels
      * multiplies the weights of all. */
     template<int Shared, int Channels, int First, int Count>
+    // NOLINTNEXTLINE(readability-non-const-parameter): sums are written through other pointers.
     [[gnu::always_inline]] static void multiply(const Entry &entry, int first_channel, float *sums) {
         typename Products::Total totals[Channels][Count];
         float *of_channel[Channels];
@@ -494,13 +497,7 @@ private:
             channels.count = least(block_channels, out_channels_ - channels.first);
             channels.vectors = divide_up(channels.count, vector_channels);
             channels.padded = channels.vectors * vector_channels;
-            if constexpr (sizeof(Element) == sizeof(float)) {
-                store_floats({task, count, vectors, sums, channels});
-            } else {
-                turn({task, count, vectors, sums, channels});
-                types_.store(phase_, task.rows, count, reinterpret_cast<const typename Types::Sum *>(task.results),
-                             channels);
-            }
+            store_block({task, count, vectors, sums, channels});
             sums += int64_t{block_channels} * vectors * lanes;
         }
     }
@@ -521,6 +518,55 @@ private:
             Transpose<Isa, lanes>::run(read, turned);
         }
     };
+
+    void store_block(const Block &block) const {
+        if constexpr (sizeof(Element) == sizeof(float)) {
+            store_floats(block);
+            return;
+        } else if constexpr (Numbers::stores_words) {
+            if (types_.narrows_sums()) {
+                store_words(block);
+                return;
+            }
+        }
+        turn(block);
+        types_.store(phase_, block.task.rows, block.count,
+                     reinterpret_cast<const typename Types::Sum *>(block.task.results), block.channels);
+    }
+
+    /** Stores bytes, which are turned four at a time. */
+    void store_words(const Block &block) const {
+        constexpr int32_t turned_channels = 4 * lanes;
+        auto *const output = static_cast<uint8_t *>(call_.operands[call_.num_operands - 1].data) + block.channels.first;
+        const int64_t distance = int64_t{block.vectors} * lanes;
+        for (int32_t c = 0; c < block.channels.count; c += turned_channels) {
+            const int32_t some = least(turned_channels, block.channels.count - c), quads = divide_up(some, 4);
+            alignas(64) float words[lanes * lanes];
+            std::memset(words, 0, sizeof(words));
+            const float *read[lanes];
+            for (int32_t q = 0; q < lanes; q++) {
+                read[q] = words + q * lanes;
+            }
+            for (int32_t v = 0; v < block.vectors; v++) {
+                for (int32_t q = 0; q < quads; q++) {
+                    const float *const sums = block.sums + (c + 4 * q) * distance + int64_t{v} * lanes;
+                    types_.narrow(reinterpret_cast<const typename Types::Sum *>(sums), distance,
+                                  block.channels.place + c + 4 * q, reinterpret_cast<uint32_t *>(words + q * lanes));
+                }
+                Vector turned[lanes];
+                Transpose<Isa, lanes>::run(read, turned);
+                ShortCopy<Types>::with(some, 0, [&](const auto &copy_one) {
+                    for (int32_t i = 0; i < lanes; i++) {
+                        const int32_t place = block.task.places[v * lanes + i];
+                        if (place != block.count) {
+                            copy_one(reinterpret_cast<const uint8_t *>(&turned[i]),
+                                     output + block.task.rows[place].output + c);
+                        }
+                    }
+                });
+            }
+        }
+    }
 
     /** Makes results of sums, as [active pixel][output channel]. */
     void turn(const Block &block) const {

@@ -34,6 +34,7 @@ public:
     using Element = typename Types::Element;
     using Products = QuadProducts<Isa>;
     static constexpr int32_t word_channels = 4;
+    static constexpr bool stores_words = true;
 
     explicit QuadNumbers(const Types &types) {
         types.pad(padding_, sizeof(padding_));
@@ -59,11 +60,11 @@ public:
         const int32_t some = count - c;
         std::memset(bytes, 0, int64_t{lanes} * vector_bytes);
         ShortCopy<Types>::with(some, 0, [&](const auto &copy_one) {
-            for (int32_t i = 0; i < lanes; i++) {
+            for (int64_t i = 0; i < lanes; i++) {
                 copy_one(pixels[i] ? pixels[i] + first + c : padding_, bytes + i * vector_bytes);
             }
         });
-        for (int32_t i = 0; i < lanes; i++) {
+        for (int64_t i = 0; i < lanes; i++) {
             read[i] = room + i * lanes;
         }
         turn(read, types.flip(), to, distance);
