@@ -75,9 +75,10 @@ private:
         while (channels.size() < most) {
             size_t best = rows_.size(), shared = 0;
             for (size_t other = first + 1; other < rows_.size(); other++) {
-                const bool is_free =
-                    !taken[other] && std::find(channels.begin(), channels.end(), other) == channels.end();
-                const size_t count = is_free ? size_of(intersect(common, sets_[other])) : 0;
+                if (taken[other] || std::find(channels.begin(), channels.end(), other) != channels.end()) {
+                    continue;
+                }
+                const size_t count = size_of_both(common, sets_[other]);
                 // Among equals, the one with fewest columns of its own.
                 if (count > shared || (count > 0 && count == shared && rows_[other].size() < rows_[best].size())) {
                     best = other;
@@ -88,11 +89,14 @@ private:
                 return {};
             }
             channels.push_back(static_cast<uint32_t>(best));
-            common = intersect(common, sets_[best]);
             nonzeros += rows_[best].size();
+            // What is left of each channel becomes another row.
+            if (4 * channels.size() * shared < 3 * nonzeros) {
+                return {};
+            }
+            common = intersect(common, sets_[best]);
         }
-        // What is left of each channel becomes another row.
-        return 4 * channels.size() * size_of(common) >= 3 * nonzeros ? channels : std::vector<uint32_t>();
+        return channels;
     }
     Set common_of(const std::vector<uint32_t> &channels) const {
         Set common = sets_[channels.front()];
@@ -108,9 +112,12 @@ private:
         }
         return both;
     }
-    static size_t size_of(const Set &set) {
-        return std::accumulate(set.begin(), set.end(), size_t{0},
-                               [](size_t sum, uint64_t word) { return sum + std::bitset<bits>(word).count(); });
+    static size_t size_of_both(const Set &a, const Set &b) {
+        size_t size = 0;
+        for (size_t i = 0; i < std::min(a.size(), b.size()); i++) {
+            size += std::bitset<bits>(a[i] & b[i]).count();
+        }
+        return size;
     }
     static std::vector<uint16_t> columns_of(const Set &set) {
         std::vector<uint16_t> columns;
