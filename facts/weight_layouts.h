@@ -24,6 +24,7 @@
         ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, WEIGHTS, false, Vectors) \
     ROW("cpu-k32", DotProduct, 2, 16, DotProduct, 32, INPUT, false, Vectors) \
     ROW("cpu-k64", DotProduct, 1, 16, QuantizedDotProduct, 64, WEIGHTS, true, Vectors) \
+    ROW("cpu-nonzero-quads", Nonzeros, 1, 16, NonzeroQuads, 0, BIAS, false, Vectors) \
     ROW("cpu-nonzeros", Nonzeros, 0, 16, Nonzeros, 0, WEIGHTS, false, Vectors)
 
 #define DISTILE_CUDA_LAYOUTS(ROW) \

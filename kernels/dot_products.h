@@ -80,15 +80,19 @@ int distile_call_portable_int8(const distile_dot_product_code *code, const disti
  * DISTILE_FLOAT32. The input channels are cut into chunks, the output channels into blocks, and a part is what lies in
  * one chunk and one block, [chunk][block]. The members with the arrays' names are the words where they begin:
  *
- *     parts     int32_t indices of each part's first row and first nonzero, and of an end behind the last part's
+ *     parts     int32_t indices of each part's first row, first column and first value, and of an end behind the last
+ *               part's
  *
- *     rows      uint32_t: an output channel in its block | its number of nonzeros << 16. The shortest come first. The
- *               parts of the first chunk list all channels, up to a multiple of 16, others those with a nonzero
+ *     rows      uint32_t: an output channel in its block | 1, 2 or 4 channels that share columns << 8 | whether sums
+ *               are added to << 15 | the number of columns << 16. The other channels follow, a word each. A part that
+ *               lists a channel again adds to its sums, and so do the parts of all chunks but the first. Those of the
+ *               first list all channels, up to a multiple of 16, others those with a nonzero. Channels that share
+ *               columns come first, then the shortest rows
  *
  *     columns   uint16_t: the place of a nonzero, (kernel row * kernel columns + kernel column) * channels + the input
  *               channel in its chunk
  *
- *     values    float
+ *     values    float: of each column one for each of the channels that share it
  */
 typedef struct distile_nonzero_weights {
     int32_t channels, chunks; /**< Input channels of a chunk, a multiple of 16; chunks. */
@@ -96,6 +100,18 @@ typedef struct distile_nonzero_weights {
     int32_t parts, rows, columns, values;
     int32_t reserved[9];
 } distile_nonzero_weights;
+
+/** The layout "cpu-nonzero-quads", for quantized operators: the same header and arrays, where four consecutive input
+ * channels take the place of one, and a value is a quad of four int8_t, which multiply these channels in order. The
+ * channels of all groups are counted together; a quad that lies in several groups has zeros for all but one. Quads
+ * without a nonzero weight are left out.
+ *
+ * Compute with these quads alone what distile_call_avx512_vnni and the functions beside it compute with all weights, to
+ * the bit. */
+int distile_call_avx512_vnni_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx_vnni_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx2_int8_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_portable_int8_nonzeros(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /** Compute with the nonzero weights alone, of inputs, residuals and outputs of DISTILE_FLOAT32, DISTILE_FLOAT16 or
  * DISTILE_BFLOAT16. Sums are float32. A block of pixels fills vectors of 16, 8 or 4 pixels; where a tile is such a

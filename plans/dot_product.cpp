@@ -123,7 +123,7 @@ bool has_words_of_dot_products(const std::string &features) {
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
-    if (skips_zeros(op)) {
+    if (skips_zeros(op) && !op.is_quantized()) {
         return target;
     }
     if (op.is_quantized() && &backend_of_target(target) == &cuda_backend()) {
@@ -141,7 +141,7 @@ std::vector<std::string> targets_of_dot_products(const Operator &op, const Platf
                                                  const std::string &level) {
     const Architecture &architecture = platform.architecture;
     std::vector<std::string> targets;
-    if (skips_zeros(op)) {
+    if (skips_zeros(op) && !op.is_quantized()) {
         return targets;
     }
     for (const auto &row : known) {

@@ -5,19 +5,20 @@
 #define DISTILE_PLANS_NONZEROS_H
 
 #include "plans/plan.h"
+#include <functional>
 #include <ostream>
 #include <string>
 
 namespace distile {
 
-/** Whether there is such code for a type. */
+/** Whether there is such code for a type. That for quantized types is for CPUs. */
 bool has_nonzeros(const DataType &type);
 
 /** "", or why there is no such code for an operator. */
 std::string why_no_nonzeros(const Operator &op);
 
 /** Whether plans multiply with an operator's nonzero weights: there is such code, and at least half of its typical
- * weights are 0. On GPUs they do so in float32. */
+ * weights are 0, or for quantized operators of its quads of weights. On GPUs they do so in float32. */
 bool skips_zeros(const Operator &op);
 
 /** The target of code for nonzero weights of an operator, if it is for GPUs and a GPU with such features has some;
@@ -30,8 +31,19 @@ Operator with_all_weights(const Operator &op);
 /** In plans that skip zeros, names of variants that multiply with all weights begin so. */
 constexpr const char *all_weights_prefix = "all_";
 
-/** The number of its typical weights that are not 0, at least 1. */
+/** The number of its typical weights that are not 0, or for quantized operators of its quads; at least 1. */
 int64_t typical_nonzeros(const Operator &op);
+
+/** Visits what such code can leave out of an operator's weights, [output channel][kernel row][kernel column][input
+ * channel]: each of them, or the quads of quantized operators. */
+void visit_prunable(const Operator &op, const std::function<void(size_t first, size_t count)> &visit);
+
+/** How CPUs with such features multiply a nonzero. */
+struct ProductOfNonzeros {
+    int channels;     /**< Input channels that it multiplies. */
+    int instructions; /**< By which it multiplies a vector of pixels, beside one that loads this. */
+};
+ProductOfNonzeros product_of_nonzeros(const Operator &op, const std::string &features);
 
 /** The object that holds the code of a plan's variants. */
 const char *nonzeros_object(const Plan &plan);

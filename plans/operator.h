@@ -40,7 +40,7 @@ struct Operator {
     std::string name, generator;
     std::map<std::string, std::string> params; /**< All of the generator's, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
-    double typical_zeros = 0; /**< The share of its weights that are 0. */
+    double typical_zeros = 0; /**< The share of its weights that are 0, or of the quads of a quantized one. */
     int typical_keys = 0;     /**< Tokens of a key or a value; 0 for operators that read neither. */
 
     bool operator==(const Operator &other) const {

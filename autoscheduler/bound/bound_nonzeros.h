@@ -2,8 +2,8 @@
  * The terms of the bound for code of nonzero weights (schedules/nonzeros_space.h). A sink gets them as on any CPU
  * (bound_cpu.h).
  *
- * A task stages the channels of a block of pixels, chunk after chunk, and multiplies each nonzero weight with all
- * vectors of the block.
+ * A task stages the channels of a block of pixels, chunk after chunk, in words of 32 bits, and multiplies each nonzero
+ * weight, or quad of weights, with all vectors of the block.
  */
 #ifndef DISTILE_BOUND_NONZEROS_H
 #define DISTILE_BOUND_NONZEROS_H
@@ -40,28 +40,30 @@ void add_nonzero_terms(const Workload &workload, const NonzeroKnobs &theta, int6
 
     // A nonzero weight is broadcast and multiplies each vector of the block, which it loads.
     const double taps = static_cast<double>(problem.kernel_h) * problem.kernel_w;
-    const double all_channels = static_cast<double>(problem.in_channels) * problem.groups;
-    const double nonzeros = problem.nonzeros * problem.in_channels * taps * problem.out_channels / splits;
-    const double chunks = std::ceil(all_channels / nonzero_channels(problem.kernel_w));
+    const double width = problem.nonzero_channels;
+    const double all_words = std::ceil(static_cast<double>(problem.in_channels) * problem.groups / width);
+    const double nonzeros =
+        problem.nonzeros * std::ceil(problem.in_channels / width) * taps * problem.out_channels / splits;
+    const double chunks = std::ceil(all_words / nonzero_channels(problem.kernel_w));
     const double rows = chunks * problem.out_channels / splits;
     const double operations = task_units * nonzeros * used,
                  loads = task_units * (nonzeros * (used + 2) + 2 * rows * used);
     constexpr double row_cycles = 6;
-    time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    time("fma", rounds * (device.alpha_us * problem.nonzero_instructions * operations + device.gamma_us));
     time("load", rounds * loads / device.load_per_cycle * cycle_us);
     time("loop", rounds * task_units * rows * row_cycles * cycle_us);
 
     // Squares of numbers are turned in registers, as they are staged and as they are stored.
     const double turn_cycles = 5;
     const double staged_rows = window ? (vectors - 1) * problem.stride_h + problem.kernel_h : problem.kernel_h * used;
-    const double staged = task_units * staged_rows * problem.kernel_w * all_channels;
+    const double staged = task_units * staged_rows * problem.kernel_w * all_words;
     const double stored = task_units * used * problem.out_channels / splits;
     time("stage", rounds * staged * turn_cycles * cycle_us);
     time("store", rounds * stored * 2 * turn_cycles * cycle_us);
 
-    const double bytes = problem.bytes_per_element, float_bytes = sizeof(float), nonzero_bytes = 6;
+    const double bytes = problem.bytes_per_element, word_bytes = sizeof(float), nonzero_bytes = 6;
     const double all_pixels = static_cast<double>(tiles) * theta.tile_h * theta.tile_w;
-    const double weight_bytes = nonzeros * nonzero_bytes, staged_bytes = staged * lanes * float_bytes,
+    const double weight_bytes = nonzeros * nonzero_bytes, staged_bytes = staged * lanes * word_bytes,
                  output_bytes = stored * lanes * bytes;
     const double all_input = input_footprint(workload, theta.tile_h, theta.tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;

@@ -107,7 +107,11 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
     if (language == Language::DotProduct) {
         problem.dot_products = dot_products_of(op, backend_of_target(choice.target).features_of(choice.target));
     } else if (language == Language::Nonzeros) {
+        const ProductOfNonzeros product =
+            product_of_nonzeros(op, backend_of_target(choice.target).features_of(choice.target));
         problem.skips_zeros = true;
+        problem.nonzero_channels = product.channels;
+        problem.nonzero_instructions = product.instructions;
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }

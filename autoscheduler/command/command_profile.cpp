@@ -129,7 +129,7 @@ void keep_other_times(Plan &plan, const std::string &path) {
 std::vector<float> weights_for(const Plan &plan, const std::string &path) {
     check_weights_for(plan.backend, path);
     std::vector<float> weights = read_weights(path, plan.op);
-    const double zeros = share_of_zeros(weights, path), planned = plan.op.typical_zeros;
+    const double zeros = share_of_zeros(plan.op, weights, path), planned = plan.op.typical_zeros;
     if (std::abs(zeros - planned) > .05 * (1 - planned)) {
         throw FileError(fmt::format("{:.1f} % of the weights '{}' are 0, but the plan '{}' is for {:.1f} %: make "
                                     "another with distile plan --weights",

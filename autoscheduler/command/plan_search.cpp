@@ -236,7 +236,8 @@ nlohmann::json PlanSearch::report() const {
 void add_code_for_all_weights(const PlanSearch &search) {
     constexpr size_t masked_trials = 8, dense_trials = 4;
     PlanSearchOptions options = search.options();
-    if (options.all_weights || !options.folder.empty() || !search.has_plan() || !skips_zeros(search.session().op)) {
+    if (options.all_weights || !options.folder.empty() || !search.has_plan() ||
+        language_of(search.session().op, search.session().code) != Language::Nonzeros) {
         return;
     }
     const std::filesystem::path path = options.plan;

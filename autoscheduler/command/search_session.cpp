@@ -173,7 +173,7 @@ Operator read_operator(const std::string &path, const std::string &weights, cons
     if (weights.empty()) {
         return op;
     }
-    const double zeros = share_of_zeros(read_weights(weights, op), weights);
+    const double zeros = share_of_zeros(op, read_weights(weights, op), weights);
     if (op.typical_zeros == 0) {
         throw FileError(fmt::format("the operator '{}' says nothing of zeros, by which a build knows what to link: add "
                                     "\"weight_zeros\": {} to its \"typical\"",

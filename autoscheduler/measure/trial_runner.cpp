@@ -1,5 +1,6 @@
 #include "autoscheduler/measure/trial_runner.h"
 #include "autoscheduler/measure/host_tensor.h"
+#include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "reference/conv2d_reference.h"
 #include "reference/error_bounds.h"
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 
 namespace distile {
@@ -29,12 +31,14 @@ std::vector<float> draw(size_t count, std::mt19937 &random) {
     return values;
 }
 
-/** Makes this share of the weights 0. */
-void prune(std::vector<float> &filter, double zeros, std::mt19937 &random) {
-    std::bernoulli_distribution is_zero(zeros);
-    for (float &weight : filter) {
-        weight = zeros > 0 && is_zero(random) ? 0 : weight;
-    }
+/** Makes the typical share of an operator's weights 0, [output channel][kernel row][kernel column][input channel]. */
+void prune(const Operator &op, std::vector<float> &filter, std::mt19937 &random) {
+    std::bernoulli_distribution is_zero(op.typical_zeros);
+    visit_prunable(op, [&](size_t first, size_t count) {
+        if (is_zero(random)) {
+            std::fill_n(filter.begin() + static_cast<ptrdiff_t>(first), count, 0.0f);
+        }
+    });
 }
 
 class CpuRunner : public TrialRunner {
@@ -137,7 +141,9 @@ TrialData::TrialData(const Operator &of, int images, const Extents &extents, boo
     bias = draw(op.out_channels(), random);
     if (filter.empty()) {
         filter = draw(op.filter_elements(), random);
-        prune(filter, op.typical_zeros, random);
+        if (op.typical_zeros > 0) {
+            prune(op, filter, random);
+        }
     }
     residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
     const size_t tokens = op.reads_keys() ? static_cast<size_t>(batch) * op.typical_keys * op.token_channels() : 0;
@@ -162,8 +168,12 @@ void TrialData::quantize() {
     round_to(op.output_dtype(), residual);
     // With this scale results differ and few saturate. All products and sums are exact in float32.
     constexpr float filter_scale = 0x1p-12f;
-    std::transform(filter.begin(), filter.end(), filter.begin(),
-                   [](float number) { return std::nearbyint(number * 127); });
+    const float most =
+        std::accumulate(filter.begin(), filter.end(), 1.0f, [](float a, float b) { return std::max(a, std::abs(b)); });
+    std::transform(filter.begin(), filter.end(), filter.begin(), [&](float number) {
+        const float rounded = std::nearbyint(number / most * 127);
+        return rounded == 0 && number != 0 ? std::copysign(1.0f, number) : rounded;
+    });
     quantized_filter.assign(filter.begin(), filter.end());
     std::transform(filter.begin(), filter.end(), filter.begin(), [](float number) { return number * filter_scale; });
     filter_scales.assign(op.out_channels(), filter_scale);

@@ -86,13 +86,18 @@ std::vector<float> read_weights(const std::string &path, const Operator &op) {
     return weights;
 }
 
-double share_of_zeros(const std::vector<float> &weights, const std::string &path) {
-    const auto zeros = std::count(weights.begin(), weights.end(), 0.0F);
-    if (zeros == static_cast<ptrdiff_t>(weights.size())) {
+double share_of_zeros(const Operator &op, const std::vector<float> &weights, const std::string &path) {
+    int64_t zeros = 0, all = 0;
+    visit_prunable(op, [&](size_t first, size_t count) {
+        const auto begin = weights.begin() + static_cast<ptrdiff_t>(first), end = begin + static_cast<ptrdiff_t>(count);
+        all++;
+        zeros += std::all_of(begin, end, [](float weight) { return weight == 0; }) ? 1 : 0;
+    });
+    if (zeros == all) {
         refuse_weights(path, "are all 0");
     }
     constexpr double digits = 1e4;  // For people who read the plan.
-    const double share = std::round(digits * static_cast<double>(zeros) / static_cast<double>(weights.size())) / digits;
+    const double share = std::round(digits * static_cast<double>(zeros) / static_cast<double>(all)) / digits;
     return std::min(share, 1 - 1 / digits);
 }
 

@@ -22,9 +22,9 @@ constexpr const char *weights_option_help =
  * skips zeros. */
 std::vector<float> read_weights(const std::string &path, const Operator &op);
 
-/** The share of these that are 0, as an operator file has it. Throws FileError if all are; messages call them `path`.
- */
-double share_of_zeros(const std::vector<float> &weights, const std::string &path);
+/** The share of these that are 0, or of the quads of a quantized operator, as an operator file has it. Throws FileError
+ * if all are; messages call them `path`. */
+double share_of_zeros(const Operator &op, const std::vector<float> &weights, const std::string &path);
 
 }  // namespace distile
 

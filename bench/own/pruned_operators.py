@@ -1,10 +1,12 @@
 """Writes operator files for pruned layers into a folder, for run.sh with OPERATOR_FOLDER.
 
-    python bench/own/pruned_operators.py FOLDER
+    python bench/own/pruned_operators.py FOLDER [uint8]
 
 The products and the convolutions that SparseRT measures (Wang, PACT 2020, tables 1 and 3), at a batch of 1: those of a
 pruned ResNet-50, Transformer and MobileNet V1, with the shares of zeros that the tables have; 3x3 convolutions at 70 and
-80 % too; and two layers of large images, with as many pixels as small ones have in a batch.
+80 % too; and two layers of large images, with as many pixels as small ones have in a batch. In uint8: the ResNet-50's,
+the Transformer's and the 3x3 convolutions, all with a ReLU, at 80, 90 and 95 % of quads of four input channels, for
+bench/python/pruned_quantized.py.
 """
 
 import json
@@ -52,9 +54,21 @@ def operators():
         yield f"3x3_{channels}_{size}", convolution(channels, channels, size, 3), (70, 80, 90, 95)
 
 
-def main(folder: pathlib.Path) -> None:
+def quantized_operators():
+    """Quantized layers, without zeros; and percents of quads of zeros."""
+    resnet = [(f"1x1_{inputs}_{outputs}_{size}", convolution(outputs, inputs, size, 1))
+              for outputs, inputs, size in RESNET]
+    convolutions = [(f"3x3_{channels}_{size}", convolution(channels, channels, size, 3))
+                    for channels, size in CONVOLUTIONS]
+    transformer = [(f"linear_{inputs}_{outputs}", linear(outputs, inputs)) for outputs, inputs in TRANSFORMER]
+    for shape, operator in resnet + convolutions + transformer:
+        operator["params"] |= {"dtype": "uint8", "epilogue": "relu"}
+        yield f"{shape}_uint8", operator, (80, 90, 95)
+
+
+def main(folder: pathlib.Path, quantized: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for shape, operator, percents in operators():
+    for shape, operator, percents in quantized_operators() if quantized else operators():
         for percent in percents:
             name = f"pruned{percent}_{shape}"
             typical = {**operator["typical"], "weight_zeros": percent / 100}
@@ -63,4 +77,4 @@ def main(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), "uint8" in sys.argv[2:])

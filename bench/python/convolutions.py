@@ -74,7 +74,7 @@ class Problem:
         (self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation,
          self.margins) = OPERATORS[operator]
         self.random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
-        self.size = size // self.stride
+        self.size = self.height = self.width = size // self.stride
         # Libraries that pad alike on all sides read an image that has the zeros.
         self.padding = self.margins[0] if self.margins[0] == self.margins[1] else 0
         fan_in = self.inputs // self.groups * self.kernel ** 2
@@ -82,8 +82,8 @@ class Problem:
             (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
         self.bias = self.random.uniform(-.1, .1, self.outputs).astype(np.float32)
         self.image = self.draw_image(self.inputs, size, device)
-        self.residual = self.draw_image(self.outputs, self.size, device) if self.activation == "add" else None
-        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random)).to(device)
+        self.residual = self.draw_image(self.outputs, self.width, device) if self.activation == "add" else None
+        self.mask = torch.from_numpy(draw_blobs(batch, self.width, density, self.random)).to(device)
         self.density = float(self.mask.float().mean())
         self.store()
 
@@ -178,7 +178,7 @@ class Masked:
     def __init__(self, distile, kernel, problem):
         self.distile, self.kernel, self.problem = distile, kernel, problem
         self.mask = distile.mask()
-        self.output = torch.full((problem.batch, problem.outputs, problem.size, problem.size), 7,
+        self.output = torch.full((problem.batch, problem.outputs, problem.height, problem.width), 7,
                                  dtype=problem.image.dtype, device=problem.image.device).contiguous(
                                      memory_format=torch.channels_last)
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
@@ -186,8 +186,8 @@ class Masked:
                             weights=problem.packed(distile, kernel))
         if problem.residual is not None:
             self.args.residual = tensor_of(problem.residual, problem.dtype)
-        self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.size,
-                                            problem.size)
+        self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.width,
+                                            problem.height)
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
         if problem.mask.is_cuda:
@@ -196,7 +196,7 @@ class Masked:
         # Our own dense variant: with every pixel active, the one that every plan has.
         self.all = distile.mask()
         self.everything = torch.ones_like(problem.mask)
-        distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.size, problem.size)()
+        distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.width, problem.height)()
         dense = next(name for name in distile.variants(kernel) if name.startswith(b"dense"))
         self.dense_output = torch.empty_like(self.output)
         self.dense_args = RunArgs(input=self.args.input, residual=self.args.residual, mask=self.all,
@@ -302,7 +302,7 @@ def onnxruntime_sides(problem, threads):
                                                        "x_zero"], ["sum"], domain="com.microsoft")]
     nodes.append(onnx.helper.make_node("Transpose", [last], ["output"], perm=[0, 2, 3, 1]))
     arrays = {name: image.permute(0, 2, 3, 1).numpy() for name, image in images.items()}
-    arrays["output"] = np.zeros((batch, problem.size, problem.size, problem.outputs), np.uint8)
+    arrays["output"] = np.zeros((batch, problem.height, problem.width, problem.outputs), np.uint8)
     *inputs, output = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, array.shape)
                        for name, array in arrays.items())
     model = onnx.helper.make_model(

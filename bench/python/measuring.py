@@ -205,6 +205,22 @@ def times_of(options, path):
     return options.times / f"{path.stem}.json" if options.times else None
 
 
+def add_times(distile, kernel, args, mask, call, clock, check):
+    """Checks each variant at a mask [height, width], and adds its time to the kernel's table, by which it chooses."""
+    height, width = mask.shape
+    for index, name in enumerate(distile.variants(kernel)):
+        info = distile.variant(kernel, index)
+        rows, columns = -(-height // info.tile_h), -(-width // info.tile_w)
+        tiles = np.zeros((rows * info.tile_h, columns * info.tile_w), bool)
+        tiles[:height, :width] = mask if info.dense == 0 else 1
+        count = tiles.reshape(rows, info.tile_h, columns, info.tile_w).any(axis=(1, 3)).sum()
+        args.variant = name
+        check(name.decode())
+        prepared = clock.prepare(call)
+        distile.add_time(kernel, name, int(count), min(clock.time_us(prepared) for _ in range(5)))
+    args.variant = None
+
+
 def find_object(folder, name):
     """The PolyKernel of a name, whatever is behind it for devices; None if there is none. Refuses several."""
     ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_amx_fp16|_avx512_vnni|_amx_int8|_avx_vnni|_portable)*)\.so")

@@ -30,8 +30,8 @@ import numpy as np
 import pruned_gpu_peers
 import pruned_peers
 from c_api import DTYPES, Distile, RunArgs, Tensor
-from measuring import (CpuClock, GpuClock, Results, draw_blobs, fastest, find_object, measure, parse_options, times_of,
-                       torch)
+from measuring import (CpuClock, GpuClock, Results, add_times, draw_blobs, fastest, find_object, measure, parse_options,
+                       times_of, torch)
 from pruned_peers import BOUND, error
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "own"))
@@ -44,7 +44,7 @@ DENSITIES = {"masked": 1.0, "masked .3": .3}
 class Problem:
     """A layer, with random numbers: a convolution, or a linear layer as one of 1x1 over a row of tokens."""
 
-    def __init__(self, name, operator, zeros, device, weights=None):
+    def __init__(self, name, operator, zeros, device, channels=1, weights=None):
         self.device = device
         params, typical = operator["params"], operator["typical"]
         self.name, self.is_linear = name, operator["generator"] == "masked_linear"
@@ -56,7 +56,8 @@ class Problem:
         if weights is None:
             scale = np.float32(self.inputs * self.kernel ** 2) ** -.5
             filter_ = random.standard_normal(shape).astype(np.float32) * scale
-            filter_[random.random(shape) < zeros] = 0
+            blocks = random.random((-(-self.outputs // channels), *shape[1:])) < zeros
+            filter_[np.repeat(blocks, channels, axis=0)[:self.outputs]] = 0
         else:
             filter_ = np.ascontiguousarray(weights.reshape(shape), np.float32)
         self.filter, self.zeros = filter_, float((filter_ == 0).mean())
@@ -113,18 +114,7 @@ class Masked:
 
     def refine(self, clock):
         """Checks each variant, and adds its time to the table."""
-        height, width = self.bytes.shape[1:]
-        for index, name in enumerate(self.distile.variants(self.kernel)):
-            info = self.distile.variant(self.kernel, index)
-            rows, columns = -(-height // info.tile_h), -(-width // info.tile_w)
-            tiles = np.zeros((rows * info.tile_h, columns * info.tile_w), bool)
-            tiles[:height, :width] = self.bytes[0] if info.dense == 0 else 1
-            count = tiles.reshape(rows, info.tile_h, columns, info.tile_w).any(axis=(1, 3)).sum()
-            self.args.variant = name
-            self.check(name.decode())
-            prepared = clock.prepare(self.sides["kernels"])
-            self.distile.add_time(self.kernel, name, int(count), min(clock.time_us(prepared) for _ in range(5)))
-        self.args.variant = None
+        add_times(self.distile, self.kernel, self.args, self.bytes[0], self.sides["kernels"], clock, self.check)
 
     def choose(self):
         """Finds which variant runs. A graph that sets a mask must be told."""
@@ -159,15 +149,16 @@ class Masked:
         return error(result[:, active], self.problem.expected[:, active])
 
 
-def problems(paths, device):
+def problems(paths, device, channels):
     """Names of rows, names of operators, and the functions that make their problems: of random weights, and of those in
     files, whose operator has their shape and nearly their share of zeros."""
     operators = {}
     for shape, operator, percents in pruned_operators.operators():
         for percent in percents:
             operators[f"pruned{percent}_{shape}"] = operator, percent / 100
+    places = "random" if channels == 1 else f"random{channels}x1"
     for name, (operator, zeros) in operators.items():
-        yield f"random/{name}", name, functools.partial(Problem, name, operator, zeros, device)
+        yield f"{places}/{name}", name, functools.partial(Problem, name, operator, zeros, device, channels)
     for path in paths:
         weights = np.load(path)
         zeros = float((weights == 0).mean())
@@ -175,7 +166,8 @@ def problems(paths, device):
         if not fitting:
             raise SystemExit(f"error: no operator has weights {weights.shape}, as '{path}'")
         name = min(fitting, key=lambda one: abs(operators[one][1] - zeros))
-        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, device, weights)
+        yield f"{path.stem}/{name}", name, functools.partial(Problem, name, operators[name][0], zeros, device,
+                                                                  weights=weights)
 
 
 def shape_of(operator):
@@ -210,6 +202,7 @@ def measure_row(distile, path, problem, options):
 def main():
     def more(parser):
         parser.add_argument("--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers")
+        parser.add_argument("--channels", type=int, default=1, help="neighbouring output channels with the same zeros")
         parser.add_argument("--refine", action="store_true", help="measure the times of the variants here")
 
     options = parse_options(__doc__, more=more)
@@ -218,7 +211,7 @@ def main():
     cuda = options.device == "cuda"
     versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions()
     results, distile = Results(options, versions), Distile(options.library, options.threads, cuda)
-    for name, operator, make in problems(options.weights, options.device):
+    for name, operator, make in problems(options.weights, options.device, options.channels):
         if not results.wants(name):
             continue
         path = find_object(options.objects, operator) or find_object(options.objects, f"{operator}.plan")

@@ -8,6 +8,8 @@ namespace {
 
 struct Avx2Nonzeros {
     static constexpr int32_t lanes = 8, most_rows = 12;
+
+    static constexpr int32_t shared_sums = 12, most_shared = 2;
 };
 
 }  // namespace

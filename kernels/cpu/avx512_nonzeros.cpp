@@ -8,6 +8,8 @@ namespace {
 
 struct Avx512Nonzeros {
     static constexpr int32_t lanes = 16, most_rows = 16;
+
+    static constexpr int32_t shared_sums = 24, most_shared = 4;
 };
 
 }  // namespace

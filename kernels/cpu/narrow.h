@@ -92,6 +92,68 @@ private:
     static constexpr bool is_signed = std::is_signed_v<Stored>;
 };
 
+/** Four numbers of each pixel of a register of pixels become the bytes of a word. */
+template<class Isa, typename Stored> struct QuadNarrowing {
+    using Floats = typename Activation<Isa>::Floats;
+
+    /** Stores what Narrowing stores of numbers: [pixel][4]. */
+    [[gnu::always_inline]] static void store(const Floats (&values)[4], int32_t least, int32_t zero_point,
+                                             uint32_t *words) {
+#if defined(__AVX512BW__)
+        __m512i integers[4];
+        for (int64_t c = 0; c < 4; c++) {
+            integers[c] = _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<const __m512 &>(values[c]));
+        }
+        const __m512i low = _mm512_set1_epi16(static_cast<int16_t>(least)),
+                      zero = _mm512_set1_epi16(static_cast<int16_t>(zero_point));
+        __m512i pairs[2];
+        for (int64_t i = 0; i < 2; i++) {
+            pairs[i] = _mm512_packs_epi32(integers[2 * i], integers[2 * i + 1]);
+            pairs[i] = _mm512_add_epi16(_mm512_max_epi16(pairs[i], low), zero);
+        }
+        const __m512i bytes =
+            is_signed ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
+        _mm512_store_si512(words, _mm512_shuffle_epi8(bytes, _mm512_load_si512(order)));
+#elif defined(__AVX2__)
+        __m256i integers[4];
+        for (int64_t c = 0; c < 4; c++) {
+            integers[c] = _mm256_cvtps_epi32(reinterpret_cast<const __m256 &>(values[c]));
+        }
+        const __m256i low = _mm256_set1_epi16(static_cast<int16_t>(least)),
+                      zero = _mm256_set1_epi16(static_cast<int16_t>(zero_point));
+        __m256i pairs[2];
+        for (int64_t i = 0; i < 2; i++) {
+            pairs[i] = _mm256_packs_epi32(integers[2 * i], integers[2 * i + 1]);
+            pairs[i] = _mm256_add_epi16(_mm256_max_epi16(pairs[i], low), zero);
+        }
+        const __m256i bytes =
+            is_signed ? _mm256_packs_epi16(pairs[0], pairs[1]) : _mm256_packus_epi16(pairs[0], pairs[1]);
+        _mm256_store_si256(reinterpret_cast<__m256i *>(words),
+                           _mm256_shuffle_epi8(bytes, _mm256_load_si256(reinterpret_cast<const __m256i *>(order))));
+#else
+        // As in Narrowing. The bits of zero end with a byte of 0.
+        constexpr float to_integer = 0x1.8p23f;
+        using Words = uint32_t __attribute__((vector_size(register_lanes * 4)));
+        const Floats low = Floats{} + static_cast<float>(least);
+        Words made{};
+        for (int c = 0; c < 4; c++) {
+            const Floats near = (values[c] > low ? values[c] : low) + to_integer;
+            Words integers;
+            std::memcpy(&integers, &near, sizeof(integers));
+            made |= ((integers + static_cast<uint32_t>(zero_point)) & 0xff) << (8 * c);
+        }
+        std::memcpy(words, &made, sizeof(made));
+#endif
+    }
+
+private:
+    static constexpr bool is_signed = std::is_signed_v<Stored>;
+    /** Of four numbers of each of four pixels, in the order of numbers, to that of pixels. */
+    alignas(64) static constexpr uint8_t order[64] = {
+        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+};
+
 }  // namespace distile::dot_product
 
 #endif

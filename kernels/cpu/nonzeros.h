@@ -1,12 +1,32 @@
 /** \file
- * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h), in float32.
+ * Products with the nonzero weights alone (distile_nonzero_weights in dot_products.h).
  *
- * A block of pixels is staged with its channels outermost, so that a weight multiplies vectors of pixels: the sums of
- * an output channel stay in registers, one vector of them for each vector of pixels. What is staged are the channels of
- * one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
+ * A block of pixels is staged with its channels outermost, in words of 32 bits, so that a weight multiplies vectors of
+ * pixels: the sums of an output channel stay in registers, one vector of them for each vector of pixels. What is staged
+ * are the channels of one chunk, which the nearest cache holds. An instruction set is a class `Isa`:
  *
  *     static constexpr int32_t lanes;       // Pixels of a vector.
  *     static constexpr int32_t most_rows;   // The most vectors of a block, whose sums fit the registers.
+ *     // Of output channels that share columns: those that are multiplied at a time, and the vectors of their sums.
+ *     static constexpr int32_t most_shared, shared_sums;
+ *
+ * What differs between types is a class `Numbers`, FloatNumbers below or QuadNumbers in quad_nonzeros.h:
+ *
+ *     using Types = ...;                                // As in product.h.
+ *     static constexpr int32_t word_channels;           // Input channels of a staged word, and of a weight.
+ *     static constexpr bool stores_words;               // Types may narrow four sums to a word, as Int8 does.
+ *     using Products = ...;                             // How weights are multiplied, for an `Isa`:
+ *         // A vector of sums, and a weight in all lanes.
+ *         using Total = ..., Weight = ...;
+ *         static void clear(Total &), load(const float *, Total &), store(const Total &, float *);
+ *         static void spread(const float *word, Weight &weight);
+ *         static void add(Total &total, const float *pixels, const Weight &weight);
+ *     // Stages `count` channels from `first` on of the pixels of a vector; what counts as 0 for pixels that are null.
+ *     // Words are `distance` apart; `room` holds 16 words for each pixel.
+ *     void stage(const Types &types, const Element *const *pixels, int32_t first, int32_t count, float *room,
+ *                float *to, int64_t distance) const;
+ *
+ * Words are declared as float, whatever they hold: they are only copied.
  */
 #ifndef DISTILE_DOT_PRODUCT_NONZEROS_H
 #define DISTILE_DOT_PRODUCT_NONZEROS_H
@@ -35,10 +55,10 @@ public:
         const float *values;
     };
     Part part(int32_t chunk, int32_t block) const {
-        const int32_t *const begin = at<int32_t>(header_.parts) + 2 * (int64_t{chunk} * header_.blocks + block);
+        const int32_t *const begin = at<int32_t>(header_.parts) + 3 * (int64_t{chunk} * header_.blocks + block);
         const auto *const rows = at<uint32_t>(header_.rows);
-        return {rows + begin[0], rows + begin[2], at<uint16_t>(header_.columns) + begin[1],
-                at<float>(header_.values) + begin[1]};
+        return {rows + begin[0], rows + begin[3], at<uint16_t>(header_.columns) + begin[1],
+                at<float>(header_.values) + begin[2]};
     }
 
 private:
@@ -50,52 +70,202 @@ private:
     distile_nonzero_weights header_;
 };
 
-/** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` numbers behind the
- * one before; otherwise they follow each other. */
-template<class Isa, int Vectors, bool Window> struct NonzeroCode {
-    using Vector = typename Transpose<Isa, Isa::lanes>::Vector;
+/** Products in float32. */
+template<class Isa> struct FloatProducts {
+    using Total = typename FloatVector<Isa::lanes>::Type;
+    using Weight = Total;
 
+    static void clear(Total &total) {
+        total = Total{};
+    }
+    static void load(const float *from, Total &total) {
+        total = *reinterpret_cast<const Total *>(from);
+    }
+    static void store(const Total &total, float *to) {
+        *reinterpret_cast<Total *>(to) = total;
+    }
+    static void spread(const float *word, Weight &weight) {
+        weight = *word - Weight{};
+    }
+    static void add(Total &total, const float *pixels, const Weight &weight) {
+        total += weight * *reinterpret_cast<const Total *>(pixels);
+    }
+};
+
+/** Numbers of floating-point types, which are multiplied in float32. `Format` as in float_types.h. */
+template<class Isa, class Format> class FloatNumbers {
+public:
+    using Types = FloatTypes<Isa, Format>;
+    using Element = typename Format::Element;
+    using Products = FloatProducts<Isa>;
+    static constexpr int32_t word_channels = 1;
+    static constexpr bool stores_words = false;
+
+    explicit FloatNumbers(const Types & /*types*/) {
+    }
+
+    void stage(const Types & /*types*/, const Element *const *pixels, int32_t first, int32_t count, float *room,
+               float *to, int64_t distance) const {
+        int32_t c = 0;
+        if constexpr (sizeof(Element) == sizeof(float)) {
+            alignas(64) static constexpr float zeros[lanes] = {};
+            const float *read[lanes];
+            for (; count - c >= lanes; c += lanes) {
+                for (int32_t i = 0; i < lanes; i++) {
+                    read[i] = pixels[i] ? pixels[i] + first + c : zeros;
+                }
+                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
+            }
+        }
+        // Converted first, or up to a part of a vector.
+        for (; c < count; c += vector_channels) {
+            const int32_t some = count - c < vector_channels ? count - c : vector_channels;
+            for (int64_t i = 0; i < lanes; i++) {
+                typename Format::Stored stored{};
+                if (pixels[i]) {
+                    Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
+                }
+                typename Epilogue<Isa>::Floats values;
+                Format::widen(stored, values);
+                std::memcpy(room + i * vector_channels, &values, sizeof(values));
+            }
+            for (int32_t part = 0; part < some; part += lanes) {
+                const float *read[lanes];
+                for (int64_t i = 0; i < lanes; i++) {
+                    read[i] = room + i * vector_channels + part;
+                }
+                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
+            }
+        }
+    }
+
+private:
+    static constexpr int32_t lanes = Isa::lanes;
+};
+
+/** Multiplies a staged block of `Vectors` vectors. Where it is a window, a vector begins `distance` words behind the
+ * one before; otherwise they follow each other. */
+template<class Isa, class Products, int Vectors, bool Window> class NonzeroCode {
+public:
     /** Sums are [output channel][vector]. */
-    static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, bool adds, float *sums) {
-        constexpr int64_t column = Window ? Isa::lanes : Isa::lanes * Vectors;
-        const int64_t step = Window ? distance : Isa::lanes;
+    static void run(const NonzeroWeights::Part &part, const float *staged, int64_t distance, float *sums) {
         const uint16_t *columns = part.columns;
         const float *values = part.values;
-        for (const uint32_t *row = part.rows; row != part.end_of_rows; row++) {
-            auto *const of_channel = reinterpret_cast<Vector *>(sums + int64_t{*row & 0xffff} * (Isa::lanes * Vectors));
-            Vector totals[Vectors];
-            if (adds) {
-#pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    totals[v] = of_channel[v];
-                }
+        for (const uint32_t *row = part.rows; row != part.end_of_rows;) {
+            const Entry entry = {row, columns, values, staged, Window ? distance : Isa::lanes};
+            const int32_t channels = entry.channels();
+            if (channels == 1) {
+                multiply<1, 1, 0, Vectors>(entry, 0, sums);
+            } else if (channels == 2) {
+                multiply_shared<2>(entry, sums);
             } else {
-#pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    totals[v] = Vector{};
-                }
+                multiply_shared<4>(entry, sums);
             }
-            const float *const end = values + (*row >> 16);
+            row += channels;
+            columns += entry.count();
+            values += int64_t{entry.count()} * channels;
+        }
+    }
+
+private:
+    static constexpr int64_t lanes = Isa::lanes, column = Window ? lanes : lanes * Vectors;
+
+    /** Output channels that share columns, and what they multiply. */
+    struct Entry {
+        const uint32_t *row;
+        const uint16_t *columns;
+        const float *values;
+        const float *staged;
+        int64_t step;  ///< From a vector to the next.
+
+        int32_t channels() const {
+            return static_cast<int32_t>(*row >> 8 & 0x7f);
+        }
+        bool adds() const {
+            return (*row & 0x8000) != 0;
+        }
+        int32_t count() const {
+            return static_cast<int32_t>(*row >> 16);
+        }
+    };
+
+    /** Some channels after the other. */
+    template<int Shared> [[gnu::always_inline]] static void multiply_shared(const Entry &entry, float *sums) {
+        constexpr int channels = Shared < Isa::most_shared ? Shared : Isa::most_shared;
 #pragma GCC unroll 1
-            for (; values != end; values++, columns++) {
-                const float *const pixels = staged + *columns * column;
-                const Vector weight = *values - Vector{};
+        for (int first = 0; first < Shared; first += channels) {
+            multiply_vectors<Shared, channels, 0>(entry, first, sums);
+        }
+    }
+
+    /** The vectors from `First` on, as many at a time as the registers hold. */
+    template<int Shared, int Channels, int First>
+    [[gnu::always_inline]] static void multiply_vectors(const Entry &entry, int first_channel, float *sums) {
+        constexpr int most = Isa::shared_sums / Channels, times = (Vectors + most - 1) / most,
+                      each = (Vectors + times - 1) / times, some = Vectors - First < each ? Vectors - First : each;
+        multiply<Shared, Channels, First, some>(entry, first_channel, sums);
+        if constexpr (First + some < Vectors) {
+            multiply_vectors<Shared, Channels, First + some>(entry, first_channel, sums);
+        }
+    }
+
+    /** `Count` vectors from `First` on, of some of the channels that share columns. What is loaded of the pixels
+     * multiplies the weights of all. */
+    template<int Shared, int Channels, int First, int Count>
+    // NOLINTNEXTLINE(readability-non-const-parameter): sums are written through other pointers.
+    [[gnu::always_inline]] static void multiply(const Entry &entry, int first_channel, float *sums) {
+        typename Products::Total totals[Channels][Count];
+        float *of_channel[Channels];
+#pragma GCC unroll 4
+        for (int c = 0; c < Channels; c++) {
+            of_channel[c] = sums + (int64_t{entry.row[first_channel + c] & 0xff} * Vectors + First) * lanes;
 #pragma GCC unroll 16
-                for (int v = 0; v < Vectors; v++) {
-                    totals[v] += weight * *reinterpret_cast<const Vector *>(pixels + v * step);
+            for (int v = 0; v < Count; v++) {
+                Products::clear(totals[c][v]);
+            }
+        }
+        if (entry.adds()) {
+#pragma GCC unroll 4
+            for (int c = 0; c < Channels; c++) {
+#pragma GCC unroll 16
+                for (int v = 0; v < Count; v++) {
+                    Products::load(of_channel[c] + v * lanes, totals[c][v]);
                 }
             }
+        }
+        const uint16_t *columns = entry.columns;
+        const float *values = entry.values + first_channel;
+        const float *const end = values + int64_t{entry.count()} * Shared;
+        const float *const staged = entry.staged + First * entry.step;
+#pragma GCC unroll 1
+        for (; values != end; values += Shared, columns++) {
+            const float *const pixels = staged + *columns * column;
+            typename Products::Weight weights[Channels];
+#pragma GCC unroll 4
+            for (int c = 0; c < Channels; c++) {
+                Products::spread(values + c, weights[c]);
+            }
 #pragma GCC unroll 16
-            for (int v = 0; v < Vectors; v++) {
-                of_channel[v] = totals[v];
+            for (int v = 0; v < Count; v++) {
+#pragma GCC unroll 4
+                for (int c = 0; c < Channels; c++) {
+                    Products::add(totals[c][v], pixels + v * entry.step, weights[c]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < Channels; c++) {
+#pragma GCC unroll 16
+            for (int v = 0; v < Count; v++) {
+                Products::store(totals[c][v], of_channel[c] + v * lanes);
             }
         }
     }
 };
 
 /** The code for each number of vectors. */
-template<class Isa, bool Window> struct NonzeroCodes {
-    using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, bool, float *);
+template<class Isa, class Products, bool Window> struct NonzeroCodes {
+    using Code = void (*)(const NonzeroWeights::Part &, const float *, int64_t, float *);
 
     static Code find(int32_t vectors) {
         return find(vectors, std::make_integer_sequence<int, Isa::most_rows>());
@@ -103,17 +273,18 @@ template<class Isa, bool Window> struct NonzeroCodes {
 
 private:
     template<int... Indices> static Code find(int32_t vectors, std::integer_sequence<int, Indices...>) {
-        static constexpr Code codes[] = {NonzeroCode<Isa, Indices + 1, Window>::run...};
+        static constexpr Code codes[] = {NonzeroCode<Isa, Products, Indices + 1, Window>::run...};
         return codes[vectors - 1];
     }
 };
 
-/** Computes a call. `Format` as in float_types.h. */
-template<class Isa, class Format> class NonzeroProduct {
+/** Computes a call. */
+template<class Isa, class Numbers> class NonzeroProduct {
 public:
     NonzeroProduct(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : code_(code), call_(call), types_(code, call), weights_(call.operands[1]), input_(call.operands[0]),
-          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent), vectors_(code.block_pixels / lanes),
+        : code_(code), call_(call), types_(code, call), numbers_(types_), weights_(call.operands[1]),
+          input_(call.operands[0]), out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
+          vectors_(code.block_pixels / lanes),
           is_window_(code.tile_w == lanes && code.tile_h == vectors_ && code.rows->step == 1) {
         phase_.rows = code.rows[0];
         phase_.columns = code.columns[0];
@@ -133,9 +304,8 @@ public:
     }
 
 private:
-    using Types = FloatTypes<Isa, Format>;
-    using Element = typename Format::Element;
-    using Floats = typename Epilogue<Isa>::Floats;
+    using Types = typename Numbers::Types;
+    using Element = typename Types::Element;
     using Vector = typename Activation<Isa>::Floats;
     static_assert(Isa::lanes == register_lanes);
     static constexpr int32_t lanes = Isa::lanes, block_channels = DISTILE_NONZERO_BLOCK;
@@ -180,7 +350,7 @@ private:
         float *staged;
         float *sums;     ///< [block of output channels][output channel][pixel].
         float *results;  ///< A block of them: [active pixel][output channel], and a pixel for all others.
-        float *widened;  ///< 16 channels of the pixels of a vector.
+        float *widened;  ///< 16 words of the pixels of a vector.
         Row *rows;
         const Element **read;  ///< What each staged vector reads: [vector][lane]; null beyond the input.
         int32_t *places;       ///< Where each pixel is in the results.
@@ -301,49 +471,19 @@ private:
         store(task, count, vectors_);
     }
 
-    /** Stages a chunk's channels of a vector of pixels, `distance` numbers apart; zeros for pixels that are null. */
+    /** Stages a chunk's channels of a vector of pixels, words `distance` apart. */
     void stage(const Task &task, const Element *const *pixels, int32_t chunk, float *to, int64_t distance) const {
-        const int32_t channels = weights_.header().channels, first = chunk * channels,
-                      count = least(channels, input_.dim[Channel].extent - first);
-        int32_t c = 0;
-        if constexpr (sizeof(Element) == sizeof(float)) {
-            alignas(64) static constexpr float zeros[lanes] = {};
-            const float *read[lanes];
-            for (; count - c >= lanes; c += lanes) {
-                for (int32_t i = 0; i < lanes; i++) {
-                    read[i] = pixels[i] ? pixels[i] + first + c : zeros;
-                }
-                Transpose<Isa, lanes>::run(read, to + c * distance, distance);
-            }
-        }
-        // Converted first, or up to a part of a vector.
-        for (; c < count; c += vector_channels) {
-            const int32_t some = least(count - c, vector_channels);
-            for (int32_t i = 0; i < lanes; i++) {
-                typename Format::Stored stored{};
-                if (pixels[i]) {
-                    Epilogue<Isa>::template copy_channels<Element>(&stored, pixels[i] + first + c, some);
-                }
-                Floats values;
-                Format::widen(stored, values);
-                std::memcpy(task.widened + i * vector_channels, &values, sizeof(values));
-            }
-            for (int32_t part = 0; part < some; part += lanes) {
-                const float *read[lanes];
-                for (int32_t i = 0; i < lanes; i++) {
-                    read[i] = task.widened + i * vector_channels + part;
-                }
-                Transpose<Isa, lanes>::run(read, to + (c + part) * distance, distance);
-            }
-        }
+        const int32_t channels = weights_.header().channels * Numbers::word_channels, first = chunk * channels;
+        numbers_.stage(types_, pixels, first, least(channels, input_.dim[Channel].extent - first), task.widened, to,
+                       distance);
     }
 
     template<bool Window> void multiply(const Task &task, int32_t chunk, int32_t vectors) const {
-        const auto code = NonzeroCodes<Isa, Window>::find(vectors);
+        const auto code = NonzeroCodes<Isa, typename Numbers::Products, Window>::find(vectors);
         const int64_t distance = int64_t{columns()} * lanes * code_.stride_h;
         float *sums = task.sums;
         for (int32_t block = task.first_block; block < task.last_block; block++) {
-            code(weights_.part(chunk, block), task.staged, distance, chunk > 0, sums);
+            code(weights_.part(chunk, block), task.staged, distance, sums);
             sums += int64_t{block_channels} * vectors * lanes;
         }
     }
@@ -357,12 +497,7 @@ private:
             channels.count = least(block_channels, out_channels_ - channels.first);
             channels.vectors = divide_up(channels.count, vector_channels);
             channels.padded = channels.vectors * vector_channels;
-            if constexpr (sizeof(Element) == sizeof(float)) {
-                store_floats({task, count, vectors, sums, channels});
-            } else {
-                turn({task, count, vectors, sums, channels});
-                types_.store(phase_, task.rows, count, task.results, channels);
-            }
+            store_block({task, count, vectors, sums, channels});
             sums += int64_t{block_channels} * vectors * lanes;
         }
     }
@@ -383,6 +518,55 @@ private:
             Transpose<Isa, lanes>::run(read, turned);
         }
     };
+
+    void store_block(const Block &block) const {
+        if constexpr (sizeof(Element) == sizeof(float)) {
+            store_floats(block);
+            return;
+        } else if constexpr (Numbers::stores_words) {
+            if (types_.narrows_sums()) {
+                store_words(block);
+                return;
+            }
+        }
+        turn(block);
+        types_.store(phase_, block.task.rows, block.count,
+                     reinterpret_cast<const typename Types::Sum *>(block.task.results), block.channels);
+    }
+
+    /** Stores bytes, which are turned four at a time. */
+    void store_words(const Block &block) const {
+        constexpr int32_t turned_channels = 4 * lanes;
+        auto *const output = static_cast<uint8_t *>(call_.operands[call_.num_operands - 1].data) + block.channels.first;
+        const int64_t distance = int64_t{block.vectors} * lanes;
+        for (int32_t c = 0; c < block.channels.count; c += turned_channels) {
+            const int32_t some = least(turned_channels, block.channels.count - c), quads = divide_up(some, 4);
+            alignas(64) float words[lanes * lanes];
+            std::memset(words, 0, sizeof(words));
+            const float *read[lanes];
+            for (int32_t q = 0; q < lanes; q++) {
+                read[q] = words + q * lanes;
+            }
+            for (int32_t v = 0; v < block.vectors; v++) {
+                for (int32_t q = 0; q < quads; q++) {
+                    const float *const sums = block.sums + (c + 4 * q) * distance + int64_t{v} * lanes;
+                    types_.narrow(reinterpret_cast<const typename Types::Sum *>(sums), distance,
+                                  block.channels.place + c + 4 * q, reinterpret_cast<uint32_t *>(words + q * lanes));
+                }
+                Vector turned[lanes];
+                Transpose<Isa, lanes>::run(read, turned);
+                ShortCopy<Types>::with(some, 0, [&](const auto &copy_one) {
+                    for (int32_t i = 0; i < lanes; i++) {
+                        const int32_t place = block.task.places[v * lanes + i];
+                        if (place != block.count) {
+                            copy_one(reinterpret_cast<const uint8_t *>(&turned[i]),
+                                     output + block.task.rows[place].output + c);
+                        }
+                    }
+                });
+            }
+        }
+    }
 
     /** Makes results of sums, as [active pixel][output channel]. */
     void turn(const Block &block) const {
@@ -452,6 +636,7 @@ private:
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const Types types_;
+    const Numbers numbers_;
     const NonzeroWeights weights_;
     const distile_array &input_;
     int32_t out_channels_, vectors_;
@@ -465,11 +650,11 @@ private:
 template<class Isa> int call_nonzeros(const distile_dot_product_code &code, const distile_kernel_call &call) {
     switch (call.operands[0].dtype) {
     case DISTILE_BFLOAT16:
-        return NonzeroProduct<Isa, Bfloat16Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Bfloat16Format<Isa>>>(code, call).run();
     case DISTILE_FLOAT16:
-        return NonzeroProduct<Isa, Float16Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Float16Format<Isa>>>(code, call).run();
     case DISTILE_FLOAT32:
-        return NonzeroProduct<Isa, Float32Format<Isa>>(code, call).run();
+        return NonzeroProduct<Isa, FloatNumbers<Isa, Float32Format<Isa>>>(code, call).run();
     default:
         call.hooks->report(call.hooks, "the code for nonzero weights does not multiply this type");
         return 1;

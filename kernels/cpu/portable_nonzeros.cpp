@@ -8,6 +8,8 @@ namespace {
 
 struct PortableNonzeros {
     static constexpr int32_t lanes = 4, most_rows = 12;
+
+    static constexpr int32_t shared_sums = 10, most_shared = 2;
 };
 
 }  // namespace

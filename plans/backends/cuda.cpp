@@ -92,7 +92,8 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                      "75";
     }
     if (language == Language::Nonzeros) {
-        return !has_nonzeros(type) ? std::string("the code for nonzero weights does not multiply ") + type.name
+        return !has_nonzeros(type) || type.is_quantized()
+                   ? std::string("the code for nonzero weights does not multiply ") + type.name
                : of.number >= 80 && !of.alone
                    ? ""
                    : "the code for nonzero weights on GPUs needs a target of compute capability 80 or 86";

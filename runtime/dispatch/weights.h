@@ -29,7 +29,7 @@ struct distile_weights {
     distile_operator_kind kind;
     std::string shape; /**< In the kind's words. */
     std::vector<PackedLayout> layouts;
-    int64_t nonzeros = 0; /**< The number of nonzero weights, if a layout holds these alone. */
+    int64_t nonzeros = 0; /**< The number of nonzero weights, or quads, if a layout holds these alone. */
     int64_t bytes = 0;
     uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
     float slope = 0;       /**< The epilogue's, if it has one. */

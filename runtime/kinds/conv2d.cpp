@@ -80,7 +80,7 @@ GroupPanels panels_of(const distile_conv2d &conv, WeightOrder order) {
 
 bool packs(const void *op, WeightOrder order) {
     const bool on_tensor_cores = order == WeightOrder::TensorCore || order == WeightOrder::QuantizedTensorCore;
-    if (order == WeightOrder::Nonzeros) {
+    if (order == WeightOrder::Nonzeros || order == WeightOrder::NonzeroQuads) {
         return packs_nonzeros(filter_extents(conv_of(op)));
     }
     if (order == WeightOrder::PairedNonzeros) {
@@ -97,6 +97,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     }
     if (layout.order == WeightOrder::Nonzeros) {
         return pack_nonzeros(extents, conv.groups, source);
+    }
+    if (layout.order == WeightOrder::NonzeroQuads) {
+        return pack_nonzero_quads(extents, conv.groups, source);
     }
     if (layout.order == WeightOrder::PairedNonzeros) {
         return pack_paired_nonzeros(extents, conv.groups, source);

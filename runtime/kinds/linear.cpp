@@ -65,6 +65,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_dot_products(extents(op), 1, phase_of_all(1), phase_of_all(1), source, layout);
     case WeightOrder::Nonzeros:
         return pack_nonzeros(extents(op), 1, source);
+    case WeightOrder::NonzeroQuads:
+        return pack_nonzero_quads(extents(op), 1, source);
     case WeightOrder::PairedNonzeros:
         return pack_paired_nonzeros(extents(op), 1, source);
     case WeightOrder::ChannelBlocks:

@@ -1,5 +1,5 @@
 /** \file
- * Packing of the nonzero weights alone: the weight layouts "cpu-nonzeros" and "cuda-nonzeros".
+ * Packing of the nonzero weights alone: the weight layouts "cpu-nonzeros", "cpu-nonzero-quads" and "cuda-nonzeros".
  */
 #ifndef DISTILE_NONZEROS_LAYOUT_H
 #define DISTILE_NONZEROS_LAYOUT_H
@@ -9,7 +9,11 @@
 
 namespace distile {
 
-/** The input channels of a chunk, for a filter of `kernel_w` columns: as many as the nearest cache holds, staged. */
+/** The input channels of a quad. */
+constexpr int32_t quad_channels = 4;
+
+/** The input channels of a chunk, or its quads, for a filter of `kernel_w` columns: as many as the nearest cache holds,
+ * staged. */
 int32_t nonzero_channels(int32_t kernel_w);
 
 /** Whether the places of weights in a chunk fit their 16 bits. */
@@ -19,13 +23,20 @@ bool packs_nonzeros(const FilterExtents &extents);
  * kept; one that batch normalisation makes 0 is not. Throws SourceError. */
 std::vector<PackedArray> pack_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source);
 
+/** The quads of a filter: those of an output channel and a kernel position that it reads, also in part. */
+int64_t count_quads(const FilterExtents &extents, int32_t groups);
+
+/** Packs the quads of a quantized filter that are not 0, the bias, and a distile_requantization with what follows it.
+ * Throws SourceError. */
+std::vector<PackedArray> pack_nonzero_quads(const FilterExtents &extents, int32_t groups, const FilterSource &source);
+
 /** Whether code for GPUs can count the columns of the layout "cuda-nonzeros". */
 bool packs_paired_nonzeros(const FilterExtents &extents, int32_t groups);
 
 /** Packs the same weights as distile_cuda_nonzero_weights describes them, and the bias. Throws SourceError. */
 std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int32_t groups, const FilterSource &source);
 
-/** The number of weights that a function above kept. */
+/** The number of weights, or quads of them, that a function above kept. */
 int64_t nonzeros_of(const PackedArray &weights, WeightOrder order);
 
 }  // namespace distile

@@ -15,6 +15,7 @@ enum class WeightOrder {
     DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
     QuantizedDotProduct, /**< Steps of the reduction, for groups of four numbers of 8 bits. */
     Nonzeros,            /**< The nonzero weights alone (pack_nonzeros). */
+    NonzeroQuads,        /**< The quads of 8 bits with a nonzero weight alone (pack_nonzero_quads). */
     PairedNonzeros,      /**< The nonzero weights alone, in pairs (pack_paired_nonzeros). */
     TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
     QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
@@ -23,8 +24,8 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** Nonzeros and PairedNonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements of a step.
-     * TensorCore: elements of a step, which are 128 bytes. */
+    /** Nonzeros, NonzeroQuads and PairedNonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements
+     * of a step. TensorCore: elements of a step, which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
     bool keeps_int4;      /**< Weights of a filter of DISTILE_INT4 have that type too. */
@@ -33,12 +34,14 @@ struct WeightLayout {
 
 /** Whether the operators that read a layout are quantized; all others' are not. */
 inline bool is_quantized(const WeightLayout &layout) {
-    return layout.order == WeightOrder::QuantizedDotProduct || layout.order == WeightOrder::QuantizedTensorCore;
+    return layout.order == WeightOrder::QuantizedDotProduct || layout.order == WeightOrder::QuantizedTensorCore ||
+           layout.order == WeightOrder::NonzeroQuads;
 }
 
 /** Whether a layout holds the nonzero weights alone. */
 inline bool skips_zeros(const WeightLayout &layout) {
-    return layout.order == WeightOrder::Nonzeros || layout.order == WeightOrder::PairedNonzeros;
+    return layout.order == WeightOrder::Nonzeros || layout.order == WeightOrder::NonzeroQuads ||
+           layout.order == WeightOrder::PairedNonzeros;
 }
 
 /** Null for an unknown name. */

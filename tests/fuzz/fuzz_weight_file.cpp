@@ -14,11 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     };
     static const Operator operators[] = {
         parse("masked_conv2d", {{"in_channels", 4}, {"out_channels", 2}, {"kernel_h", 1}, {"groups", 2}}),
-        parse("masked_linear", {{"in_channels", 6}, {"out_channels", 2}})};
+        parse("masked_linear", {{"in_channels", 6}, {"out_channels", 2}}),
+        parse("masked_conv2d", {{"dtype", "int8"}, {"in_channels", 9}, {"out_channels", 3}, {"groups", 3}})};
     if (size == 0) {
         return 0;
     }
-    const Operator &op = operators[data[0] % 2];
+    const Operator &op = operators[data[0] % 3];
     file.write(data + 1, size - 1);
     try {
         const std::vector<float> weights = read_weights(file.path(), op);
@@ -26,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (const float weight : weights) {
             require(std::isfinite(weight), "a weight is no number");
         }
-        const double zeros = share_of_zeros(weights, file.path());
+        const double zeros = share_of_zeros(op, weights, file.path());
         require(zeros >= 0 && zeros < 1, "a share is none");
     } catch (const FileError &) {}
     return 0;

@@ -30,6 +30,12 @@ template<class Tiles> int call_emulated_tiles(const distile_dot_product_code *co
 /** Instructions and the type of what they multiply. */
 struct TypedSet : InstructionSet {
     distile_dtype dtype;
+    bool skips_zeros = false;
+
+    const char *layout() const {
+        const bool quantized = dtype == DISTILE_UINT8;
+        return skips_zeros ? (quantized ? "cpu-nonzero-quads" : "cpu-nonzeros") : quantized ? "cpu-k64" : "cpu-k32";
+    }
 };
 
 constexpr TypedSet tiles(const char *name, const char *features, DotProductCall call, distile_dtype dtype) {
@@ -53,6 +59,15 @@ const TypedSet instruction_sets[] = {
      DISTILE_UINT8},
     {{"avx2_int8", "avx2", distile_call_avx2_int8, {{4, 16}, {2, 32}, {1, 64}}}, DISTILE_UINT8},
 #endif
+    {{"portable_int8_nonzeros",
+      "",
+      distile_call_portable_int8_nonzeros,
+      {{16, 64}, {48, 64}, {32, 64}},
+      false,
+      DISTILE_CPU,
+      {{4, 4}, {1, 1}, {2, 3}}},
+     DISTILE_UINT8,
+     true},
     {{"portable_nonzeros",
       "",
       distile_call_portable_nonzeros,
@@ -60,7 +75,8 @@ const TypedSet instruction_sets[] = {
       false,
       DISTILE_CPU,
       {{4, 4}, {1, 1}, {2, 3}}},
-     DISTILE_FLOAT32},
+     DISTILE_FLOAT32,
+     true},
 };
 
 constexpr int32_t height = 11, width = 13, channels = 48;
@@ -79,7 +95,8 @@ const struct {
      {channels, channels, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 0}},
 };
 
-DotProductOperator operator_of(const distile_operator_kind kind, const distile_conv2d &conv, distile_dtype dtype) {
+DotProductOperator operator_of(const distile_operator_kind kind, const distile_conv2d &conv, const TypedSet &set) {
+    const distile_dtype dtype = set.dtype;
     const bool quantized = dtype == DISTILE_UINT8;
     std::vector<distile_operand> operands = {{DISTILE_ROLE_INPUT, dtype, conv.in_channels},
                                              {DISTILE_ROLE_WEIGHTS, quantized ? DISTILE_INT8 : DISTILE_FLOAT32, 0},
@@ -87,7 +104,7 @@ DotProductOperator operator_of(const distile_operator_kind kind, const distile_c
     if (quantized) {
         operands.push_back({DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0});
     }
-    return {kind, conv, dtype, quantized ? "cpu-k64" : dtype == DISTILE_FLOAT32 ? "cpu-nonzeros" : "cpu-k32", operands};
+    return {kind, conv, dtype, set.layout(), operands};
 }
 
 /** Weights and an input, which every thread reads. */
@@ -203,9 +220,9 @@ TEST_CASE("Dot products in several threads give what one thread gives", "[dot_pr
     for (const TypedSet &set : instruction_sets) {
         for (const auto &[name, kind, conv] : operators) {
             const bool depthwise = conv.groups > 1, quantized = set.dtype == DISTILE_UINT8;
-            const DotProductKernel kernel(set, operator_of(kind, conv, set.dtype));
+            const DotProductKernel kernel(set, operator_of(kind, conv, set));
             const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
-            const bool has_code = (!depthwise || set.depthwise) && (!transposed || set.dtype != DISTILE_FLOAT32);
+            const bool has_code = (!depthwise || set.depthwise) && (!transposed || !set.skips_zeros);
             if (!has_code || !can_run(kernel.polykernel())) {
                 continue;
             }

@@ -9,6 +9,7 @@
 #include "tests/support/emulated_tiles.h"
 #include "tests/support/operator_test.h"
 #include "tests/support/quantized_cases.h"
+#include "tests/support/quantized_variant.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -44,29 +45,6 @@ const InstructionSet instruction_sets[] = {
 
 DotProductOperator operator_of(const QuantizedCase &of) {
     return quantized_operator_of(of, "cpu-k64");
-}
-
-/** Runs a variant and compares all of the output's memory. */
-void check_run(const Context &context, const Kernel &kernel, const Weights &weights, const QuantizedModel &model,
-               QuantizedRuns &runs, int32_t variant, std::mt19937 &random) {
-    INFO("variant " << variant);
-    distile_variant_info info{};
-    check(context, distile_kernel_get_variant(kernel.get(), variant, &info));
-    check_quantized_run(model, runs.next(model.of), kernel, info, random, [&](const QuantizedCall &call) {
-        const distile_tensor &output = call.output.view;
-        const Mask mask = make_mask(context);
-        check(context, distile_mask_set_bytes(mask.get(), call.mask.data(), output.batch, output.height, output.width,
-                                              int64_t{output.height} * output.width, output.width));
-        distile_run_args args{};
-        args.input = &call.input.view;
-        args.output = &output;
-        args.residual = call.residual ? &call.residual->view : nullptr;
-        args.weights = weights.get();
-        args.mask = mask.get();
-        args.inactive = call.run.inactive;
-        args.store = call.run.store;
-        check(context, distile_run_variant(kernel.get(), variant, &args));
-    });
 }
 
 distile_context_options with_threads(int32_t threads) {
@@ -116,7 +94,7 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
                     const Weights weights = model.pack(context, made);
                     for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
                         for (int run = 0; run < 6; run++) {
-                            check_run(context, made, weights, model, runs, variant, random);
+                            check_quantized_variant(context, made, weights, model, runs, variant, random);
                         }
                     }
                     CHECK((allocator.blocks_in_use() > 0) == (with_allocator != 0));
@@ -155,8 +133,8 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
               steps * blocks * 64 * 16 / 2);
         for (int32_t variant = 0; variant < info.num_variants; variant++) {
             for (int run = 0; run < 6; run++) {
-                check_run(context, kernel, weights, model, runs, variant, random);
-                check_run(context, kernel, halves, int4, runs, variant, random);
+                check_quantized_variant(context, kernel, weights, model, runs, variant, random);
+                check_quantized_variant(context, kernel, halves, int4, runs, variant, random);
             }
         }
     }

@@ -100,7 +100,7 @@ TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
-            test_operator(kernel.polykernel(), one.zeros);
+            test_operator(kernel.polykernel(), one.zeros, nullptr, one.sharing);
         }
     }
 }
@@ -294,6 +294,82 @@ TEST_CASE("Pairs of nonzeros are those of the filter", "[nonzeros]") {
             before = length;
         }
         CHECK(found == filter);
+    }
+}
+
+TEST_CASE("Output channels that share columns are packed together", "[nonzeros]") {
+    std::mt19937 random(3);
+    constexpr int32_t outputs = 70, inputs = 300;  // Two blocks, three chunks.
+    for (const int32_t sharing : {1, 2, 3, 4, 8}) {
+        CAPTURE(sharing);
+        const int32_t groups = (outputs + sharing - 1) / sharing;
+        std::vector<float> filter(size_t{outputs} * inputs);
+        for (int32_t i = 0; i < inputs; i++) {
+            std::vector<bool> zero(groups);
+            std::generate(zero.begin(), zero.end(), [&] { return random() % 10 != 0; });
+            for (int32_t o = 0; o < outputs; o++) {
+                const bool own = random() % 50 == 0;
+                filter[size_t{1} * o * inputs + i] =
+                    zero[o % groups] == own ? static_cast<float>(random() % 100 + 1) : 0;
+            }
+        }
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OI;
+        const PackedArray packed = pack_nonzeros({outputs, inputs, 1, 1}, 1, {source, filter.data()}).front();
+        CHECK(nonzeros_of(packed, WeightOrder::Nonzeros) ==
+              static_cast<int64_t>(filter.size()) - std::count(filter.begin(), filter.end(), 0.0f));
+        // Take all weights back, as code finds them.
+        const auto *const bytes = reinterpret_cast<const char *>(packed.values.data());
+        distile_nonzero_weights header{};
+        std::memcpy(&header, bytes, sizeof(header));
+        const auto word = [&](int64_t at) {
+            uint32_t value = 0;
+            std::memcpy(&value, bytes + 4 * at, sizeof(value));
+            return value;
+        };
+        std::vector<float> found(filter.size());
+        int64_t together = 0, value = header.values, column = 0;
+        REQUIRE((header.chunks == 3 && header.blocks == 2));
+        for (int32_t chunk = 0; chunk < header.chunks; chunk++) {
+            for (int32_t block = 0; block < header.blocks; block++) {
+                const int64_t part = header.parts + 3 * (int64_t{chunk} * header.blocks + block);
+                std::vector<bool> has_sums(DISTILE_NONZERO_BLOCK, chunk > 0);
+                REQUIRE((word(part + 1) == column && word(part + 2) == value - header.values));
+                for (int64_t row = word(part); row < word(part + 3);) {
+                    const uint32_t first = word(header.rows + row);
+                    const int64_t channels = first >> 8 & 0x7f, columns = first >> 16;
+                    REQUIRE((channels == 1 || channels == 2 || channels == 4));
+                    together += channels > 1 ? channels * columns : 0;
+                    for (int64_t i = 0; i < channels; i++) {
+                        const auto channel = static_cast<int32_t>(word(header.rows + row + i) & 0xff);
+                        REQUIRE(has_sums[channel] == ((first & 0x8000) != 0));
+                        has_sums[channel] = true;
+                        for (int64_t j = 0; j < columns; j++) {
+                            uint16_t place = 0;
+                            std::memcpy(&place, bytes + 4 * int64_t{header.columns} + 2 * (column + j), sizeof(place));
+                            const int32_t o = block * DISTILE_NONZERO_BLOCK + channel;
+                            float &weight = found[int64_t{o} * inputs + chunk * header.channels + place];
+                            REQUIRE(weight == 0);
+                            std::memcpy(&weight, bytes + 4 * (value + channels * j + i), sizeof(weight));
+                        }
+                    }
+                    row += channels;
+                    value += channels * columns;
+                    column += columns;
+                }
+                for (int32_t o = 0; o < std::min(64, 80 - 64 * block); o++) {
+                    REQUIRE(has_sums[o]);
+                }
+            }
+        }
+        CHECK(found == filter);
+        CHECK(value == static_cast<int64_t>(packed.values.size()));
+        // Few channels have much in common by chance.
+        const double share =
+            static_cast<double>(together) / static_cast<double>(nonzeros_of(packed, WeightOrder::Nonzeros));
+        CHECK(share < (sharing == 1 ? .1 : 1));
+        CHECK(share > (sharing == 1 ? -1 : sharing == 3 ? .3 : .5));
     }
 }
 

@@ -15,6 +15,7 @@ struct NonzeroCase {
     distile_conv2d conv;
     double zeros;
     distile_dtype dtype = DISTILE_FLOAT32;
+    int32_t sharing = 1; /**< Output channels that have most zeros in the same places. */
 };
 
 inline DotProductOperator operator_of(const NonzeroCase &of, const char *layout) {
@@ -74,6 +75,24 @@ inline const NonzeroCase nonzero_cases[] = {
      {136, 20, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
      .9,
      DISTILE_BFLOAT16},
+    {"four channels share columns, in chunks and blocks",
+     DISTILE_MASKED_CONV2D,
+     {140, 150, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1},
+     .9,
+     DISTILE_FLOAT32,
+     4},
+    {"two channels share columns",
+     DISTILE_MASKED_LINEAR,
+     {150, 37, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+     .8,
+     DISTILE_FLOAT32,
+     2},
+    {"all channels share columns",
+     DISTILE_MASKED_CONV2D,
+     {33, 23, 1, 1, 1, 2, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_SILU, 0},
+     .5,
+     DISTILE_BFLOAT16,
+     23},
 };
 
 }  // namespace distile

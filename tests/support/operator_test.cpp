@@ -62,15 +62,15 @@ struct Session {
 
 class OperatorTest {
 public:
-    explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr)
+    explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr,
+                          int32_t sharing = 1)
         : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)),
           cpu_features_(cpu_features) {
         for (Values values : {Values::Floats, Values::Integers}) {
             std::vector<float> &filter = filters_[static_cast<int>(values)];
             filter = distile::draw(values, filter_size(conv_), random_);
-            std::bernoulli_distribution is_zero(zeros);
-            for (size_t i = 0; zeros > 0 && i < filter.size(); i++) {
-                filter[i] = is_zero(random_) ? 0 : filter[i];
+            if (zeros > 0) {
+                prune(filter, zeros, sharing);
             }
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
@@ -146,6 +146,21 @@ public:
     }
 
 private:
+    /** Output channels that share zeros do not stand side by side, and each has some of its own. */
+    void prune(std::vector<float> &filter, double zeros, int32_t sharing) {
+        std::bernoulli_distribution is_zero(zeros), is_zero_alone(sharing > 1 ? .05 : 0);
+        const size_t outputs = conv_.out_channels, groups = (outputs + sharing - 1) / sharing;
+        std::vector<char> zero(groups);
+        for (size_t i = 0; i < filter.size(); i++) {
+            const size_t output = i % outputs;
+            if (output < groups) {
+                zero[output] = is_zero(random_) ? 1 : 0;
+            }
+            if (zero[output % groups] != 0 || (sharing > 1 && is_zero_alone(random_))) {
+                filter[i] = 0;
+            }
+        }
+    }
     void set_layouts() {
         distile_conv2d bordered = conv_;
         const Border border = padding_of(conv_, polykernel_.kind);
@@ -358,8 +373,8 @@ bool can_run_or_warn(const distile_polykernel &polykernel) {
     return info.name == polykernel.name;
 }
 
-void test_operator(const distile_polykernel &polykernel, double zeros, const char *cpu_features) {
-    OperatorTest(polykernel, zeros, cpu_features).run();
+void test_operator(const distile_polykernel &polykernel, double zeros, const char *cpu_features, int32_t sharing) {
+    OperatorTest(polykernel, zeros, cpu_features, sharing).run();
 }
 
 void test_large_edges(const distile_polykernel &polykernel) {

@@ -14,9 +14,10 @@ namespace distile {
 /** False, and says so, where this CPU lacks what a PolyKernel needs. */
 bool can_run_or_warn(const distile_polykernel &polykernel);
 
-/** Runs all of its variants, and the dispatcher's own choice. A share of the weights is 0. The contexts allow all
- * features of the CPU, or these. */
-void test_operator(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr);
+/** Runs all of its variants, and the dispatcher's own choice. A share of the weights is 0; `sharing` output channels
+ * have most zeros in the same places. The contexts allow all features of the CPU, or these. */
+void test_operator(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr,
+                   int32_t sharing = 1);
 
 /** The sizes above are small enough for the runtime to put a border around inputs that lack one. On a large image the
  * code itself handles the edges. */

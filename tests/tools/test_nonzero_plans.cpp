@@ -42,7 +42,79 @@ TEST_CASE("Operators say how many of their weights are 0", "[plan]") {
     CHECK_FALSE(skips_zeros(with_all_weights(op)));
     CHECK_FALSE(skips_zeros(parse_operator(operator_file(.4), "test")));
     CHECK(skips_zeros(parse_operator(operator_file(.5, "bfloat16"), "test")));
-    CHECK_FALSE(skips_zeros(parse_operator(operator_file(.9, "uint8"), "test")));
+    const Operator quantized = parse_operator(operator_file(.9, "uint8"), "test");
+    CHECK(skips_zeros(quantized));
+    // Each of 96 output channels has 9 * 16 quads.
+    CHECK(typical_nonzeros(quantized) == 1382);
+}
+
+TEST_CASE("What zeros leave out are weights, or quads of quantized ones", "[plan]") {
+    json file = operator_file(.9);
+    file["params"] = {{"in_channels", 12}, {"out_channels", 4}, {"kernel_h", 1}, {"kernel_w", 2}, {"groups", 2}};
+    const auto visit = [&](const char *type) {
+        file["params"]["dtype"] = type;
+        std::vector<size_t> counts;
+        size_t next = 0;
+        visit_prunable(parse_operator(file, "test"), [&](size_t first, size_t count) {
+            CHECK(first == next);
+            next += count;
+            counts.push_back(count);
+        });
+        CHECK(next == 48);
+        return counts;
+    };
+    CHECK(visit("float32") == std::vector<size_t>(48, 1));
+    // A group has six channels, so a quad lies in both.
+    CHECK(visit("int8") == std::vector<size_t>{4, 2, 4, 2, 4, 2, 4, 2, 2, 4, 2, 4, 2, 4, 2, 4});
+    CHECK(typical_nonzeros(parse_operator(file, "test")) == 2);
+}
+
+TEST_CASE("Plans of quantized operators with zeros have code for nonzero quads, and for all", "[plan]") {
+    const TemporaryFolder folder;
+    const Operator op = parse_operator(operator_file(.9, "int8"), "test");
+    const struct {
+        const char *target, *function, *dense;
+    } expected[] = {{"amx_int8", "distile_call_avx512_vnni_nonzeros", "distile_call_amx_int8"},
+                    {"avx512_vnni", "distile_call_avx512_vnni_nonzeros", "distile_call_avx512_vnni"},
+                    {"avx_vnni", "distile_call_avx_vnni_nonzeros", "distile_call_avx_vnni"},
+                    {"sse41", "distile_call_avx2_int8_nonzeros", "distile_call_avx2_int8"}};
+    const std::vector<Plan> plans = bound_plans(op, cpu_backend(), false, get_platform("x86-64-linux"));
+    REQUIRE(plans.size() == std::size(expected));
+    for (size_t i = 0; i < plans.size(); i++) {
+        const Plan &plan = plans[i];
+        CAPTURE(plan.name, plan.target);
+        CHECK(plan.target.substr(plan.target.rfind('-') + 1) == expected[i].target);
+        CHECK(plan.layout == "cpu-nonzero-quads");
+        for (const PlanVariant &variant : plan.variants) {
+            CAPTURE(variant.name);
+            const bool all = variant.name.rfind(all_weights_prefix, 0) == 0;
+            CHECK(variant.language == (all ? Language::DotProduct : Language::Nonzeros));
+            CHECK(plan.layout_of(variant) == (all ? "cpu-k64" : "cpu-nonzero-quads"));
+        }
+        CHECK(plan.has(Language::DotProduct));
+        check_buildable(plan);
+        const std::string c = emit_polykernels({plan}, "s");
+        for (const std::string &word :
+             {std::string(expected[i].function) + "(&code, call);", std::string(expected[i].dense) + "(&code, call);",
+              std::string(".layout = \"cpu-nonzero-quads\""), std::string(".nonzeros = 1382,")}) {
+            CAPTURE(word, c);
+            CHECK(contains(c, word));
+        }
+        CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+    }
+    const Plan portable = portable_plan(op, get_platform("x86-64-linux"));
+    CHECK(std::string(nonzeros_object(portable)) == "distile_portable_int8_nonzeros.o");
+    // GPUs multiply all quads, with the plans of operators without zeros.
+    for (const Plan &plan : bound_plans(op, cuda_backend(), true, get_platform("x86-64-linux"))) {
+        CHECK_FALSE(plan.has(Language::Nonzeros));
+    }
+    CHECK_FALSE(
+        skips_zeros(parse_operator({{"distile_operator", 1},
+                                    {"name", "transposed"},
+                                    {"generator", "masked_conv_transpose2d"},
+                                    {"params", {{"dtype", "int8"}, {"in_channels", 16}, {"out_channels", 16}}},
+                                    {"typical", {{"batch", 1}, {"height", 20}, {"width", 30}, {"weight_zeros", .9}}}},
+                                   "test")));
 }
 
 TEST_CASE("Plans of operators with zeros have code for nonzero weights, and for all", "[plan]") {

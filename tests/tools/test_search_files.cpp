@@ -145,11 +145,11 @@ TEST_CASE("Masks are read from NumPy's files", "[search]") {
 namespace {
 
 /** A convolution of 4 to 2 channels in 2 groups, with a kernel of 1 x 3. */
-Operator grouped_operator(const std::string &type = "float32", const std::string &generator = "masked_conv2d") {
+Operator grouped_operator(const std::string &type = "float32") {
     const nlohmann::json params = {{"dtype", type}, {"in_channels", 4}, {"out_channels", 2},
                                    {"kernel_h", 1}, {"kernel_w", 3},    {"groups", 2}};
-    return parse_operator({{"distile_operator", 1}, {"name", "grouped"}, {"generator", generator}, {"params", params}},
-                          "here");
+    return parse_operator(
+        {{"distile_operator", 1}, {"name", "grouped"}, {"generator", "masked_conv2d"}, {"params", params}}, "here");
 }
 
 template<typename Element> std::string bytes_of(const std::vector<Element> &values) {
@@ -173,12 +173,20 @@ TEST_CASE("Weights are read from NumPy's files", "[search]") {
         columns.push_back(values[i % 2 * 6 + i / 2]);
     }
     CHECK(read(npy("<f4", "True", "(2, 6)", bytes_of(columns))) == expected);
-    CHECK(share_of_zeros(expected, "w") == .25);
-    CHECK(share_of_zeros({-0.0F, 0, 0, 1}, "w") == .75);
+    CHECK(share_of_zeros(op, expected, "w") == .25);
+    // A group has two input channels, which lie in one quad.
+    const Operator quantized = grouped_operator("uint8");
+    CHECK(share_of_zeros(quantized, expected, "w") == 0);
+    CHECK(share_of_zeros(quantized, {0, 0, -0.0f, 1, 2, 0, 0, 0, 0, 0, 3, 4}, "w") == .5);
+    const Operator large = parse_operator({{"distile_operator", 1},
+                                           {"name", "large"},
+                                           {"generator", "masked_linear"},
+                                           {"params", {{"in_channels", 1000}, {"out_channels", 100}}}},
+                                          "here");
     std::vector<float> nearly(100000);
     nearly[5] = 1;
-    CHECK(share_of_zeros(nearly, "w") < 1);
-    const std::string none = message_of([] { share_of_zeros({0, 0}, "w.npy"); });
+    CHECK(share_of_zeros(large, nearly, "w") < 1);
+    const std::string none = message_of([&] { share_of_zeros(op, std::vector<float>(12), "w.npy"); });
     CHECK(none.find("the weights 'w.npy' are all 0") != std::string::npos);
 }
 
@@ -210,7 +218,12 @@ TEST_CASE("Weights that cannot be used are refused with a reason", "[search]") {
     refuse(npy(">f4", "False", "(2, 6)", right), "of the type >f4, not float32 or float64");
     refuse("PK\3\4 and so on: an archive",
            "are not a NumPy array (there is no NumPy header); `python -m distile weights`");
-    refuse(good, "there is no code for nonzero weights for this operator", grouped_operator("uint8"));
+    refuse(good, "there is no code for nonzero weights for this operator",
+           parse_operator({{"distile_operator", 1},
+                           {"name", "depthwise"},
+                           {"generator", "masked_depthwise_conv2d"},
+                           {"params", {{"dtype", "uint8"}, {"channels", 4}}}},
+                          "here"));
     CHECK(message_of([&] { read_weights(folder.path() + "/none.npy", grouped_operator()); }).find("cannot be opened") !=
           std::string::npos);
 }

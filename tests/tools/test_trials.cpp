@@ -2,6 +2,7 @@
 // them and wrong in other code.
 #include "autoscheduler/measure/host_tensor.h"
 #include "autoscheduler/measure/trial_runner.h"
+#include "plans/nonzeros.h"
 #include "tests/support/catch.h"
 #include <algorithm>
 #include <cmath>
@@ -160,4 +161,30 @@ TEST_CASE("Trials are measured with the weights that are given", "[trials]") {
     const std::vector<float> drawn = TrialData(op, 1, {1, 4}, false).filter;
     CHECK(drawn.size() == weights.size());
     CHECK(drawn != weights);
+}
+
+TEST_CASE("Trials of quantized operators have quads of zeros, and keep the nonzeros that are given", "[trials]") {
+    const Operator op = parse_operator({{"distile_operator", 1},
+                                        {"name", "linear"},
+                                        {"generator", "masked_linear"},
+                                        {"params", {{"dtype", "uint8"}, {"in_channels", 402}, {"out_channels", 20}}},
+                                        {"typical", {{"batch", 1}, {"tokens", 4}, {"weight_zeros", .75}}}},
+                                       "test");
+    const TrialData drawn(op, 1, {1, 4}, false);
+    int zeros = 0, all = 0;
+    visit_prunable(op, [&](size_t first, size_t count) {
+        const auto begin = drawn.quantized_filter.begin() + static_cast<ptrdiff_t>(first);
+        zeros += std::all_of(begin, begin + static_cast<ptrdiff_t>(count), [](int8_t weight) { return weight == 0; });
+        all++;
+    });
+    CHECK(all == 20 * 101);
+    CHECK(std::abs(zeros - .75 * all) < .1 * all);
+    std::vector<float> weights(size_t{20} * 402);
+    weights[3] = 1e-6f;
+    weights[7] = -300;
+    weights[9] = 1;
+    const std::vector<int8_t> given = TrialData(op, 1, {1, 4}, false, weights).quantized_filter;
+    CHECK(std::count(given.begin(), given.end(), 0) == 20 * 402 - 3);
+    CHECK(given[3] == 1);
+    CHECK(given[7] == -127);
 }

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 18
+#define DISTILE_POLYKERNEL_VERSION 19
 
 /* ---- Operators ---------------------------------------------------------------------------- */
 
@@ -156,7 +156,8 @@ struct distile_polykernel {
     distile_choice_function run_chosen;
     int64_t num_times;               /**< Points in the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
-    /** The nonzero weights with which variants that skip zeros take their times; 0: no variant does. */
+    /** The nonzero weights with which variants that skip zeros take their times, of quantized operators the
+     * quads of four input channels with one; 0: no variant does. */
     int64_t nonzeros;
     /** The fallback: the same operator for devices that lack some of the features and contexts that do not allow the
      * math; null if there is none. */
