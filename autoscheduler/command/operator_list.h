@@ -22,7 +22,7 @@ struct ListedOperator {
     std::string file; /**< Its operator file. */
     Operator op;      /**< In the type. */
     Math math = Math::Float32;
-    std::vector<std::string> levels; /**< Of CPUs: "" for the device, and lesser ones. */
+    std::vector<std::string> levels; /**< The levels of CPUs: "" for the device, and lesser ones. */
 };
 
 /** The operators of a list that are for a backend, each once. Throws FileError, also if there is none. */

@@ -55,9 +55,9 @@ private:
 };
 
 /** Masks for an operator of its typical size. Each of `sources` is a .npy file (bool or uint8, [n, y, x] or [y, x]), a
- * .png file (active where it is not black), a family as "blob:DENSITY:SEED", "random:DENSITY:SEED" or "checkerboard", or a
- * set of the suite, "suite:train" or "suite:held-out". In operators of batch B, every B masks of a file make one. Masks without an active pixel are left
- * out, and `left_out` says how many. Throws FileError. */
+ * .png file (active where it is not black), a family as "blob:DENSITY:SEED", "random:DENSITY:SEED" or "checkerboard",
+ * or a set of the suite, "suite:train" or "suite:held-out". In operators of batch B, every B masks of a file make one.
+ * Masks without an active pixel are left out, and `left_out` says how many. Throws FileError. */
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out = nullptr);
 
 /** Numbers of tiles at which to measure a schedule: `count` of them at most, log-spaced over what the masks give at its

@@ -148,7 +148,7 @@ template<class Isa, typename Stored> struct QuadNarrowing {
 
 private:
     static constexpr bool is_signed = std::is_signed_v<Stored>;
-    /** Of four numbers of each of four pixels, in the order of numbers, to that of pixels. */
+    /** Takes four numbers of each of four pixels from the order of numbers to that of pixels. */
     alignas(64) static constexpr uint8_t order[64] = {
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};

@@ -7,7 +7,7 @@
  *
  *     static constexpr int32_t lanes;       // Pixels of a vector.
  *     static constexpr int32_t most_rows;   // The most vectors of a block, whose sums fit the registers.
- *     // Of output channels that share columns: those that are multiplied at a time, and the vectors of their sums.
+ *     // Output channels that share columns: those that are multiplied at a time, and the vectors of their sums.
  *     static constexpr int32_t most_shared, shared_sums;
  *
  * What differs between types is a class `Numbers`, FloatNumbers below or QuadNumbers in quad_nonzeros.h:
