@@ -50,7 +50,7 @@ struct GroupResults {
     float *const *outputs;          ///< One for each pixel.
     uint32_t without_activation;    ///< A bit for each pixel.
     float slope;
-    float least, most;  ///< Unless GroupProduct has it, unused: between these the activation keeps a sum.
+    float least, most;  ///< Between these the activation keeps a sum, where products make results.
 };
 
 struct PixelProducts {
