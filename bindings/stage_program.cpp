@@ -216,16 +216,20 @@ bool StageProgram::spreads(const StageStep &step) const {
 
 bool StageProgram::is_transient(const StageStep &step) const {
     const auto number = static_cast<size_t>(&step - steps_.data());
-    if (step.kind != StageKind::conv2d || step.has_reader() || step.base >= 0 || number + 1 == steps_.size()) {
+    if (step.kind != StageKind::conv2d || step.base >= 0 || number + 1 == steps_.size()) {
         return false;
     }
     const StageImage &image = images_[static_cast<size_t>(step.result)];
     const StageStep &next = steps_[number + 1];
-    return !image.is_output && image.last_use == static_cast<int32_t>(number) + 1 && next.kind == StageKind::conv2d &&
-           next.input == step.result && next.residual != step.result && next.base != step.result &&
-           next.mask == step.mask && !next.has_reader() && next.groups == 1 && is_one_pixel(next.window) &&
-           next.pad_bottom == 0 && next.pad_right == 0 &&
-           (next.base < 0 || next.takes_base || images_[static_cast<size_t>(next.base)].maker < 0);
+    const bool reads_alone = !image.is_output && image.last_use == static_cast<int32_t>(number) + 1 &&
+                             next.kind == StageKind::conv2d && next.input == step.result &&
+                             next.residual != step.result && next.base != step.result;
+    const bool copies_first = next.base >= 0 && !next.takes_base && images_[static_cast<size_t>(next.base)].maker >= 0;
+    if (!reads_alone || copies_first || next.mask != step.mask || next.has_reader()) {
+        return false;
+    }
+    const bool is_point = is_one_pixel(next.window) && next.pad_bottom == 0 && next.pad_right == 0;
+    return step.has_reader() ? equal(step.reader, next.window) : step.mask < 0 || is_point;
 }
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {

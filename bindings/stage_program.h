@@ -109,7 +109,7 @@ public:
     }
     /** Whether a convolution may write pixels, too, that its reader does not read: nobody does. */
     bool spreads(const StageStep &step) const;
-    /** Whether the next step alone reads what a convolution makes, pixel by pixel, and needs no copy first of what a
+    /** Whether the next step alone reads what a convolution makes, where it makes it, and needs no copy first of what a
      * step makes, before which all steps must have run. */
     bool is_transient(const StageStep &step) const;
     /** The pixels of what a step makes. */

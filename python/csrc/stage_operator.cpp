@@ -162,6 +162,7 @@ public:
         }
         for (const StageStep &step : program_.steps()) {
             if (step.kind == StageKind::conv2d) {
+                copy_for_chain(step);
                 images_.push_back(target(step));
             }
             if (step.kind == StageKind::algebra) {
@@ -202,6 +203,7 @@ public:
 private:
     static constexpr int64_t scored_channels = 8;
     static constexpr int64_t vector_bytes = 16;
+    static constexpr int64_t most_kept = 256 << 10;  ///< The numbers of an image for each thread that caches keep.
 
     bool on_gpu() const {
         return !given_.front().is_cpu();
@@ -326,8 +328,29 @@ private:
         return border == 0 && aligned && whole && fits(tensor) ? tensor : copy_of(tensor, border);
     }
 
+    /** Copies the base of the step that ends a chain, if the step that begins it reads that: one that overwrites it
+     * could not pass on what the others make. Where caches keep what they make, this is not worth a copy. */
+    void copy_for_chain(const StageStep &step) {
+        const StageStep *const end = &step + 2;
+        const auto number = static_cast<size_t>(&step - program_.steps().data());
+        if (on_gpu() || number + 2 >= program_.steps().size() || !program_.is_transient(step) ||
+            !program_.is_transient(*(&step + 1)) || !end->takes_base || end->base != step.input) {
+            return;
+        }
+        const auto [batch, channels, height, width] = image(step.result).sizes;
+        const bool is_pending = !pending_.empty() && pending_.back().transient != 0;
+        if (batch * channels * height * width > most_kept * distile_context_threads(session_.context()) &&
+            !is_pending) {
+            flush();  // It must be there.
+            copied_.emplace(end->result, copy_of(images_[static_cast<size_t>(end->base)], 0));
+        }
+    }
+
     /** Where a convolution writes. */
     Tensor target(const StageStep &step) {
+        if (const auto copied = copied_.find(step.result); copied != copied_.end()) {
+            return copied->second;
+        }
         const StageImage &result = image(step.result);
         const int32_t border = on_gpu() ? result.border : 0;
         if (step.base < 0) {
@@ -596,6 +619,7 @@ private:
     std::vector<Tensor> images_, kept_;
     std::vector<std::unique_ptr<distile_tensor>> views_;
     std::vector<distile_stage_step> pending_;
+    std::map<int32_t, Tensor> copied_;  ///< Copies of bases, by the images that take them.
 };
 
 }  // namespace

@@ -303,23 +303,34 @@ private:
 
     /** Checks that this step reads the output of a step before it as that step promises. */
     void check_transient() const {
-        if (step_.transient != 0 && (step_.transient != 1 || step_.reader)) {
-            throw bad_value("`transient` is 0, or 1 without a reader");
+        if (step_.transient != 0 && step_.transient != 1) {
+            throw bad_value("`transient` is 0 or 1");
         }
         if (before_.empty() || before_.back().given.transient == 0) {
             return;
         }
         const distile_stage_step &maker = before_.back().given;
-        const distile_window &window = step_.window;
         const bool is_reader = step_.kind == DISTILE_STEP_CONV2D && same_view(*step_.input, *maker.output) &&
-                               window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 &&
-                               window.stride_w == 1 && window.pad_top == 0 && window.pad_left == 0 &&
-                               step_.groups <= 1 && step_.mask == maker.mask && !step_.reader;
-        const bool reads_it_twice = is_reader && step_.residual && overlap(*step_.residual, *maker.output);
-        if (!is_reader || reads_it_twice || !has_shape(*step_.output, *maker.output)) {
-            throw bad_value("the step before it is `transient`, so it must be a convolution of 1 x 1 that reads the "
-                            "output of that step, with the same mask, and in no other way");
+                               step_.mask == maker.mask && !step_.reader && reads_what_is_made(maker);
+        if (!is_reader || (step_.residual && overlap(*step_.residual, *maker.output))) {
+            throw bad_value(
+                "the step before it is `transient`, so it must be a convolution that reads the output of that "
+                "step in no other way, where that step computes it: of 1 x 1 with the same mask, or of the "
+                "window that is the reader there");
         }
+    }
+    bool reads_what_is_made(const distile_stage_step &maker) const {
+        const distile_window &window = step_.window;
+        if (maker.reader || !maker.mask) {
+            return !maker.reader || same_window(*maker.reader, window);
+        }
+        return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+               window.pad_top == 0 && window.pad_left == 0 && has_shape(*step_.output, *maker.output);
+    }
+    static bool same_window(const distile_window &a, const distile_window &b) {
+        return a.kernel_h == b.kernel_h && a.kernel_w == b.kernel_w && a.stride_h == b.stride_h &&
+               a.stride_w == b.stride_w && a.dilation_h == b.dilation_h && a.dilation_w == b.dilation_w &&
+               a.pad_top == b.pad_top && a.pad_left == b.pad_left;
     }
     static bool has_shape(const distile_tensor &a, const distile_tensor &b) {
         return a.batch == b.batch && a.height == b.height && a.width == b.width;

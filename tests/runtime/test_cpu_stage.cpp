@@ -152,6 +152,44 @@ TEST_CASE("A stage on a CPU passes on what depthwise convolutions make, and what
     });
 }
 
+TEST_CASE("A stage on a CPU passes on what windows of depthwise convolutions read, where caches do not keep it",
+          "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const double density : {.4, 1.}) {
+            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 29, true);
+            CpuImage &x = stage.image(2, 42, 61, 8), &y = stage.image(2, 42, 61, 8), &z = stage.image(2, 42, 61, 8);
+            add_inverted_residual(stage, x, 330, 3, &stage.mask(2, 42, 61, density), &y);
+            add_inverted_residual(stage, y, 300, 5, density < 1 ? nullptr : &stage.mask(2, 42, 61, .3), &z);
+            // Too few to pass through a cache, and rows that none keeps.
+            add_inverted_residual(stage, z, 24, 3, &stage.mask(2, 42, 61, density), &x);
+            CpuImage &wide = stage.image(1, 5, 700, 4), &last = stage.image(1, 5, 700, 4);
+            add_inverted_residual(stage, wide, 160, 3, &stage.mask(1, 5, 700, density), &last);
+            stage.check(0);
+        }
+        // Each but the last could be computed by the next.
+        CpuTestedStage separable(cpu, DISTILE_FLOAT32, 33, true);
+        CpuImage *from = &separable.image(1, 60, 60, 160);
+        for (int32_t i = 0; i < 4; i++) {
+            CpuImage &to = separable.image(1, 60, 60, 160);
+            separable
+                .conv(*from, to, i % 2 == 0 ? 3 : 1, 1, 1, nullptr, nullptr, nullptr, nullptr, i % 2 == 0 ? 160 : 1)
+                .given.transient = i < 3 ? 1 : 0;
+            from = &to;
+        }
+        separable.check(0);
+        // Strides and dilation.
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 31, true);
+        CpuImage &x = stage.image(1, 70, 64, 5), &expanded = stage.image(1, 70, 64, 250),
+                 &filtered = stage.image(1, 35, 32, 250), &y = stage.image(1, 35, 32, 9);
+        auto &mask = stage.mask(1, 35, 32, .6);
+        const distile_window window{3, 3, 2, 2, 2, 2, 2, 2, DISTILE_WINDOW_CONV};
+        stage.conv(x, expanded, 1, 1, 1, &mask, &window).given.transient = 1;
+        stage.conv(expanded, filtered, 3, 2, 2, &mask, nullptr, nullptr, nullptr, 250).given.transient = 1;
+        stage.conv(filtered, y, 1, 1, 1, &mask);
+        stage.check(0);
+    });
+}
+
 TEST_CASE("Long reductions of a stage on a CPU are summed part by part", "[stage]") {
     for_each_code([](const CpuMachine &cpu) {
         for (const distile_dtype weights : {same_type, DISTILE_INT8}) {
@@ -170,6 +208,8 @@ TEST_CASE("A stage on a CPU gives the same bits with any number of threads", "[s
         CpuTestedStage stage(cpu, DISTILE_FLOAT32, 13, false);
         add_bottlenecks(stage, 1, 21, 30, 96, 40, 2, .3);
         add_inverted_residual(stage, stage.image(1, 20, 31, 48), 288, 3, &stage.mask(1, 20, 31, .4));
+        CpuImage &x = stage.image(1, 64, 64, 16), &y = stage.image(1, 64, 64, 16);
+        add_inverted_residual(stage, x, 576, 3, &stage.mask(1, 64, 64, .7), &y);
         results.push_back(stage.run());
     }
     CHECK(results[0] == results[1]);

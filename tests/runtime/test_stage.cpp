@@ -16,7 +16,7 @@ using namespace distile;
 namespace {
 
 constexpr distile_window point{1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV},
-    three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+    three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV}, five{5, 5, 1, 1, 1, 1, 2, 2, DISTILE_WINDOW_CONV};
 
 /** An image of float16 in memory that is aligned well enough. */
 struct Image {
@@ -92,7 +92,7 @@ struct Fault {
 TEST_CASE("A stage that is right passes the checks of a GPU, and not all of a CPU's", "[stage]") {
     Arguments stage;
     CHECK(stage.check() == DISTILE_OK);
-    stage.steps[2].transient = 1;
+    stage.steps[1].transient = stage.steps[2].transient = 1;
     CHECK(stage.check() == DISTILE_OK);
     CHECK(distile_run_stage(stage.context.get(), &stage.args) == DISTILE_ERROR_BAD_TYPE);
     CHECK(std::string(distile_context_message(stage.context.get())).find("stages take float32 here") !=
@@ -114,7 +114,16 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
         {"groups on a GPU", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = 64; }},
         {"fewer than no groups", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = -1; }},
         {"scores that nobody reads", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].transient = 1; }},
-        {"an output that windows read", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].transient = 1; }},
+        {"an output that windows read", DISTILE_ERROR_BAD_VALUE,
+         [](Arguments &s) {
+             s.steps[1].transient = 1;
+             s.steps[1].reader = nullptr;
+         }},
+        {"an output that other windows read", DISTILE_ERROR_BAD_VALUE,
+         [](Arguments &s) {
+             s.steps[1].transient = 1;
+             s.steps[1].reader = &five;
+         }},
         {"the last output", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[3].transient = 1; }},
         {"twice transient", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[2].transient = 2; }},
         {"a transient output at other pixels", DISTILE_ERROR_BAD_VALUE,

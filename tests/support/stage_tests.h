@@ -491,17 +491,19 @@ private:
 inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
 
 /** An inverted residual block: 1x1 to `wide` channels, a depthwise convolution whose output is `transient`, and 1x1
- * back, added to x, at the pixels of a mask or at all. */
+ * back, added to x, at the pixels of a mask or at all. With `result`, the first output is transient, too, and the block
+ * writes there. */
 template<class Machine> void add_inverted_residual(TestedStage<Machine> &stage, StageImage<Machine> &x, int32_t wide,
-                                                   int32_t kernel, typename TestedStage<Machine>::TestMask *mask) {
+                                                   int32_t kernel, typename TestedStage<Machine>::TestMask *mask,
+                                                   StageImage<Machine> *result = nullptr) {
     using Image = StageImage<Machine>;
     Image &expanded = stage.image(x.batch, x.height, x.width, wide),
           &filtered = stage.image(x.batch, x.height, x.width, wide);
     const int32_t pad = (kernel - 1) / 2;
     const distile_window window{kernel, kernel, 1, 1, 1, 1, pad, pad, DISTILE_WINDOW_CONV};
-    stage.conv(x, expanded, 1, 1, 1, mask, mask ? &window : nullptr);
+    stage.conv(x, expanded, 1, 1, 1, mask, mask ? &window : nullptr).given.transient = result ? 1 : 0;
     stage.conv(expanded, filtered, kernel, 1, 1, mask, nullptr, nullptr, nullptr, wide).given.transient = 1;
-    stage.conv(filtered, x, 1, 1, 1, mask, nullptr, &x).given.activation = DISTILE_ACTIVATION_NONE;
+    stage.conv(filtered, result ? *result : x, 1, 1, 1, mask, nullptr, &x).given.activation = DISTILE_ACTIVATION_NONE;
 }
 
 /** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. With

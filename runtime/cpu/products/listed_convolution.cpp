@@ -19,6 +19,8 @@ constexpr int64_t most_chunk_groups = 24, most_group_sums = 384;
 constexpr int64_t least_thread_groups = 4;
 /** What a thread passes on at a time from a depthwise convolution: the second-level cache keeps it. */
 constexpr int64_t most_passed_numbers = 64 << 10;
+/** What a thread keeps of the convolution before that, at least and at most: the second-level cache has it, too. */
+constexpr int64_t least_taken_numbers = 64 << 10, most_taken_numbers = 256 << 10;
 constexpr int32_t most_pieces = 64, most_piece_channels = 4096;
 
 /** Read where a window reaches outside the input. */
@@ -64,6 +66,42 @@ public:
     int64_t numbers_of_item() const {
         return std::max(most_passed_numbers, int64_t{given_.in_channels} * group_pixels(0));
     }
+    /** The pixels that an item keeps of a convolution whose output this depthwise one reads: a power of two that is
+     * enough for the rows of a window. 0 if they are too many. */
+    int64_t taken_pixels() const {
+        const int64_t rows = int64_t{given_.rows.kernel - 1} * given_.rows.dilation + 1;
+        const int64_t least = rows * given_.taken->width;
+        int64_t pixels = 1;
+        while (pixels < least || pixels * given_.in_channels < least_taken_numbers) {
+            pixels *= 2;
+        }
+        return pixels * given_.in_channels <= most_taken_numbers ? pixels : 0;
+    }
+    /** Computes pixels with the depthwise convolution before it, and the one before that. */
+    void run_chain(int64_t item, const SharedConvolution &before, const SharedConvolution &source) const {
+        const Range pixels = share(given_.count, item, pixel_shares_);
+        const int64_t kept = before.taken_pixels(), most = numbers_of_item() / given_.in_channels;
+        float *const memory = given_.passed + item * (numbers_of_item() + kept * before.given_.in_channels);
+        const Passed taken{memory + numbers_of_item(), 0, kept - 1};
+        Range made{0, 0};
+        for (int64_t begin = pixels.begin; begin < pixels.end;) {
+            int64_t end = std::min({begin + most, begin + most_chunk_groups * group_pixels(0), pixels.end});
+            Range needed = before.taken_range(begin, end);
+            while (needed.end - needed.begin > kept) {
+                end = begin + (end - begin) / 2;
+                needed = before.taken_range(begin, end);
+            }
+            const Range missing{std::max(needed.begin, made.end), needed.end};
+            source.run_all(missing, taken);
+            made = needed;
+            const Passed passed{memory, begin};
+            before.run_depthwise({begin, end}, {0, before.sets_}, passed, taken);
+            for (int64_t set = 0; set < sets_; set++) {
+                run(set, {begin, end}, Weights{}, passed, {});
+            }
+            begin = end;
+        }
+    }
     /** `before` is that of the convolution before this one, if there is one. */
     void run(int64_t item, const SharedConvolution *before) const {
         const Range pixels = share(given_.count, item % pixel_shares_, pixel_shares_);
@@ -73,16 +111,16 @@ public:
             most_pixels = std::min(most_pixels, numbers_of_item() / given_.in_channels);
         }
         const int64_t chunks = divide_up(pixels.end - pixels.begin, most_pixels);
-        Passed passed{before ? given_.passed + item * numbers_of_item() : nullptr, 0};
+        Passed passed{before ? given_.passed + item * numbers_of_item() : nullptr};
         const auto chunk_of = [&](int64_t chunk) {
             const Range part = share(pixels.end - pixels.begin, chunk, chunks);
             return Range{pixels.begin + part.begin, pixels.begin + part.end};
         };
         const auto run_chunk = [&](int64_t set, int64_t chunk, const Weights &next) {
-            run(set, chunk_of(chunk), next, passed);
+            run(set, chunk_of(chunk), next, passed, {});
         };
         if (given_.depthwise) {
-            run_depthwise(pixels, sets, passed);
+            run_depthwise(pixels, sets, passed, {});
             return;
         }
         const Weights first_of_next = given_.next ? first_of(*given_.next) : Weights{};
@@ -90,7 +128,7 @@ public:
             for (int64_t chunk = 0; chunk < chunks; chunk++) {
                 if (before) {
                     passed.first = chunk_of(chunk).begin;
-                    before->run_depthwise(chunk_of(chunk), {0, before->sets_}, passed);
+                    before->run_depthwise(chunk_of(chunk), {0, before->sets_}, passed, {});
                 }
                 for (int64_t set = sets.begin; set < sets.end; set++) {
                     run_chunk(set, chunk, chunk == chunks - 1 ? first_of_next : Weights{});
@@ -114,15 +152,39 @@ private:
         return {count * index / shares, count * (index + 1) / shares};
     }
 
-    /** What a depthwise convolution passes on: the channels of each pixel of a chunk, or null. */
+    /** What a convolution passes on: the channels of some pixels, or null. */
     struct Passed {
-        float *numbers;
-        int64_t first;  ///< The first pixel's index.
+        float *numbers = nullptr;
+        int64_t first = 0;  ///< The first pixel's index.
+        int64_t mask = -1;  ///< Pixels take the places of those before whose index differs in other bits alone.
 
         float *at(int64_t pixel, int64_t channels) const {
-            return numbers + (pixel - first) * channels;
+            return numbers + ((pixel - first) & mask) * channels;
         }
     };
+
+    /** The pixels of the convolution before that windows of pixels [begin, end) read, and others of their rows. If
+     * these pixels are of several images, more than anybody can keep. */
+    Range taken_range(int64_t begin, int64_t end) const {
+        const ListIndex &index = *given_.taken;
+        const Pixel first = pixel_at(begin), last = pixel_at(end - 1);
+        if (first.image != last.image) {
+            return {0, std::numeric_limits<int64_t>::max()};
+        }
+        const int32_t top = std::clamp(given_.rows.at(first.y, 0), 0, index.height);
+        const int32_t bottom = std::clamp(given_.rows.at(last.y, given_.rows.kernel - 1) + 1, top, index.height);
+        const int64_t row = int64_t{first.image} * index.height;
+        return {index.rows[row + top], index.rows[row + bottom]};
+    }
+    /** Computes all channels of pixels. */
+    void run_all(const Range &pixels, const Passed &to) const {
+        const int64_t most = most_chunk_groups * group_pixels(0);
+        for (int64_t begin = pixels.begin; begin < pixels.end; begin += most) {
+            for (int64_t set = 0; set < sets_; set++) {
+                run(set, {begin, std::min(begin + most, pixels.end)}, Weights{}, {}, to);
+            }
+        }
+    }
 
     int64_t panels_of(int64_t set) const {
         return std::min<int64_t>(products_.set_panels, num_panels(weights_.out_channels) - set * products_.set_panels);
@@ -150,7 +212,7 @@ private:
 
     /** Computes pixels of a set. Meanwhile, what comes next of the weights is fetched, and in the end the first of
      * `next`: the hardware follows a panel only after it has begun. */
-    void run(int64_t set, const Range &pixels, const Weights &next, const Passed &passed) const {
+    void run(int64_t set, const Range &pixels, const Weights &next, const Passed &from, const Passed &to) const {
         const int64_t panels = panels_of(set), group = group_pixels(set);
         const int64_t groups = divide_up(pixels.end - pixels.begin, group);
         alignas(64) float sums[most_chunk_groups * most_group_sums];
@@ -164,7 +226,7 @@ private:
                 const bool finishes = last == weights_.reduction;
                 Results results;
                 if (finishes) {
-                    describe(set, pixel, count, {}, results);
+                    describe(set, pixel, count, to, results);
                     fetch(results);
                 }
                 const Range of_fetched = share(fetched.panels * fetched.bytes, index, groups);
@@ -180,7 +242,7 @@ private:
                                       of_fetched.begin % fetched.bytes;
                     product.fetched_bytes = of_fetched.end - of_fetched.begin;
                 }
-                multiply(set, pixel, first, last, product, passed);
+                multiply(set, pixel, first, last, product, from);
                 if (finishes) {
                     finish(of_group, results);
                 }
@@ -207,7 +269,7 @@ private:
     }
 
     /** A depthwise convolution finds what a group reads once for all sets: there is little to multiply. */
-    void run_depthwise(const Range &pixels, const Range &sets, const Passed &passed) const {
+    void run_depthwise(const Range &pixels, const Range &sets, const Passed &passed, const Passed &taken) const {
         const int64_t group = group_pixels(0), taps = weights_.reduction;
         alignas(64) float sums[most_group_sums];
         const float *inputs[most_pieces * most_group_pixels];
@@ -218,7 +280,7 @@ private:
             product.panel_distance = taps * panel_channels;
             product.sums = sums;
             if (taps <= most_pieces) {
-                find_inputs(pixel, product.pixels, 0, taps, inputs);
+                find_inputs(pixel, product.pixels, 0, taps, taken, inputs);
             }
             for (int64_t set = sets.begin; set < sets.end; set++) {
                 product.panels = static_cast<int32_t>(panels_of(set));
@@ -230,7 +292,7 @@ private:
                     product.results = begin + most_pieces >= taps && results.at_once ? &results.group : nullptr;
                     product.num_pieces = static_cast<int32_t>(std::min<int64_t>(taps - begin, most_pieces));
                     if (taps > most_pieces) {
-                        find_inputs(pixel, product.pixels, begin, product.num_pieces, inputs);
+                        find_inputs(pixel, product.pixels, begin, product.num_pieces, taken, inputs);
                     }
                     product.weights = weights_at(set, begin).first;
                     multiply_depthwise(product);
@@ -242,15 +304,34 @@ private:
     }
 
     /** Where the pixels of a group read the first channel of some taps. The last set may have code for more pixels. */
-    void find_inputs(int64_t pixel, int32_t count, int64_t first_tap, int64_t taps, const float **inputs) const {
+    void find_inputs(int64_t pixel, int32_t count, int64_t first_tap, int64_t taps, const Passed &taken,
+                     const float **inputs) const {
         const int64_t slots = std::max(group_pixels(0), group_pixels(sets_ - 1));
         for (int32_t i = 0; i < slots; i++) {
             // Code for more pixels than there are computes the last one again.
-            const Window from = window_of(pixel_at(pixel + std::min(i, count - 1)));
+            const Pixel own = pixel_at(pixel + std::min(i, count - 1));
+            if (taken.numbers) {
+                for (int64_t tap = 0; tap < taps; tap++) {
+                    inputs[tap * most_group_pixels + i] = taken_at(own, static_cast<int32_t>(first_tap + tap), taken);
+                }
+                continue;
+            }
+            const Window from = window_of(own);
             for (int64_t tap = 0; tap < taps; tap++) {
                 inputs[tap * most_group_pixels + i] = input_at(from, static_cast<int32_t>(first_tap + tap), 0);
             }
         }
+    }
+
+    const float *taken_at(const Pixel &pixel, int32_t tap, const Passed &taken) const {
+        const int32_t y = given_.rows.at(pixel.y, tap / given_.columns.kernel);
+        const int32_t x = given_.columns.at(pixel.x, tap % given_.columns.kernel);
+        const ListIndex &index = *given_.taken;
+        if (!given_.rows.holds(y) || !given_.columns.holds(x)) {
+            return zeros;
+        }
+        const int64_t place = (int64_t{pixel.image} * index.height + y) * index.width + x;
+        return taken.at(index.pixels[place], given_.in_channels);
     }
 
     /** Vectors read whole panels, inside the zeros too. */
@@ -469,18 +550,26 @@ void run_convolution(distile_context &context, const PixelProducts &products, co
     }
     struct Work {
         SharedConvolution shared;
-        std::optional<SharedConvolution> before;
+        std::optional<SharedConvolution> before, source;
     };
-    Work work{{products, convolution, context.options.threads}, std::nullopt};
+    const int32_t threads = context.options.threads;
+    Work work{{products, convolution, threads}, std::nullopt, std::nullopt};
     if (convolution.before && work.shared.can_pass()) {
-        work.before.emplace(products, *convolution.before, context.options.threads);
+        work.before.emplace(products, *convolution.before, threads);
+        if (convolution.before->before) {
+            work.source.emplace(products, *convolution.before->before, threads);
+        }
     } else if (convolution.before) {
         run_convolution(context, products, *convolution.before);
     }
     context.run_parallel(
         [](void *all, int32_t item) {
-            const auto &[shared, before] = *static_cast<const Work *>(all);
-            shared.run(item, before ? &*before : nullptr);
+            const auto &[shared, before, source] = *static_cast<const Work *>(all);
+            if (source) {
+                shared.run_chain(item, *before, *source);
+            } else {
+                shared.run(item, before ? &*before : nullptr);
+            }
         },
         &work, static_cast<int32_t>(work.shared.items()));
 }
@@ -488,7 +577,15 @@ void run_convolution(distile_context &context, const PixelProducts &products, co
 int64_t passed_numbers(const distile_context &context, const PixelProducts &products,
                        const ListedConvolution &convolution) {
     const SharedConvolution shared(products, convolution, context.options.threads);
-    return shared.can_pass() ? shared.items() * shared.numbers_of_item() : 0;
+    if (!shared.can_pass()) {
+        return 0;
+    }
+    const ListedConvolution &before = *convolution.before;
+    if (!before.before) {
+        return shared.items() * shared.numbers_of_item();
+    }
+    const int64_t kept = SharedConvolution(products, before, context.options.threads).taken_pixels();
+    return kept == 0 ? 0 : shared.items() * (shared.numbers_of_item() + kept * before.in_channels);
 }
 
 }  // namespace distile

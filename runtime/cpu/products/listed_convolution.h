@@ -59,6 +59,13 @@ struct PanelWeights {
     int64_t reduction;  ///< Taps, times input channels unless it is depthwise.
 };
 
+/** Where pixels are in a list in the order of images, rows and columns. */
+struct ListIndex {
+    int32_t height, width;
+    const int32_t *rows;    ///< [image][row]: the first pixel in the list, and behind the last row their number.
+    const int32_t *pixels;  ///< [image][row][column]: where the pixels of the list are in it.
+};
+
 struct ListedConvolution {
     PixelMemory input, output, residual;  ///< A residual without data is none.
     ConvolutionAxis rows, columns;
@@ -72,13 +79,15 @@ struct ListedConvolution {
     int64_t count;
     const Bitmask *without_activation;  ///< Pixels whose sums stay; null: none.
     const PanelWeights *next;           ///< What is multiplied by afterwards, or null: it is fetched.
-    /** Null, or the depthwise convolution of these pixels whose output is this one's input, of one pixel: nobody else
-     * reads it. It then goes through memory that stays in a near cache, `passed`, and need not be stored. */
+    /** Null, or a convolution whose output is this one's input: nobody else reads it. It then goes through memory that
+     * stays in a near cache, `passed`, and need not be stored. Before one of 1 x 1 comes a depthwise one of its pixels;
+     * before that, one of the pixels that its windows read, with these in `taken`. */
     const ListedConvolution *before = nullptr;
+    const ListIndex *taken = nullptr;
     float *passed = nullptr;
 };
 
-/** The numbers for which a convolution with one before it needs `passed`. */
+/** The numbers for which a convolution with others before it needs `passed`; 0 if they cannot pass through it. */
 int64_t passed_numbers(const distile_context &context, const PixelProducts &products,
                        const ListedConvolution &convolution);
 

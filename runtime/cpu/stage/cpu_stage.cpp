@@ -7,10 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <vector>
 
 namespace distile {
 
 namespace {
+
+/** A thread's results that its second-level cache does not keep: where there are more, they pass through it in parts.
+ */
+constexpr int64_t least_chain_numbers = 256 << 10;
 
 PixelMemory memory_of(const distile_tensor *tensor) {
     return tensor
@@ -58,12 +63,65 @@ ListedConvolution listed(const CheckedStep &step, int32_t part, const TileList &
             nullptr};
 }
 
-/** Whether the step that reads a transient output can compute it, too: it overwrites nothing that others still read. */
-bool can_wait(const CheckedStep &step, const CheckedStep &reader) {
-    const distile_tensor written = without_border(*reader.given.output);
+/** Whether a step overwrites nothing that another reads, which it then may compute, too. */
+bool spares(const CheckedStep &step, const CheckedStep &other) {
+    const distile_tensor written = without_border(*step.given.output);
     const auto meets = [&](const distile_tensor *read) { return read && overlap(written, without_border(*read)); };
-    return step.filter().is_depthwise() && !meets(step.given.input) && !meets(step.given.residual);
+    return !meets(other.given.input) && !meets(other.given.residual);
 }
+
+/** Whether the step that reads a transient output can compute it, too: of a depthwise convolution, and of one behind
+ * which such a convolution waits for the next. */
+bool can_wait(const CheckedStep *step, const CheckedStep *end) {
+    if (step->given.transient == 0) {
+        return false;
+    }
+    const CheckedStep &reader = *(step + 1);
+    if (step->filter().is_depthwise()) {
+        const distile_window &window = reader.given.window;
+        const bool is_point = window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 &&
+                              window.stride_w == 1 && window.pad_top == 0 && window.pad_left == 0;
+        return is_point && reader.filter().groups == 1 && reader.output == step->output && spares(reader, *step);
+    }
+    const distile_tensor &output = *step->given.output;
+    const bool has_border =
+        output.border_top != 0 || output.border_bottom != 0 || output.border_left != 0 || output.border_right != 0;
+    return step->filter().groups == 1 && !has_border && reader.given.kind == DISTILE_STEP_CONV2D &&
+           reader.filter().is_depthwise() && step + 2 != end && can_wait(step + 1, end) && spares(*(step + 2), *step);
+}
+
+/** Where the pixels of a list are in it. */
+class IndexOfList {
+public:
+    IndexOfList(CpuDevice &device, const TileList &list, const MaskShape &shape)
+        : memory_(device.take_scratch(sizeof(int32_t) * static_cast<size_t>(num_rows(shape) * (shape.width + 1) + 1))),
+          index_{shape.height, shape.width, static_cast<int32_t *>(memory_.get()),
+                 static_cast<int32_t *>(memory_.get()) + num_rows(shape) + 1} {
+        auto *const rows = static_cast<int32_t *>(memory_.get()), *const pixels = rows + num_rows(shape) + 1;
+        int64_t row = 0;
+        for (int64_t i = 0; i < list.count; i++) {
+            const int64_t own = int64_t{list.image[i]} * shape.height + (list.xy[i] >> 16);
+            for (; row <= own; row++) {
+                rows[row] = static_cast<int32_t>(i);
+            }
+            pixels[own * shape.width + (list.xy[i] & 0xffff)] = static_cast<int32_t>(i);
+        }
+        for (; row <= num_rows(shape); row++) {
+            rows[row] = static_cast<int32_t>(list.count);
+        }
+    }
+    const ListIndex &index() const {
+        return index_;
+    }
+
+private:
+    static int64_t num_rows(const MaskShape &shape) {
+        return int64_t{shape.batch} * shape.height;
+    }
+
+    ScratchMemory memory_;
+    ListIndex index_;
+};
 
 }  // namespace
 
@@ -75,20 +133,21 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point began = trace ? Clock::now() : Clock::time_point{};
     const auto now = [&] { return static_cast<uint32_t>(std::chrono::nanoseconds(Clock::now() - began).count()); };
-    const CheckedStep *passing = nullptr;  // It waits for the step behind it, which computes it, too.
+    std::vector<const CheckedStep *> waiting;  // The step behind them computes them, too.
     for (auto step = stage.steps.begin(); step != stage.steps.end(); ++step) {
         const uint32_t start = trace ? now() : 0;
         const bool scores = step->given.kind == DISTILE_STEP_SCORES;
         if (scores) {
             make_mask(*step);
-        } else if (step->given.transient != 0 && can_wait(*step, *(step + 1))) {
-            passing = &*step;
+        } else if ((waiting.empty() || step->filter().is_depthwise()) &&
+                   can_wait(&*step, stage.steps.data() + stage.steps.size())) {
+            waiting.push_back(&*step);
         } else {
             const auto next = std::find_if(step + 1, stage.steps.end(), [](const CheckedStep &other) {
                 return other.given.kind == DISTILE_STEP_CONV2D;
             });
-            convolve(*step, passing, next == stage.steps.end() ? nullptr : &*next);
-            passing = nullptr;
+            convolve(*step, waiting, next == stage.steps.end() ? nullptr : &*next);
+            waiting.clear();
         }
         if (trace) {
             const uint32_t end = now();
@@ -124,7 +183,19 @@ TileList CpuStageRunner::pixels_of(const CheckedStep &step) {
     return mask->list({1, 1}, {});
 }
 
-void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *passing, const CheckedStep *next) {
+void CpuStageRunner::convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting,
+                              const CheckedStep *next) {
+    if (waiting.empty()) {
+        convolve(step, next);
+    } else if (waiting.size() == 1) {
+        pass(*waiting[0], step, next);
+    } else if (!pass(*waiting[0], *waiting[1], step, next)) {
+        convolve(*waiting[0], waiting[1]);
+        pass(*waiting[1], step, next);
+    }
+}
+
+void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *next) {
     const TileList pixels = pixels_of(step);
     const int32_t parts = stage_parts(step.filter(), step.weights_dtype).count;
     for (int32_t part = 0; part < parts; part++) {
@@ -133,17 +204,46 @@ void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *passin
             follower ? std::optional(weights_of(*follower, follower == &step ? part + 1 : 0)) : std::nullopt;
         ListedConvolution convolution = listed(step, part, pixels);
         convolution.next = next_weights ? &*next_weights : nullptr;
-        if (!passing) {
-            run_convolution(device_.context, device_.products(), convolution);
-            continue;
-        }
-        const ListedConvolution before = listed(*passing, 0, pixels);
-        const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
-        const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
-        convolution.before = &before;
-        convolution.passed = static_cast<float *>(memory.get());
         run_convolution(device_.context, device_.products(), convolution);
     }
+}
+
+void CpuStageRunner::pass(const CheckedStep &depthwise, const CheckedStep &step, const CheckedStep *next) {
+    const TileList pixels = pixels_of(step);
+    const ListedConvolution before = listed(depthwise, 0, pixels);
+    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
+    ListedConvolution convolution = listed(step, 0, pixels);
+    convolution.next = next_weights ? &*next_weights : nullptr;
+    convolution.before = &before;
+    const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
+    const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
+    convolution.passed = static_cast<float *>(memory.get());
+    run_convolution(device_.context, device_.products(), convolution);
+}
+
+bool CpuStageRunner::pass(const CheckedStep &source, const CheckedStep &depthwise, const CheckedStep &step,
+                          const CheckedStep *next) {
+    const TileList read = pixels_of(source), pixels = pixels_of(step);
+    const int64_t made = read.count * source.given.output->channels;
+    if (made <= least_chain_numbers * device_.context.options.threads) {
+        return false;
+    }
+    const IndexOfList index(device_, read, source.output);
+    const ListedConvolution first = listed(source, 0, read);
+    ListedConvolution before = listed(depthwise, 0, pixels), convolution = listed(step, 0, pixels);
+    before.before = &first;
+    before.taken = &index.index();
+    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
+    convolution.next = next_weights ? &*next_weights : nullptr;
+    convolution.before = &before;
+    const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
+    if (numbers == 0) {
+        return false;
+    }
+    const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
+    convolution.passed = static_cast<float *>(memory.get());
+    run_convolution(device_.context, device_.products(), convolution);
+    return true;
 }
 
 }  // namespace distile

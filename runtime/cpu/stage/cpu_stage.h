@@ -6,6 +6,7 @@
 
 #include "runtime/cpu/cpu_device.h"
 #include "runtime/mask/mask.h"
+#include <vector>
 
 namespace distile {
 
@@ -19,9 +20,14 @@ public:
 
 private:
     void make_mask(const CheckedStep &step);
-    /** `passing` is a depthwise convolution that it computes first, or null; `next` the convolution behind it, or null.
-     */
-    void convolve(const CheckedStep &step, const CheckedStep *passing, const CheckedStep *next);
+    /** `waiting` are steps that it computes first, none, one or two; `next` is the convolution behind it, or null. */
+    void convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting, const CheckedStep *next);
+    void convolve(const CheckedStep &step, const CheckedStep *next);
+    /** Computes a convolution of 1 x 1 with the depthwise one before it. */
+    void pass(const CheckedStep &depthwise, const CheckedStep &step, const CheckedStep *next);
+    /** Computes them with the convolution before; false if that takes too little or too much memory. */
+    bool pass(const CheckedStep &source, const CheckedStep &depthwise, const CheckedStep &step,
+              const CheckedStep *next);
     /** The pixels that a step computes. */
     TileList pixels_of(const CheckedStep &step);
 
