@@ -105,6 +105,7 @@ foreach (folder IN ITEMS facts kernels runtime/choice)
     install(DIRECTORY ${folder}/ DESTINATION "${tools_folder}/${folder}" ${compiler}
         FILES_MATCHING REGEX "\\.(h|cuh)$" PATTERN "cpu" EXCLUDE)
 endforeach ()
+install(DIRECTORY data/masks DESTINATION "${tools_folder}" ${compiler})
 list(TRANSFORM objects PREPEND "${PROJECT_BINARY_DIR}/autoscheduler/")
 install(FILES ${objects} DESTINATION "${tools_folder}" ${compiler})
 foreach (folder IN ITEMS operators plans devices)

@@ -223,6 +223,11 @@ TokenImage image_of_tokens(int32_t tokens) {
     return {side, (tokens + side - 1) / side, false};
 }
 
+std::string recipe_beside_program() {
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+    return (program.parent_path() / "masks" / "suite.json").string();
+}
+
 }  // namespace
 }  // namespace mask_suite
 
@@ -233,8 +238,7 @@ struct MaskSuite::Recipe {
         const std::string folder = std::filesystem::path(path).parent_path().string();
         if (!std::filesystem::exists(path)) {
             throw FileError("the recipe of masks '" + path +
-                            "' is not there: the suite is drawn from data/masks of the repository, and what "
-                            "`distile masks --suite` wrote there can be read anywhere");
+                            "' is not there: run the `distile` of a complete installation or build");
         }
         const json file = read_json(path);
         if (!file.is_object() || file.value("distile_mask_suite", json()) != 1) {
@@ -425,6 +429,9 @@ struct MaskSuite::Recipe {
     int32_t photo_split = 0, photo_margin = 0;
     std::vector<Family> train_families, held_out_families;
 };
+
+MaskSuite::MaskSuite() : MaskSuite(recipe_beside_program()) {
+}
 
 MaskSuite::MaskSuite(const std::string &recipe) : recipe_(std::make_unique<const Recipe>(recipe)) {
 }

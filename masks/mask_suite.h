@@ -23,7 +23,9 @@ struct SuiteMask {
 class MaskSuite {
 public:
     /** Reads a recipe and what it names, which lies beside it. Throws std::runtime_error that names the file. */
-    explicit MaskSuite(const std::string &recipe = std::string(DISTILE_MASKS_FOLDER) + "/suite.json");
+    explicit MaskSuite(const std::string &recipe);
+    /** The same, of the recipe that builds and installations have beside a program, masks/suite.json. */
+    MaskSuite();
     ~MaskSuite();
     MaskSuite(MaskSuite &&) noexcept;
 
