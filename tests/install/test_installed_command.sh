@@ -41,6 +41,9 @@ found=$(LD_LIBRARY_PATH='' ldd "$tools/distile_generators")
 [[ $found == *"$tools/../libHalide.so"* ]] || fail "libHalide in $tools/.. is not found: $found"
 LD_LIBRARY_PATH='' "$folder/tree/bin/distile" show "$plan" | has 'const int pixels = 4;' || fail "show in $folder/tree"
 
+# Searches draw their masks from files beside the command.
+"$distile" masks --suite --size 8x8 -o "$folder/suite" --quiet || fail "the installed command has no suite of masks"
+
 export LD_LIBRARY_PATH=$halide
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
 "$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/times.json" --threads 1 --seconds 0.01 --quiet
