@@ -60,9 +60,9 @@ typedef struct distile_stage_step {
     /** The groups of neighbouring channels of a convolution: an output channel reads the input channels of its own
      * group. As many as input and output channels: depthwise. 0: 1. */
     int32_t groups;
-    /** 1: only the next step reads the output, a convolution with the same mask and no reader: of 1 x 1 without strides;
-     * or if this step has a reader, of that window; or if neither has a mask, of any. What the output holds afterwards
-     * is not said: a device need not store it. */
+    /** 1: only the next step reads the output, a convolution with the same mask and no reader: of 1 x 1 without
+     * strides; or if this step has a reader, of that window; or if neither has a mask, of any. What the output holds
+     * afterwards is not said: a device need not store it. */
     int32_t transient;
     int32_t reserved32;  /**< 0 */
     int64_t reserved[3]; /**< 0 */
