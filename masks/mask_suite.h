@@ -24,7 +24,7 @@ class MaskSuite {
 public:
     /** Reads a recipe and what it names, which lies beside it. Throws std::runtime_error that names the file. */
     explicit MaskSuite(const std::string &recipe);
-    /** The same, of the recipe that builds and installations have beside a program, masks/suite.json. */
+    /** Reads the recipe that builds and installations have beside a program, masks/suite.json. Throws as above. */
     MaskSuite();
     ~MaskSuite();
     MaskSuite(MaskSuite &&) noexcept;
