@@ -201,7 +201,8 @@ public:
             args.input = nullptr;
         }
         distile_run_args written{};
-        written.inactive = args.inactive;
+        // It may be no enumerator, so it is copied and not read.
+        std::memcpy(&written.inactive, &args.inactive, sizeof(written.inactive));
         check_call(written, [&] { return distile_chain_run(session_.chain.get(), &args); });
     }
 
