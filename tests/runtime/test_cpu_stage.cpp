@@ -186,6 +186,10 @@ TEST_CASE("A stage on a CPU passes on what windows of depthwise convolutions rea
         stage.conv(x, expanded, 1, 1, 1, &mask, &window).given.transient = 1;
         stage.conv(expanded, filtered, 3, 2, 2, &mask, nullptr, nullptr, nullptr, 250).given.transient = 1;
         stage.conv(filtered, y, 1, 1, 1, &mask);
+        // With every pixel, of other sizes before and behind.
+        stage.conv(x, expanded, 1, 1, 1, nullptr).given.transient = 1;
+        stage.conv(expanded, filtered, 3, 2, 1, nullptr, nullptr, nullptr, nullptr, 250).given.transient = 1;
+        stage.conv(filtered, y, 1, 1, 1, nullptr);
         stage.check(0);
     });
 }

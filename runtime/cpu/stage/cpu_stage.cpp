@@ -126,7 +126,7 @@ private:
 }  // namespace
 
 CpuStageRunner::CpuStageRunner(CpuDevice &device)
-    : device_(device), needed_(device.make_mask()), all_(device.make_mask()) {
+    : device_(device), needed_(device.make_mask()), all_(device.make_mask()), all_read_(device.make_mask()) {
 }
 
 void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
@@ -169,10 +169,10 @@ void CpuStageRunner::make_mask(const CheckedStep &step) {
     });
 }
 
-TileList CpuStageRunner::pixels_of(const CheckedStep &step) {
+TileList CpuStageRunner::pixels_of(const CheckedStep &step, distile_mask &all) {
     distile_mask *mask = step.given.mask;
     if (!mask) {
-        mask = all_.get();
+        mask = &all;
         if (!(mask->shape == step.output)) {
             mask->set_all(step.output);
         }
@@ -185,45 +185,52 @@ TileList CpuStageRunner::pixels_of(const CheckedStep &step) {
 
 void CpuStageRunner::convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting,
                               const CheckedStep *next) {
+    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
+    const PanelWeights *const fetched = next_weights ? &*next_weights : nullptr;
+    if (waiting.size() == 2) {
+        const CheckedStep &source = *waiting[0], &depthwise = *waiting[1];
+        // Both lists are used at once, and without masks they may be of different sizes.
+        const TileList read = pixels_of(source, *all_read_), pixels = pixels_of(step, *all_);
+        if (!pass(source, read, depthwise, step, pixels, fetched)) {
+            const PanelWeights of_depthwise = weights_of(depthwise, 0);
+            convolve(source, read, &of_depthwise);
+            pass(depthwise, step, pixels, fetched);
+        }
+        return;
+    }
+    const TileList pixels = pixels_of(step, *all_);
     if (waiting.empty()) {
-        convolve(step, next);
-    } else if (waiting.size() == 1) {
-        pass(*waiting[0], step, next);
-    } else if (!pass(*waiting[0], *waiting[1], step, next)) {
-        convolve(*waiting[0], waiting[1]);
-        pass(*waiting[1], step, next);
+        convolve(step, pixels, fetched);
+    } else {
+        pass(*waiting[0], step, pixels, fetched);
     }
 }
 
-void CpuStageRunner::convolve(const CheckedStep &step, const CheckedStep *next) {
-    const TileList pixels = pixels_of(step);
+void CpuStageRunner::convolve(const CheckedStep &step, const TileList &pixels, const PanelWeights *next) {
     const int32_t parts = stage_parts(step.filter(), step.weights_dtype).count;
     for (int32_t part = 0; part < parts; part++) {
-        const CheckedStep *const follower = part + 1 < parts ? &step : next;
-        const std::optional<PanelWeights> next_weights =
-            follower ? std::optional(weights_of(*follower, follower == &step ? part + 1 : 0)) : std::nullopt;
         ListedConvolution convolution = listed(step, part, pixels);
-        convolution.next = next_weights ? &*next_weights : nullptr;
+        convolution.next = next;
+        const std::optional<PanelWeights> next_part =
+            part + 1 < parts ? std::optional(weights_of(step, part + 1)) : std::nullopt;
+        if (next_part) {
+            convolution.next = &*next_part;
+        }
         run_convolution(device_.context, device_.products(), convolution);
     }
 }
 
-void CpuStageRunner::pass(const CheckedStep &depthwise, const CheckedStep &step, const CheckedStep *next) {
-    const TileList pixels = pixels_of(step);
+void CpuStageRunner::pass(const CheckedStep &depthwise, const CheckedStep &step, const TileList &pixels,
+                          const PanelWeights *next) {
     const ListedConvolution before = listed(depthwise, 0, pixels);
-    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
     ListedConvolution convolution = listed(step, 0, pixels);
-    convolution.next = next_weights ? &*next_weights : nullptr;
+    convolution.next = next;
     convolution.before = &before;
-    const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
-    const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
-    convolution.passed = static_cast<float *>(memory.get());
-    run_convolution(device_.context, device_.products(), convolution);
+    run_passing(convolution, passed_numbers(device_.context, device_.products(), convolution));
 }
 
-bool CpuStageRunner::pass(const CheckedStep &source, const CheckedStep &depthwise, const CheckedStep &step,
-                          const CheckedStep *next) {
-    const TileList read = pixels_of(source), pixels = pixels_of(step);
+bool CpuStageRunner::pass(const CheckedStep &source, const TileList &read, const CheckedStep &depthwise,
+                          const CheckedStep &step, const TileList &pixels, const PanelWeights *next) {
     const int64_t made = read.count * source.given.output->channels;
     if (made <= least_chain_numbers * device_.context.options.threads) {
         return false;
@@ -233,17 +240,19 @@ bool CpuStageRunner::pass(const CheckedStep &source, const CheckedStep &depthwis
     ListedConvolution before = listed(depthwise, 0, pixels), convolution = listed(step, 0, pixels);
     before.before = &first;
     before.taken = &index.index();
-    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
-    convolution.next = next_weights ? &*next_weights : nullptr;
+    convolution.next = next;
     convolution.before = &before;
     const int64_t numbers = passed_numbers(device_.context, device_.products(), convolution);
-    if (numbers == 0) {
-        return false;
+    if (numbers > 0) {
+        run_passing(convolution, numbers);
     }
+    return numbers > 0;
+}
+
+void CpuStageRunner::run_passing(ListedConvolution &convolution, int64_t numbers) {
     const ScratchMemory memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
     convolution.passed = static_cast<float *>(memory.get());
     run_convolution(device_.context, device_.products(), convolution);
-    return true;
 }
 
 }  // namespace distile

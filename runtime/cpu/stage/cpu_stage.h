@@ -11,6 +11,8 @@
 namespace distile {
 
 struct CheckedStep;
+struct ListedConvolution;
+struct PanelWeights;
 
 class CpuStageRunner {
 public:
@@ -22,18 +24,20 @@ private:
     void make_mask(const CheckedStep &step);
     /** `waiting` are steps that it computes first, none, one or two; `next` is the convolution behind it, or null. */
     void convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting, const CheckedStep *next);
-    void convolve(const CheckedStep &step, const CheckedStep *next);
-    /** Computes a convolution of 1 x 1 with the depthwise one before it. */
-    void pass(const CheckedStep &depthwise, const CheckedStep &step, const CheckedStep *next);
-    /** Computes them with the convolution before; false if that takes too little or too much memory. */
-    bool pass(const CheckedStep &source, const CheckedStep &depthwise, const CheckedStep &step,
-              const CheckedStep *next);
-    /** The pixels that a step computes. */
-    TileList pixels_of(const CheckedStep &step);
+    void convolve(const CheckedStep &step, const TileList &pixels, const PanelWeights *next);
+    /** Computes a convolution of 1 x 1 with the depthwise one before it, at pixels of both. */
+    void pass(const CheckedStep &depthwise, const CheckedStep &step, const TileList &pixels, const PanelWeights *next);
+    /** Computes them with the convolution before, at the pixels that are read; false if that takes too little or too
+     * much memory. */
+    bool pass(const CheckedStep &source, const TileList &read, const CheckedStep &depthwise, const CheckedStep &step,
+              const TileList &pixels, const PanelWeights *next);
+    void run_passing(ListedConvolution &convolution, int64_t numbers);
+    /** The pixels that a step computes, in a list of its mask, or of `all`. */
+    TileList pixels_of(const CheckedStep &step, distile_mask &all);
 
     CpuDevice &device_;
-    // What the reader of a step's output needs, and all pixels, of the last shape.
-    std::unique_ptr<distile_mask> needed_, all_;
+    // What the reader of a step's output needs, and all pixels, of the last shape, of a step and of what it reads.
+    std::unique_ptr<distile_mask> needed_, all_, all_read_;
 };
 
 }  // namespace distile
