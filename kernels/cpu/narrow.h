@@ -26,6 +26,41 @@ template<> struct StoredVector<int8_t> {
 };
 template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
 
+#if defined(__AVX2__)
+/** The step that narrowing of a register's and of a word's numbers shares. */
+template<class Isa, typename Stored> struct Saturation {
+#if defined(__AVX512BW__)
+    using Register = __m512i;
+    [[gnu::always_inline]] static void apply(const Register (&integers)[4], int32_t least, int32_t zero_point,
+                                             Register &bytes) {
+        const Register low = _mm512_set1_epi16(static_cast<int16_t>(least)),
+                       zero = _mm512_set1_epi16(static_cast<int16_t>(zero_point));
+        Register pairs[2];
+        for (int64_t i = 0; i < 2; i++) {
+            pairs[i] = _mm512_packs_epi32(integers[2 * i], integers[2 * i + 1]);
+            pairs[i] = _mm512_add_epi16(_mm512_max_epi16(pairs[i], low), zero);
+        }
+        bytes =
+            std::is_signed_v<Stored> ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
+    }
+#else
+    using Register = __m256i;
+    [[gnu::always_inline]] static void apply(const Register (&integers)[4], int32_t least, int32_t zero_point,
+                                             Register &bytes) {
+        const Register low = _mm256_set1_epi16(static_cast<int16_t>(least)),
+                       zero = _mm256_set1_epi16(static_cast<int16_t>(zero_point));
+        Register pairs[2];
+        for (int64_t i = 0; i < 2; i++) {
+            pairs[i] = _mm256_packs_epi32(integers[2 * i], integers[2 * i + 1]);
+            pairs[i] = _mm256_add_epi16(_mm256_max_epi16(pairs[i], low), zero);
+        }
+        bytes =
+            std::is_signed_v<Stored> ? _mm256_packs_epi16(pairs[0], pairs[1]) : _mm256_packus_epi16(pairs[0], pairs[1]);
+    }
+#endif
+};
+#endif
+
 /** Up to four vectors at a time: instructions narrow two to one. `Isa` as in Epilogue. */
 template<class Isa, typename Stored> struct Narrowing {
     using Floats = typename Epilogue<Isa>::Floats;
@@ -40,15 +75,8 @@ template<class Isa, typename Stored> struct Narrowing {
             // The form without a mask gets a false warning from GCC 12.
             integers[v] = _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<const __m512 &>(values[v]));
         }
-        const __m512i low = _mm512_set1_epi16(static_cast<int16_t>(least)),
-                      zero = _mm512_set1_epi16(static_cast<int16_t>(zero_point));
-        __m512i pairs[2];
-        for (int64_t i = 0; i < 2; i++) {
-            pairs[i] = _mm512_packs_epi32(integers[2 * i], integers[2 * i + 1]);
-            pairs[i] = _mm512_add_epi16(_mm512_max_epi16(pairs[i], low), zero);
-        }
-        const __m512i bytes =
-            is_signed ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
+        __m512i bytes;
+        Saturation<Isa, Stored>::apply(integers, least, zero_point, bytes);
         // Each lane has four channels of every vector.
         typename Epilogue<Isa>::Words words;
         std::memcpy(&words, &bytes, sizeof(words));
@@ -56,19 +84,17 @@ template<class Isa, typename Stored> struct Narrowing {
             __builtin_shufflevector(words, words, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         std::memcpy(to, &ordered, Vectors * vector_channels);
 #elif defined(__AVX2__)
-        const __m256i low = _mm256_set1_epi16(static_cast<int16_t>(least)),
-                      zero = _mm256_set1_epi16(static_cast<int16_t>(zero_point)),
-                      order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         for (int64_t v = 0; v < Vectors; v += 2) {
-            __m256i halves[2] = {};
+            __m256i integers[4] = {};
             for (int64_t i = 0; i < 2 && v + i < Vectors; i++) {
                 const auto *const half = reinterpret_cast<const __m256 *>(&values[v + i]);
-                halves[i] = _mm256_packs_epi32(_mm256_cvtps_epi32(half[0]), _mm256_cvtps_epi32(half[1]));
-                halves[i] = _mm256_add_epi16(_mm256_max_epi16(halves[i], low), zero);
+                integers[2 * i] = _mm256_cvtps_epi32(half[0]);
+                integers[2 * i + 1] = _mm256_cvtps_epi32(half[1]);
             }
-            const __m256i bytes = is_signed ? _mm256_packs_epi16(halves[0], halves[1])
-                                            : _mm256_packus_epi16(halves[0], halves[1]),
-                          ordered = _mm256_permutevar8x32_epi32(bytes, order);
+            __m256i bytes;
+            Saturation<Isa, Stored>::apply(integers, least, zero_point, bytes);
+            const __m256i ordered = _mm256_permutevar8x32_epi32(bytes, order);
             std::memcpy(to + v * vector_channels, &ordered, (Vectors - v < 2 ? 1 : 2) * vector_channels);
         }
 #else
@@ -87,9 +113,6 @@ template<class Isa, typename Stored> struct Narrowing {
         }
 #endif
     }
-
-private:
-    static constexpr bool is_signed = std::is_signed_v<Stored>;
 };
 
 /** Four numbers of each pixel of a register of pixels become the bytes of a word. */
@@ -104,30 +127,16 @@ template<class Isa, typename Stored> struct QuadNarrowing {
         for (int64_t c = 0; c < 4; c++) {
             integers[c] = _mm512_maskz_cvtps_epi32(0xffff, reinterpret_cast<const __m512 &>(values[c]));
         }
-        const __m512i low = _mm512_set1_epi16(static_cast<int16_t>(least)),
-                      zero = _mm512_set1_epi16(static_cast<int16_t>(zero_point));
-        __m512i pairs[2];
-        for (int64_t i = 0; i < 2; i++) {
-            pairs[i] = _mm512_packs_epi32(integers[2 * i], integers[2 * i + 1]);
-            pairs[i] = _mm512_add_epi16(_mm512_max_epi16(pairs[i], low), zero);
-        }
-        const __m512i bytes =
-            is_signed ? _mm512_packs_epi16(pairs[0], pairs[1]) : _mm512_packus_epi16(pairs[0], pairs[1]);
+        __m512i bytes;
+        Saturation<Isa, Stored>::apply(integers, least, zero_point, bytes);
         _mm512_store_si512(words, _mm512_shuffle_epi8(bytes, _mm512_load_si512(order)));
 #elif defined(__AVX2__)
         __m256i integers[4];
         for (int64_t c = 0; c < 4; c++) {
             integers[c] = _mm256_cvtps_epi32(reinterpret_cast<const __m256 &>(values[c]));
         }
-        const __m256i low = _mm256_set1_epi16(static_cast<int16_t>(least)),
-                      zero = _mm256_set1_epi16(static_cast<int16_t>(zero_point));
-        __m256i pairs[2];
-        for (int64_t i = 0; i < 2; i++) {
-            pairs[i] = _mm256_packs_epi32(integers[2 * i], integers[2 * i + 1]);
-            pairs[i] = _mm256_add_epi16(_mm256_max_epi16(pairs[i], low), zero);
-        }
-        const __m256i bytes =
-            is_signed ? _mm256_packs_epi16(pairs[0], pairs[1]) : _mm256_packus_epi16(pairs[0], pairs[1]);
+        __m256i bytes;
+        Saturation<Isa, Stored>::apply(integers, least, zero_point, bytes);
         _mm256_store_si256(reinterpret_cast<__m256i *>(words),
                            _mm256_shuffle_epi8(bytes, _mm256_load_si256(reinterpret_cast<const __m256i *>(order))));
 #else
@@ -147,7 +156,6 @@ template<class Isa, typename Stored> struct QuadNarrowing {
     }
 
 private:
-    static constexpr bool is_signed = std::is_signed_v<Stored>;
     /** Takes four numbers of each of four pixels from the order of numbers to that of pixels. */
     alignas(64) static constexpr uint8_t order[64] = {
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
