@@ -4,7 +4,6 @@
 #include "runtime/cuda/kernels/stage.h"
 #include "stage_cubin.h"
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <set>
 
@@ -34,10 +33,6 @@ StageWindow down_of(const distile_window &window) {
 }
 StageWindow across_of(const distile_window &window) {
     return axis(window.kernel_w, window.stride_w, window.dilation_w, window.pad_left);
-}
-
-bool are_same_windows(const distile_window &a, const distile_window &b) {
-    return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
 /** What a launch's kernel gets, step by step. */
@@ -134,7 +129,7 @@ private:
     bool is_prepared(const distile_stage_step &given) const {
         return given.mask == kept_mask_ &&
                (!given.reader ||
-                (kept_reader_ && are_same_windows(*given.reader, *kept_reader_) &&
+                (kept_reader_ && is_same_window(*given.reader, *kept_reader_) &&
                  kept_size_ == MaskShape{given.output->batch, given.output->height, given.output->width}));
     }
 

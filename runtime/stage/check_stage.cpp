@@ -320,17 +320,10 @@ private:
         }
     }
     bool reads_what_is_made(const distile_stage_step &maker) const {
-        const distile_window &window = step_.window;
         if (maker.reader || !maker.mask) {
-            return !maker.reader || same_window(*maker.reader, window);
+            return !maker.reader || is_same_window(*maker.reader, step_.window);
         }
-        return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
-               window.pad_top == 0 && window.pad_left == 0 && has_shape(*step_.output, *maker.output);
-    }
-    static bool same_window(const distile_window &a, const distile_window &b) {
-        return a.kernel_h == b.kernel_h && a.kernel_w == b.kernel_w && a.stride_h == b.stride_h &&
-               a.stride_w == b.stride_w && a.dilation_h == b.dilation_h && a.dilation_w == b.dilation_w &&
-               a.pad_top == b.pad_top && a.pad_left == b.pad_left;
+        return is_point(step_.window) && has_shape(*step_.output, *maker.output);
     }
     static bool has_shape(const distile_tensor &a, const distile_tensor &b) {
         return a.batch == b.batch && a.height == b.height && a.width == b.width;

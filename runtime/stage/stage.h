@@ -36,6 +36,17 @@ struct CheckedStep {
     }
 };
 
+inline bool is_point(const distile_window &window) {
+    return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+           window.pad_top == 0 && window.pad_left == 0;
+}
+
+inline bool is_same_window(const distile_window &a, const distile_window &b) {
+    return a.kernel_h == b.kernel_h && a.kernel_w == b.kernel_w && a.stride_h == b.stride_h &&
+           a.stride_w == b.stride_w && a.dilation_h == b.dilation_h && a.dilation_w == b.dilation_w &&
+           a.pad_top == b.pad_top && a.pad_left == b.pad_left;
+}
+
 struct Stage {
     std::vector<CheckedStep> steps;
     uint32_t tiles;  ///< The tiles that blocks may use, a bit each; 0: all.

@@ -78,10 +78,8 @@ bool can_wait(const CheckedStep *step, const CheckedStep *end) {
     }
     const CheckedStep &reader = *(step + 1);
     if (step->filter().is_depthwise()) {
-        const distile_window &window = reader.given.window;
-        const bool is_point = window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 &&
-                              window.stride_w == 1 && window.pad_top == 0 && window.pad_left == 0;
-        return is_point && reader.filter().groups == 1 && reader.output == step->output && spares(reader, *step);
+        return is_point(reader.given.window) && reader.filter().groups == 1 && reader.output == step->output &&
+               spares(reader, *step);
     }
     const distile_tensor &output = *step->given.output;
     const bool has_border =
