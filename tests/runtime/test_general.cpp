@@ -71,11 +71,13 @@ TEST_CASE("General code computes convolutions of any shape", "[general]") {
 
 TEST_CASE("General code computes depthwise convolutions of any shape", "[general]") {
     const Context context = make_context();
-    // Whole panels, and one of a set or of several that is not whole; more taps than the code takes at once.
+    // Whole panels and one that is not whole; pixels of a row that share inputs, and others.
     const distile_conv2d shapes[] = {conv2d(32, 32, 3, 1, 1, DISTILE_ACTIVATION_RELU6, false),
                                      conv2d(5, 5, 3, 2, 1, DISTILE_ACTIVATION_NONE, true),
-                                     conv2d(80, 80, 3, 1, 1, DISTILE_ACTIVATION_NONE, false),
+                                     conv2d(80, 80, 3, 1, 1, DISTILE_ACTIVATION_NONE, true),
+                                     conv2d(55, 55, 5, 1, 1, DISTILE_ACTIVATION_RELU, false),
                                      conv2d(75, 75, 5, 1, 2, DISTILE_ACTIVATION_HARDSWISH, true),
+                                     conv2d(132, 132, 3, 1, 1, DISTILE_ACTIVATION_SILU, false),
                                      conv2d(17, 17, 9, 1, 1, DISTILE_ACTIVATION_NONE, false)};
     for (distile_conv2d shape : shapes) {
         shape.groups = shape.in_channels;

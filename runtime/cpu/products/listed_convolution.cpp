@@ -1,11 +1,14 @@
 #include "runtime/cpu/products/listed_convolution.h"
 #include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
+#include "runtime/cpu/products/listed_depthwise.h"
 #include <algorithm>
 #include <limits>
 #include <optional>
 
 namespace distile {
+
+alignas(64) const float outside_input[most_piece_channels]{};
 
 namespace {
 
@@ -21,10 +24,7 @@ constexpr int64_t least_thread_groups = 4;
 constexpr int64_t most_passed_numbers = 64 << 10;
 /** What a thread keeps of the convolution before that, at least and at most: the second-level cache has it, too. */
 constexpr int64_t least_taken_numbers = 64 << 10, most_taken_numbers = 256 << 10;
-constexpr int32_t most_pieces = 64, most_piece_channels = 4096;
-
-/** Read where a window reaches outside the input. */
-alignas(64) constexpr float zeros[most_piece_channels]{};
+constexpr int32_t most_pieces = 64;
 
 constexpr int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -35,8 +35,8 @@ constexpr int64_t divide_up(int64_t a, int64_t b) {
 class SharedConvolution {
 public:
     SharedConvolution(const PixelProducts &products, const ListedConvolution &given, int32_t threads)
-        : products_(products), given_(given), weights_(given.weights),
-          sets_(divide_up(num_panels(weights_.out_channels), products.set_panels)),
+        : products_(products), given_(given), weights_(given.weights), depthwise_(products, given),
+          limits_(given.activation.function), sets_(divide_up(num_panels(weights_.out_channels), products.set_panels)),
           part_(std::max<int64_t>(most_part_bytes / (products.set_panels * panel_channels * weights_.bytes), 1)),
           keeps_weights_(num_panels(weights_.out_channels) * panel_channels * weights_.reduction * weights_.bytes <=
                          most_kept_bytes) {
@@ -45,11 +45,6 @@ public:
             tap_offsets_[tap] = int64_t{row} * given.rows.dilation * given.input.stride_h +
                                 int64_t{column} * given.columns.dilation * given.input.stride_w;
         }
-        const distile_activation activation = given.activation.function;
-        limits_ = activation == DISTILE_ACTIVATION_NONE || activation == DISTILE_ACTIVATION_RELU ||
-                  activation == DISTILE_ACTIVATION_RELU6;
-        least_ = activation == DISTILE_ACTIVATION_NONE ? least_ : 0;
-        most_ = activation == DISTILE_ACTIVATION_RELU6 ? 6 : most_;
         const int64_t groups = divide_up(given.count, group_pixels(0));
         pixel_shares_ = std::clamp<int64_t>(groups / least_thread_groups, 1, threads);
         set_shares_ = std::min(divide_up(threads, pixel_shares_), sets_);
@@ -95,7 +90,7 @@ public:
             source.run_all(missing, taken);
             made = needed;
             const Passed passed{memory, begin};
-            before.run_depthwise({begin, end}, {0, before.sets_}, passed, taken);
+            before.depthwise_.run({begin, end}, before.channels_of({0, before.sets_}), passed, taken);
             for (int64_t set = 0; set < sets_; set++) {
                 run(set, {begin, end}, Weights{}, passed, {});
             }
@@ -120,7 +115,7 @@ public:
             run(set, chunk_of(chunk), next, passed, {});
         };
         if (given_.depthwise) {
-            run_depthwise(pixels, sets, passed, {});
+            depthwise_.run(pixels, channels_of(sets), passed, {});
             return;
         }
         const Weights first_of_next = given_.next ? first_of(*given_.next) : Weights{};
@@ -128,7 +123,7 @@ public:
             for (int64_t chunk = 0; chunk < chunks; chunk++) {
                 if (before) {
                     passed.first = chunk_of(chunk).begin;
-                    before->run_depthwise(chunk_of(chunk), {0, before->sets_}, passed, {});
+                    before->depthwise_.run(chunk_of(chunk), before->channels_of({0, before->sets_}), passed, {});
                 }
                 for (int64_t set = sets.begin; set < sets.end; set++) {
                     run_chunk(set, chunk, chunk == chunks - 1 ? first_of_next : Weights{});
@@ -145,23 +140,13 @@ public:
     }
 
 private:
-    struct Range {
-        int64_t begin, end;
-    };
+    using Range = ListRange;
+    using Passed = PassedPixels;
+    using Pixel = ListedPixel;
+
     static Range share(int64_t count, int64_t index, int64_t shares) {
         return {count * index / shares, count * (index + 1) / shares};
     }
-
-    /** What a convolution passes on: the channels of some pixels, or null. */
-    struct Passed {
-        float *numbers = nullptr;
-        int64_t first = 0;  ///< The first pixel's index.
-        int64_t mask = -1;  ///< Pixels take the places of those before whose index differs in other bits alone.
-
-        float *at(int64_t pixel, int64_t channels) const {
-            return numbers + ((pixel - first) & mask) * channels;
-        }
-    };
 
     /** The pixels of the convolution before that windows of pixels [begin, end) read, and others of their rows. If
      * these pixels are of several images, more than anybody can keep. */
@@ -186,6 +171,11 @@ private:
         }
     }
 
+    /** The channels of sets. */
+    Range channels_of(const Range &sets) const {
+        const int64_t of_set = products_.set_panels * panel_channels;
+        return {sets.begin * of_set, std::min<int64_t>(sets.end * of_set, weights_.out_channels)};
+    }
     int64_t panels_of(int64_t set) const {
         return std::min<int64_t>(products_.set_panels, num_panels(weights_.out_channels) - set * products_.set_panels);
     }
@@ -251,135 +241,14 @@ private:
         }
     }
 
-    struct Pixel {
-        int32_t image, y, x;
-    };
     Pixel pixel_at(int64_t index) const {
-        const uint32_t xy = given_.xy[index];
-        return {static_cast<int32_t>(given_.image[index]), static_cast<int32_t>(xy >> 16),
-                static_cast<int32_t>(xy & 0xffff)};
+        return distile::pixel_at(given_, index);
     }
     /** A pixel's window. */
     struct Window {
         Pixel pixel;
         const float *inside;  ///< Its first tap, if all of it is inside the input and its taps have offsets; else null.
     };
-    static float *address(const PixelMemory &memory, const Pixel &pixel, int64_t channel) {
-        return memory.at(pixel.image, pixel.y, pixel.x) + channel;
-    }
-
-    /** A depthwise convolution finds what a group reads once for all sets: there is little to multiply. */
-    void run_depthwise(const Range &pixels, const Range &sets, const Passed &passed, const Passed &taken) const {
-        const int64_t group = group_pixels(0), taps = weights_.reduction;
-        alignas(64) float sums[most_group_sums];
-        const float *inputs[most_pieces * most_group_pixels];
-        for (int64_t pixel = pixels.begin; pixel < pixels.end; pixel += group) {
-            GroupProduct product{};
-            product.inputs = inputs;
-            product.pixels = static_cast<int32_t>(std::min(group, pixels.end - pixel));
-            product.panel_distance = taps * panel_channels;
-            product.sums = sums;
-            if (taps <= most_pieces) {
-                find_inputs(pixel, product.pixels, 0, taps, taken, inputs);
-            }
-            for (int64_t set = sets.begin; set < sets.end; set++) {
-                product.panels = static_cast<int32_t>(panels_of(set));
-                product.input_offset = set * products_.set_panels * panel_channels;
-                product.adds = false;
-                Results results;
-                describe(set, pixel, product.pixels, passed, results);
-                for (int64_t begin = 0; begin < taps; begin += most_pieces) {
-                    product.results = begin + most_pieces >= taps && results.at_once ? &results.group : nullptr;
-                    product.num_pieces = static_cast<int32_t>(std::min<int64_t>(taps - begin, most_pieces));
-                    if (taps > most_pieces) {
-                        find_inputs(pixel, product.pixels, begin, product.num_pieces, taken, inputs);
-                    }
-                    product.weights = weights_at(set, begin).first;
-                    multiply_depthwise(product);
-                    product.adds = true;
-                }
-                finish(sums, results);
-            }
-        }
-    }
-
-    /** Where the pixels of a group read the first channel of some taps. The last set may have code for more pixels. */
-    void find_inputs(int64_t pixel, int32_t count, int64_t first_tap, int64_t taps, const Passed &taken,
-                     const float **inputs) const {
-        const int64_t slots = std::max(group_pixels(0), group_pixels(sets_ - 1));
-        for (int32_t i = 0; i < slots; i++) {
-            // Code for more pixels than there are computes the last one again.
-            const Pixel own = pixel_at(pixel + std::min(i, count - 1));
-            if (taken.numbers) {
-                for (int64_t tap = 0; tap < taps; tap++) {
-                    inputs[tap * most_group_pixels + i] = taken_at(own, static_cast<int32_t>(first_tap + tap), taken);
-                }
-                continue;
-            }
-            const Window from = window_of(own);
-            for (int64_t tap = 0; tap < taps; tap++) {
-                inputs[tap * most_group_pixels + i] = input_at(from, static_cast<int32_t>(first_tap + tap), 0);
-            }
-        }
-    }
-
-    const float *taken_at(const Pixel &pixel, int32_t tap, const Passed &taken) const {
-        const int32_t y = given_.rows.at(pixel.y, tap / given_.columns.kernel);
-        const int32_t x = given_.columns.at(pixel.x, tap % given_.columns.kernel);
-        const ListIndex &index = *given_.taken;
-        if (!given_.rows.holds(y) || !given_.columns.holds(x)) {
-            return zeros;
-        }
-        const int64_t place = (int64_t{pixel.image} * index.height + y) * index.width + x;
-        return taken.at(index.pixels[place], given_.in_channels);
-    }
-
-    /** Vectors read whole panels, inside the zeros too. */
-    void multiply_depthwise(const GroupProduct &product) const {
-        const int64_t end = product.input_offset + product.panels * panel_channels;
-        if (end <= std::min<int64_t>(weights_.out_channels, most_piece_channels)) {
-            products_.multiply_depthwise[weights_.type](product);
-        } else {
-            multiply_in_part(product);
-        }
-    }
-
-    /** The products of a set with a panel that is not whole. */
-    void multiply_in_part(GroupProduct product) const {
-        const int64_t offset = product.input_offset;
-        const int64_t channels = std::min(product.panels * panel_channels, weights_.out_channels - offset);
-        // Each pixel's channels, as far as there are any, and zeros.
-        constexpr int32_t most_taps = 8;
-        alignas(64) float padded[most_taps * most_group_pixels * most_set_channels];
-        const float *inputs[most_taps * most_group_pixels];
-        const int32_t taps = product.num_pieces;
-        const auto *weights = static_cast<const char *>(product.weights);
-        const float *const *const from = product.inputs;
-        const GroupResults *const results = product.results;
-        product.inputs = inputs;
-        product.input_offset = 0;
-        for (int32_t begin = 0; begin < taps; begin += most_taps) {
-            product.num_pieces = std::min(taps - begin, most_taps);
-            product.results = begin + most_taps >= taps ? results : nullptr;
-            for (int32_t i = 0; i < product.num_pieces * most_group_pixels; i++) {
-                const int32_t pixel = i % most_group_pixels;
-                if (pixel >= product.pixels) {
-                    inputs[i] = inputs[i - pixel];
-                    continue;
-                }
-                float *const copy = padded + i * most_set_channels;
-                const float *const read = from[begin * most_group_pixels + i];
-                std::fill_n(copy, product.panels * panel_channels, 0.0f);
-                if (read != zeros) {
-                    std::copy_n(read + offset, channels, copy);
-                }
-                inputs[i] = copy;
-            }
-            product.weights = weights + begin * panel_channels * weights_.bytes;
-            products_.multiply_depthwise[weights_.type](product);
-            product.adds = true;
-        }
-    }
 
     /** Completes a group's product, with [first, last) of the reduction, and computes it. */
     void multiply(int64_t set, int64_t pixel, int64_t first, int64_t last, GroupProduct product,
@@ -447,7 +316,7 @@ private:
         const int32_t y = rows.at(pixel.y, 0), x = columns.at(pixel.x, 0);
         const bool is_inside = rows.holds(y) && rows.holds(rows.at(pixel.y, rows.kernel - 1)) && columns.holds(x) &&
                                columns.holds(columns.at(pixel.x, columns.kernel - 1)) && taps() <= most_pieces;
-        return {pixel, is_inside ? address(given_.input, {pixel.image, y, x}, 0) : nullptr};
+        return {pixel, is_inside ? address(given_.input, {pixel.image, y, x}) : nullptr};
     }
     const float *input_at(const Window &window, int32_t tap, int64_t channel) const {
         return window.inside ? window.inside + tap_offsets_[tap] + channel : input_at(window.pixel, tap, channel);
@@ -456,7 +325,7 @@ private:
         const int32_t y = given_.rows.at(pixel.y, tap / given_.columns.kernel);
         const int32_t x = given_.columns.at(pixel.x, tap % given_.columns.kernel);
         const bool is_inside = given_.rows.holds(y) && given_.columns.holds(x);
-        return is_inside ? address(given_.input, {pixel.image, y, x}, channel) : zeros;
+        return is_inside ? address(given_.input, {pixel.image, y, x}) + channel : outside_input;
     }
 
     /** Where a group's results go. */
@@ -472,14 +341,14 @@ private:
         for (int32_t i = 0; i < count; i++) {
             const Pixel pixel = pixel_at(first + i);
             results.outputs[i] = passed.numbers ? passed.at(first + i, weights_.out_channels) + channel
-                                                : address(given_.output, pixel, channel);
-            results.residuals[i] = given_.residual.data ? address(given_.residual, pixel, channel) : nullptr;
+                                                : address(given_.output, pixel) + channel;
+            results.residuals[i] = given_.residual.data ? address(given_.residual, pixel) + channel : nullptr;
             without_activation |=
                 static_cast<uint32_t>(given_.without_activation && is_active(*given_.without_activation, pixel)) << i;
         }
         const int64_t channels = std::min(panels * panel_channels, weights_.out_channels - channel);
         results.group = {nullptr,
-                         count,
+                         (1U << count) - 1,
                          static_cast<int32_t>(panels),
                          static_cast<int32_t>(channels),
                          weights_.factors ? weights_.factors + channel : nullptr,
@@ -488,9 +357,9 @@ private:
                          results.outputs,
                          without_activation,
                          given_.activation.slope,
-                         least_,
-                         most_};
-        results.at_once = limits_ && without_activation == 0 && channels == panels * panel_channels;
+                         limits_.least,
+                         limits_.most};
+        results.at_once = limits_.are_all && without_activation == 0 && channels == panels * panel_channels;
     }
     void finish(const float *sums, Results &results) const {
         if (!results.at_once) {
@@ -502,7 +371,7 @@ private:
     void fetch(const Results &results) const {
         constexpr int64_t line = 64 / sizeof(float);
         const GroupResults &group = results.group;
-        for (int32_t i = 0; i < group.pixels; i++) {
+        for (int32_t i = 0; i < most_group_pixels && group.stored >> i != 0; i++) {
             for (int64_t at = 0; at < group.channels; at += line) {
                 __builtin_prefetch(group.outputs[i] + at, 1);
                 if (group.residuals && given_.residual.data != given_.output.data) {
@@ -512,20 +381,14 @@ private:
         }
     }
 
-    static bool is_active(const Bitmask &bits, const Pixel &pixel) {
-        const uint64_t *row = bits.words + (int64_t{pixel.image} * bits.height + pixel.y) * bits.words_per_row();
-        return (row[pixel.x / 64] >> (pixel.x % 64) & 1) != 0;
-    }
-
     const PixelProducts &products_;
     const ListedConvolution &given_;
     const PanelWeights &weights_;
+    const ListedDepthwise depthwise_;
+    const ActivationLimits limits_;
     const int64_t sets_, part_;
     const bool keeps_weights_;
     int64_t pixel_shares_, set_shares_;
-    // Whether the activation only keeps a number between two.
-    bool limits_;
-    float least_ = -std::numeric_limits<float>::infinity(), most_ = std::numeric_limits<float>::infinity();
     int64_t tap_offsets_[most_pieces];  ///< From the first tap of a window.
 };
 

@@ -8,7 +8,9 @@
 
 #include "kernels/cpu/activation.h"
 #include "runtime/cpu/products/products.h"
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace distile {
 
@@ -32,31 +34,19 @@ template<class Isa> struct ProductLoops {
         static constexpr int64_t vectors = Panels * panel_vectors, channels = Panels * panel_channels;
         Floats of[Pixels][vectors];
 
-        [[gnu::always_inline]] void start(const GroupProduct &product) {
-#pragma GCC unroll 16
-            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
-#pragma GCC unroll 16
-                for (int64_t v = 0; v < vectors; v++) {
-                    of[pixel][v] = Floats{};
-                    if (product.adds) {
-                        load(product.sums + pixel * channels + v * lanes, of[pixel][v]);
-                    }
+        /** From sums of pixels a distance apart; null: 0. */
+        [[gnu::always_inline]] void start(const float *sums, int64_t distance) {
+            for_each([&](Floats &sum, int64_t channel, int64_t pixel) {
+                sum = Floats{};
+                if (sums) {
+                    load(sums + pixel * distance + channel, sum);
                 }
-            }
+            });
         }
-        /** Stores the sums, or what they become. */
-        [[gnu::always_inline]] void store(const GroupProduct &product) {
-            if (product.results) {
-                finish(*product.results);
-                return;
-            }
-#pragma GCC unroll 16
-            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
-#pragma GCC unroll 16
-                for (int64_t v = 0; v < vectors; v++) {
-                    std::memcpy(product.sums + pixel * channels + v * lanes, &of[pixel][v], sizeof(Floats));
-                }
-            }
+        [[gnu::always_inline]] void store(float *sums, int64_t distance) {
+            for_each([&](const Floats &sum, int64_t channel, int64_t pixel) {
+                std::memcpy(sums + pixel * distance + channel, &sum, sizeof(sum));
+            });
         }
         /** Calls act(vector, its first channel, the pixel) for each. */
         template<class Act> [[gnu::always_inline]] void for_each(const Act &act) {
@@ -68,36 +58,59 @@ template<class Isa> struct ProductLoops {
                 }
             }
         }
-        [[gnu::always_inline]] void finish(const GroupResults &results) {
+        /** Stores what the sums become, from a channel of the results on. If in part, the last channel is among them.
+         */
+        template<bool InPart> [[gnu::always_inline]] void finish(const GroupResults &results, int64_t first) {
+            const int64_t count = results.channels - first;
             Floats term;
             if (results.factors) {
                 for_each([&](Floats &sum, int64_t channel, int64_t) {
-                    load(results.factors + channel, term);
+                    load_channels<InPart>(results.factors + first + channel, count - channel, term);
                     sum *= term;
                 });
             }
             if (results.bias) {
                 for_each([&](Floats &sum, int64_t channel, int64_t) {
-                    load(results.bias + channel, term);
+                    load_channels<InPart>(results.bias + first + channel, count - channel, term);
                     sum += term;
                 });
             }
             if (results.residuals) {
                 for_each([&](Floats &sum, int64_t channel, int64_t pixel) {
-                    if (pixel < results.pixels) {
-                        load(results.residuals[pixel] + channel, term);
+                    if (results.stored >> pixel & 1) {
+                        load_channels<InPart>(results.residuals[pixel] + first + channel, count - channel, term);
                         sum += term;
                     }
                 });
             }
             for_each([&](Floats &sum, int64_t channel, int64_t pixel) {
-                if (pixel < results.pixels) {
+                if (results.stored >> pixel & 1) {
                     dot_product::Activation<Isa>::limit(sum, results.least, results.most);
-                    std::memcpy(results.outputs[pixel] + channel, &sum, sizeof(sum));
+                    store_channels<InPart>(results.outputs[pixel] + first + channel, count - channel, sum);
                 }
             });
         }
     };
+    /** If in part, not more channels than there are, which may be none. */
+    template<bool InPart>
+    [[gnu::always_inline]] static void load_channels(const float *from, int64_t count, Floats &to) {
+        if (!InPart || count >= lanes) {
+            load(from, to);
+            return;
+        }
+        to = Floats{};
+        if (count > 0) {
+            Isa::load_part(from, count, to);
+        }
+    }
+    template<bool InPart>
+    [[gnu::always_inline]] static void store_channels(float *to, int64_t count, const Floats &from) {
+        if (!InPart || count >= lanes) {
+            std::memcpy(to, &from, sizeof(from));
+        } else if (count > 0) {
+            Isa::store_part(to, count, from);
+        }
+    }
     /** A number of each panel's channels. */
     template<class Weight, int Panels>
     [[gnu::always_inline]] static void load_panels(const Weight *weights, int64_t distance, Floats *factors) {
@@ -110,7 +123,7 @@ template<class Isa> struct ProductLoops {
     template<class Weight, int Panels, int Pixels> static void multiply_group(const GroupProduct &product) {
         constexpr int64_t vectors = Panels * panel_vectors;
         Sums<Panels, Pixels> sums;
-        sums.start(product);
+        sums.start(product.adds ? product.sums : nullptr, sums.channels);
         const auto *weights = static_cast<const Weight *>(product.weights);
         const int64_t distance = product.panel_distance;
         constexpr int64_t line = 64;
@@ -139,33 +152,15 @@ template<class Isa> struct ProductLoops {
                 }
             }
         }
-        sums.store(product);
-    }
-
-    template<class Weight, int Panels, int Pixels> static void multiply_group_depthwise(const GroupProduct &product) {
-        constexpr int64_t vectors = Panels * panel_vectors;
-        Sums<Panels, Pixels> sums;
-        sums.start(product);
-        const auto *weights = static_cast<const Weight *>(product.weights);
-        for (int32_t tap = 0; tap < product.num_pieces; tap++, weights += panel_channels) {
-            Floats factors[vectors];
-            load_panels<Weight, Panels>(weights, product.panel_distance, factors);
-#pragma GCC unroll 16
-            for (int64_t pixel = 0; pixel < Pixels; pixel++) {
-                const float *const channels = product.inputs[tap * most_group_pixels + pixel] + product.input_offset;
-#pragma GCC unroll 16
-                for (int64_t v = 0; v < vectors; v++) {
-                    Floats input;
-                    load(channels + v * lanes, input);
-                    sums.of[pixel][v] += input * factors[v];
-                }
-            }
+        if (product.results) {
+            sums.template finish<false>(*product.results, 0);
+        } else {
+            sums.store(product.sums, sums.channels);
         }
-        sums.store(product);
     }
 
     /** Calls the code for the fewest pixels that are enough, of those that a set of these panels has. */
-    template<bool Depthwise, class Weight> struct Choice {
+    template<class Weight> struct Choice {
         template<int Panels, int Pixels, int... More> static void call(const GroupProduct &product) {
             if constexpr (sizeof...(More) > 0) {
                 if (product.pixels > Pixels) {
@@ -173,20 +168,123 @@ template<class Isa> struct ProductLoops {
                     return;
                 }
             }
-            if constexpr (Depthwise) {
-                multiply_group_depthwise<Weight, Panels, Pixels>(product);
-            } else {
-                multiply_group<Weight, Panels, Pixels>(product);
-            }
+            multiply_group<Weight, Panels, Pixels>(product);
         }
     };
-    template<bool Depthwise, class Weight> static void multiply(const GroupProduct &product) {
-        Isa::template multiply<Choice<Depthwise, Weight>>(product);
+    template<class Weight> static void multiply(const GroupProduct &product) {
+        Isa::template multiply<Choice<Weight>>(product);
+    }
+
+    /** How the inputs of pixels lie: with distances of the product; side by side; or shared, a kernel of these columns
+     * being 1 pixel after the other, so that each input is loaded once. */
+    static constexpr int apart = 0, side_by_side = 1;
+    /** Products of the panels from a channel on. */
+    template<class Weight, int Panels, int Pixels, int Columns, bool InPart>
+    static void multiply_panels(const DepthwiseProduct &product, int64_t first) {
+        constexpr int64_t vectors = Panels * panel_vectors;
+        const int64_t count = product.channels - first;
+        const int64_t distance = (product.channels + panel_channels - 1) / panel_channels * panel_channels;
+        Sums<Panels, Pixels> sums;
+        sums.start(product.adds ? product.sums + first : nullptr, distance);
+        const Weight *weights =
+            static_cast<const Weight *>(product.weights) + first / panel_channels * product.panel_distance;
+        const float *const *inputs = product.inputs;
+        for (int32_t row = 0; row < product.rows;
+             row++, inputs += product.row_inputs, weights += product.row_distance) {
+            if constexpr (Columns > side_by_side) {
+                Floats factors[Columns][vectors];
+#pragma GCC unroll 16
+                for (int64_t column = 0; column < Columns; column++) {
+                    load_panels<Weight, Panels>(weights + column * panel_channels, product.panel_distance,
+                                                factors[column]);
+                }
+#pragma GCC unroll 16
+                for (int64_t place = 0; place < Pixels + Columns - 1; place++) {
+#pragma GCC unroll 16
+                    for (int64_t v = 0; v < vectors; v++) {
+                        Floats input;
+                        load_channels<InPart>(inputs[place] + first + v * lanes, count - v * lanes, input);
+                        Isa::keep(input);
+#pragma GCC unroll 16
+                        for (int64_t column = 0; column < Columns; column++) {
+                            const int64_t pixel = place - column;
+                            if (pixel >= 0 && pixel < Pixels) {
+                                sums.of[pixel][v] += input * factors[column][v];
+                            }
+                        }
+                    }
+                }
+            } else {
+                for (int64_t column = 0; column < product.columns; column++) {
+                    Floats factors[vectors];
+                    load_panels<Weight, Panels>(weights + column * panel_channels, product.panel_distance, factors);
+                    const float *const *const of_column = inputs + column * product.column_inputs;
+#pragma GCC unroll 16
+                    for (int64_t pixel = 0; pixel < Pixels; pixel++) {
+                        const int64_t step = Columns == side_by_side ? 1 : product.pixel_inputs;
+                        const float *const channels = of_column[pixel * step] + first;
+#pragma GCC unroll 16
+                        for (int64_t v = 0; v < vectors; v++) {
+                            Floats input;
+                            load_channels<InPart>(channels + v * lanes, count - v * lanes, input);
+                            sums.of[pixel][v] += input * factors[v];
+                        }
+                    }
+                }
+            }
+        }
+        if (product.results) {
+            sums.template finish<InPart>(*product.results, first);
+        } else {
+            sums.store(product.sums + first, distance);
+        }
+    }
+    template<class Weight, int Pixels, int Columns> static void multiply_channels(const DepthwiseProduct &product) {
+        constexpr int64_t together = Isa::depthwise_panels * panel_channels;
+        int64_t first = 0;
+        for (; first + together <= product.channels; first += together) {
+            multiply_panels<Weight, Isa::depthwise_panels, Pixels, Columns, false>(product, first);
+        }
+        if constexpr (Isa::depthwise_panels > 1) {
+            for (; first + panel_channels <= product.channels; first += panel_channels) {
+                multiply_panels<Weight, 1, Pixels, Columns, false>(product, first);
+            }
+        }
+        if (first < product.channels) {
+            multiply_panels<Weight, 1, Pixels, Columns, true>(product, first);
+        }
+    }
+    /** Calls the code for the fewest pixels that are enough. */
+    template<class Weight, int Pixels, int... More>
+    static void choose_depthwise(const DepthwiseProduct &product, std::integer_sequence<int, Pixels, More...>) {
+        if constexpr (sizeof...(More) > 0) {
+            if (product.pixels > Pixels) {
+                choose_depthwise<Weight>(product, std::integer_sequence<int, More...>{});
+                return;
+            }
+        }
+        const bool share = Pixels > 1 && product.pixel_inputs == 1 && product.column_inputs == 1;
+        if (share && product.columns == 3) {
+            multiply_channels<Weight, Pixels, 3>(product);
+        } else if (share && product.columns == 5) {
+            multiply_channels<Weight, Pixels, 5>(product);
+        } else if (product.pixel_inputs == 1) {
+            multiply_channels<Weight, Pixels, side_by_side>(product);
+        } else {
+            multiply_channels<Weight, Pixels, apart>(product);
+        }
+    }
+    template<class Weight> static void multiply_depthwise(const DepthwiseProduct &product) {
+        choose_depthwise<Weight>(product, typename Isa::DepthwisePixels{});
     }
 
     template<distile_activation Kind> static void finish_group(const GroupResults &results) {
         const int64_t distance = results.panels * panel_channels;
-        for (int64_t pixel = 0; pixel < results.pixels; pixel++) {
+        uint32_t stored = results.stored;
+        for (int64_t pixel = 0; stored != 0; pixel++, stored >>= 1) {
+            if ((stored & 1) == 0) {
+                continue;
+            }
             const float *const sums = results.sums + pixel * distance;
             const float *const residual = results.residuals ? results.residuals[pixel] : nullptr;
             float *const output = results.outputs[pixel];
@@ -241,16 +339,20 @@ template<class Isa> struct ProductLoops {
     }
 };
 
+template<int... Pixels> constexpr int32_t most_of(std::integer_sequence<int, Pixels...>) {
+    return std::max({Pixels...});
+}
+
 /** The products of an instruction set. */
 template<class Isa> constexpr PixelProducts make_products(const char *features) {
     using Loops = ProductLoops<Isa>;
     return {features,
             Isa::set_panels,
             Isa::group_pixels,
-            {Loops::template multiply<false, float>, Loops::template multiply<false, uint16_t>,
-             Loops::template multiply<false, int8_t>},
-            {Loops::template multiply<true, float>, Loops::template multiply<true, uint16_t>,
-             Loops::template multiply<true, int8_t>},
+            {Loops::template multiply<float>, Loops::template multiply<uint16_t>, Loops::template multiply<int8_t>},
+            most_of(typename Isa::DepthwisePixels{}),
+            {Loops::template multiply_depthwise<float>, Loops::template multiply_depthwise<uint16_t>,
+             Loops::template multiply_depthwise<int8_t>},
             Loops::finish};
 }
 

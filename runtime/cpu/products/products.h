@@ -18,16 +18,14 @@ enum ProductWeights : int32_t { float32_weights, bfloat16_weights, int8_weights,
 constexpr int64_t panel_channels = 16;
 constexpr int64_t most_set_panels = 4;     ///< Panels that are multiplied together: a set.
 constexpr int64_t most_group_pixels = 12;  ///< Pixels that are multiplied together: a group.
-constexpr int64_t most_set_channels = most_set_panels * panel_channels;
+constexpr int64_t most_depthwise_pixels = 8;
 
 struct GroupResults;
 
-/** The products of a group and a set, over a part of the reduction: some pieces, each of neighbouring channels. In
- * a depthwise convolution a piece is a tap, where the set's channels begin. */
+/** The products of a group and a set, over a part of the reduction: some pieces, each of neighbouring channels. */
 struct GroupProduct {
     const float *const *inputs;  ///< [piece][most_group_pixels]: where a pixel's channels begin.
-    int64_t input_offset;        ///< In depthwise convolutions: from there to the set's channels.
-    const int32_t *lengths;      ///< The channels of each piece; unused in depthwise convolutions.
+    const int32_t *lengths;      ///< The channels of each piece.
     int32_t num_pieces;
     int32_t pixels, panels;
     const void *weights;     ///< The first panel's, at the first piece.
@@ -41,10 +39,11 @@ struct GroupProduct {
     int64_t fetched_bytes;
 };
 
-/** What becomes of a group's sums. Arrays begin at the set's first channel. */
+/** What becomes of a group's sums. Arrays begin at the product's first channel. */
 struct GroupResults {
     const float *sums;
-    int32_t pixels, panels, channels;
+    uint32_t stored;  ///< A bit for each pixel that has a result.
+    int32_t panels, channels;
     const float *factors, *bias;    ///< Null: 1 and 0.
     const float *const *residuals;  ///< One for each pixel, or null.
     float *const *outputs;          ///< One for each pixel.
@@ -53,13 +52,29 @@ struct GroupResults {
     float least, most;  ///< Between these the activation keeps a sum, where products make results.
 };
 
+/** The products of some pixels in a depthwise convolution, over some rows and columns of its kernel. Pixel `p` reads,
+ * for column `c` of row `r`, the channels at inputs[r * row_inputs + p * pixel_inputs + c * column_inputs]: pixels side
+ * by side share inputs where both are 1. */
+struct DepthwiseProduct {
+    const float *const *inputs;
+    int64_t row_inputs, pixel_inputs, column_inputs;
+    int32_t rows, columns;
+    int32_t pixels, channels;     ///< Channels of any number.
+    const void *weights;          ///< The first panel's, at the first tap.
+    int64_t row_distance;         ///< From a row's weights to the next one's, in numbers.
+    int64_t panel_distance;       ///< From a panel to the next, in numbers.
+    bool adds;                    ///< To the sums of a part before.
+    float *sums;                  ///< [pixel][whole panels]
+    const GroupResults *results;  ///< As in GroupProduct.
+};
+
 struct PixelProducts {
     const char *features;         ///< What the CPU must have, as in plans.
     int32_t set_panels;           ///< The panels of a set.
     const int32_t *group_pixels;  ///< The pixels of a group, by the panels of its set.
     void (*multiply[num_product_weights])(const GroupProduct &product);
-    /** Each output channel multiplies its own input channel. */
-    void (*multiply_depthwise[num_product_weights])(const GroupProduct &product);
+    int32_t depthwise_pixels;  ///< The pixels that a depthwise product has at most.
+    void (*multiply_depthwise[num_product_weights])(const DepthwiseProduct &product);
     /** `activation` has been checked. */
     void (*finish)(const GroupResults &results, int32_t activation);
 };

@@ -17,6 +17,8 @@ namespace {
 struct Avx512 {
     static constexpr int32_t set_panels = 4;
     static constexpr int32_t group_pixels[] = {0, 12, 12, 8, 6};
+    static constexpr int32_t depthwise_panels = 2;
+    using DepthwisePixels = std::integer_sequence<int, 1, 2, 4, 8>;
 
     using Floats = float __attribute__((vector_size(64)));
 
@@ -29,6 +31,20 @@ struct Avx512 {
         __m128i bytes;
         std::memcpy(&bytes, from, sizeof(bytes));
         to = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    }
+
+    /** In a register: a compiler may rather read it from memory once for each use. */
+    [[gnu::always_inline]] static void keep(Floats &vector) {
+        asm("" : "+v"(vector));
+    }
+    [[gnu::always_inline]] static void load_part(const float *from, int64_t count, Floats &to) {
+        to = _mm512_maskz_loadu_ps(first(count), from);
+    }
+    [[gnu::always_inline]] static void store_part(float *to, int64_t count, const Floats &from) {
+        _mm512_mask_storeu_ps(to, first(count), from);
+    }
+    [[gnu::always_inline]] static __mmask16 first(int64_t count) {
+        return static_cast<__mmask16>((1U << count) - 1);
     }
 
     template<class Choice> static void multiply(const GroupProduct &product) {

@@ -9,6 +9,7 @@ namespace {
 
 struct Portable {
     static constexpr int32_t set_panels = 1;
+    static constexpr int32_t depthwise_panels = 1;
 
     using Floats = float __attribute__((vector_size(16)));
 
@@ -25,14 +26,25 @@ struct Portable {
                     static_cast<float>(from[3])};
     }
 
+    static void keep(const Floats &) {
+    }
+    static void load_part(const float *from, int64_t count, Floats &to) {
+        std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
+    }
+    static void store_part(float *to, int64_t count, const Floats &from) {
+        std::memcpy(to, &from, static_cast<size_t>(count) * sizeof(float));
+    }
+
 #ifdef __aarch64__
     static constexpr int32_t group_pixels[] = {0, 6};
+    using DepthwisePixels = std::integer_sequence<int, 1, 2, 4>;
 
     template<class Choice> static void multiply(const GroupProduct &product) {
         Choice::template call<1, 1, 2, 4, 6>(product);
     }
 #else
     static constexpr int32_t group_pixels[] = {0, 2};
+    using DepthwisePixels = std::integer_sequence<int, 1, 2>;
 
     template<class Choice> static void multiply(const GroupProduct &product) {
         Choice::template call<1, 1, 2>(product);
