@@ -76,6 +76,7 @@ TEST_CASE("General code computes depthwise convolutions of any shape", "[general
                                      conv2d(5, 5, 3, 2, 1, DISTILE_ACTIVATION_NONE, true),
                                      conv2d(80, 80, 3, 1, 1, DISTILE_ACTIVATION_NONE, true),
                                      conv2d(55, 55, 5, 1, 1, DISTILE_ACTIVATION_RELU, false),
+                                     conv2d(34, 34, 7, 1, 1, DISTILE_ACTIVATION_NONE, false),
                                      conv2d(75, 75, 5, 1, 2, DISTILE_ACTIVATION_HARDSWISH, true),
                                      conv2d(132, 132, 3, 1, 1, DISTILE_ACTIVATION_SILU, false),
                                      conv2d(17, 17, 9, 1, 1, DISTILE_ACTIVATION_NONE, false)};

@@ -268,6 +268,8 @@ template<class Isa> struct ProductLoops {
             multiply_channels<Weight, Pixels, 3>(product);
         } else if (share && product.columns == 5) {
             multiply_channels<Weight, Pixels, 5>(product);
+        } else if (share && product.columns == 7) {
+            multiply_channels<Weight, Pixels, 7>(product);
         } else if (product.pixel_inputs == 1) {
             multiply_channels<Weight, Pixels, side_by_side>(product);
         } else {
