@@ -5,7 +5,8 @@
 #
 #     extern const distile_polykernel <target>;
 #
-# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, before them for dot
+# Without a plan, one that ships is taken where there is one for the shape, with any activation. Else the analytical
+# bound chooses the schedules: for CPUs with AVX-512 and with AVX2, before them for dot
 # products in the operator's type (AMX, AVX512-BF16, VNNI), or where the project is compiled for AArch64 for CPUs of
 # Armv8.2; with BACKENDS cuda for NVIDIA GPUs, and with BACKENDS opencl for OpenCL
 # devices. For NVIDIA GPUs the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc. The
@@ -137,7 +138,8 @@ function(_distile_links_own_code variable operator dtype)
     endif ()
 endfunction()
 
-# Builds one library, from the plans that follow or, if there are none, from those that the bound makes for a backend.
+# Builds one library, from the plans that follow or, if there are none, from those that ship or that
+# the bound makes for a backend.
 function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PORTABLE)
     set(arg_PLAN ${ARGN})
     if (NOT target MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")

@@ -122,14 +122,16 @@ if (DISTILE_BUILD_POLYKERNELS)
 endif ()
 add_dependencies(distile_installed ${programs} distile_tools)
 
-# Two links: the command on the PATH, and the headers beside the command.
+# Three links: the command on the PATH, and the headers and plans beside the command.
 set(full_tools_folder "${CMAKE_INSTALL_FULL_LIBDIR}/distile")
 file(RELATIVE_PATH command "${CMAKE_INSTALL_FULL_BINDIR}" "${full_tools_folder}/distile")
 file(RELATIVE_PATH headers "${full_tools_folder}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+file(RELATIVE_PATH plans "${full_tools_folder}" "${CMAKE_INSTALL_FULL_DATADIR}/distile/plans")
 file(CREATE_LINK "${command}" "${built}/distile" SYMBOLIC)
 file(CREATE_LINK "${headers}" "${built}/include" SYMBOLIC)
+file(CREATE_LINK "${plans}" "${built}/plans" SYMBOLIC)
 install(FILES "${built}/distile" DESTINATION "${CMAKE_INSTALL_BINDIR}" ${compiler})
-install(FILES "${built}/include" DESTINATION "${tools_folder}" ${compiler})
+install(FILES "${built}/include" "${built}/plans" DESTINATION "${tools_folder}" ${compiler})
 
 # The files for find_package and pkg-config.
 configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-config.cmake"

@@ -1,9 +1,10 @@
 #include "autoscheduler/bound/bound_backend.h"
-#include "autoscheduler/bound/bound_plan.h"
+#include "autoscheduler/bound/shipped_plans.h"
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/command/list_run.h"
 #include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/plan_search.h"
+#include "autoscheduler/compile/tools.h"
 #include "autoscheduler/search/weight_file.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,7 +31,7 @@ struct PlanOptions {
     Math math = Math::Float32;
     int threads = 0;
     double seconds = 55;
-    bool bound_only = false, again = false, json = false, quiet = false;
+    bool bound_only = false, unmeasured = false, again = false, json = false, quiet = false;
     ListRunOptions all;
     std::function<std::string()> label; /**< What progress begins with; null: nothing. */
 };
@@ -52,6 +53,10 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     const bool is_of_backend = !options.device.empty() && device_of_option(options.device).backend == backend.name;
     if (options.bound_only) {
         how = "by the bound, as asked";
+        return nullptr;
+    }
+    if (options.unmeasured) {
+        how = "by the bound: none that ships is for it, and nothing is measured";
         return nullptr;
     }
     if (!is_of_backend && &backend != &cpu_backend()) {
@@ -134,22 +139,34 @@ std::string describe(const std::vector<WrittenPlan> &plans, const std::string &o
 /** Makes the plans of an operator for a backend. */
 std::vector<WrittenPlan> make_plans(const PlanOptions &options, const Operator &op, const Backend &backend) {
     std::vector<WrittenPlan> plans;
-    std::vector<std::pair<std::string, Plan>> by_bound;
+    std::vector<std::pair<std::string, Plan>> unmeasured;
     const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
     for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
         const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
         std::string how;
         const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);
         make_folder(options.folder);
+        std::optional<ChosenPlan> shipped;
+        if (!options.bound_only) {
+            shipped = shipped_plan(folder_of_shipped_plans(), op, planned);
+        }
         if (search) {
+            for (const PlanVariant &variant : shipped ? shipped->plan.variants : std::vector<PlanVariant>{}) {
+                if (variant.layout.empty() && variant.language == language_of(op, planned.code)) {
+                    search->include({variant.theta}, variant.dense);
+                }
+            }
             measure_plan(*search, options.seconds);
+        } else if (shipped) {
+            how = "as " + shipped->shipped + ", which ships";
+            unmeasured.emplace_back(path, std::move(shipped->plan));
         } else {
-            by_bound.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
+            unmeasured.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
         }
         plans.push_back({path, how, search ? search->doubt() : ""});
     }
     // Last, so that a measurement that fails leaves none.
-    for (const auto &[path, plan] : by_bound) {
+    for (const auto &[path, plan] : unmeasured) {
         write_file(path, format_json(to_json(plan)));
     }
     return plans;
@@ -241,11 +258,14 @@ void plan_all(const PlanOptions &options) {
     std::signal(SIGXFSZ, SIG_IGN);
     SessionOptions session;
     session.device = options.device;
-    const nlohmann::json settings = {
-        {"command", "plan"},           {"device", options.device.empty() ? find_device(session).id() : options.device},
-        {"threads", options.threads},  {"masks", options.masks},
-        {"seconds", options.seconds},  {"bound_only", options.bound_only},
-        {"platform", options.platform}};
+    const nlohmann::json settings = {{"command", "plan"},
+                                     {"device", options.device.empty() ? find_device(session).id() : options.device},
+                                     {"threads", options.threads},
+                                     {"masks", options.masks},
+                                     {"seconds", options.seconds},
+                                     {"bound_only", options.bound_only},
+                                     {"unmeasured", options.unmeasured},
+                                     {"platform", options.platform}};
     std::vector<ListTask> tasks;
     tasks.reserve(all.size());
     for (const ListedPlans &plans : all) {
@@ -286,7 +306,12 @@ void add_plan_command(CLI::App &app) {
     command->add_option("--backend", options->backends, "Backends")
         ->capture_default_str()
         ->check(CLI::IsMember(backend_names()));
-    command->add_flag("--bound-only", options->bound_only, "Measure nothing");
+    CLI::Option *bound_only =
+        command->add_flag("--bound-only", options->bound_only, "Measure nothing, and take no plan that ships");
+    command
+        ->add_flag("--unmeasured", options->unmeasured,
+                   "Measure nothing: take the plans that ship, for this shape with any activation, or the bound's")
+        ->excludes(bound_only);
     command->add_option("--device", options->device,
                         std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
     add_platform_option(*command, options->platform);
@@ -304,9 +329,8 @@ void add_plan_command(CLI::App &app) {
     command->add_flag("--json", options->json, "Print what was written as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
-        "Plans for other CPUs than this one, or for less than it has, are made by the bound alone. `distile tune` "
-        "finds "
-        "better\nplans in more time.\n"
+        "Plans for other CPUs than this one, or for less than it has, are those that ship for the same shape with any "
+        "activation,\nor made by the bound alone. `distile tune` finds better plans in more time.\n"
         "Measurements are kept beside the plans: the same command continues after an interruption.\n"
         "With --all, plan.json in the folder says what became of each operator. The same command skips what is done.\n"
         "Examples:\n"

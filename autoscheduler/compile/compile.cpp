@@ -1,6 +1,7 @@
 #include "autoscheduler/compile/compile.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/bound/buildable.h"
+#include "autoscheduler/bound/shipped_plans.h"
 #include "autoscheduler/compile/job_slots.h"
 #include "autoscheduler/compile/tensor_core_code.h"
 #include "autoscheduler/compile/tools.h"
@@ -115,7 +116,9 @@ void make_objects(const Objects &objects, int jobs, const std::function<void(int
     }
 }
 
-std::vector<Plan> read_plans(const BuildOptions &options) {
+/** The plans of a build. `files` are those that hold them. */
+std::vector<Plan> read_plans(const BuildOptions &options, std::vector<std::string> &files) {
+    files = options.plans;
     const Operator given = read_operator(options.op);
     const Operator op = options.dtype.empty() ? given : in_type(given, options.dtype);
     const Platform &platform = get_platform(options.platform);
@@ -138,7 +141,13 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
         plans.push_back(std::move(plan));
     }
     if (plans.empty()) {
-        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores, platform);
+        for (ChosenPlan &chosen : shipped_or_bound_plans(folder_of_shipped_plans(), op, get_backend(options.backend),
+                                                         options.tensor_cores, platform)) {
+            plans.push_back(std::move(chosen.plan));
+            if (!chosen.shipped.empty()) {
+                files.push_back(chosen.shipped);
+            }
+        }
     }
     const Plan &last = plans.back();
     if (options.portable && &get_backend(last.backend) == &portable_backend() && !is_portable(last)) {
@@ -212,7 +221,8 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 }
 
 void build_polykernel(const BuildOptions &options) {
-    const std::vector<Plan> plans = read_plans(options);
+    std::vector<std::string> plan_files;
+    const std::vector<Plan> plans = read_plans(options, plan_files);
     empty(options.folder);
     const JobSlots slots(options.slots, options.jobs);
     if (!options.shared.empty()) {
@@ -246,7 +256,7 @@ void build_polykernel(const BuildOptions &options) {
     write_file(options.header, emit_header(plans, options.symbol));
     if (!options.depfile.empty()) {
         std::string text = escaped(options.object) + ": " + escaped(options.op);
-        for (const std::string &plan : options.plans) {
+        for (const std::string &plan : plan_files) {
             text += " " + escaped(plan);
         }
         if (have(plans, Language::TensorCore)) {

@@ -57,6 +57,10 @@ std::string folder_of_tools() {
     return std::filesystem::path(program_path()).parent_path().string();
 }
 
+std::string folder_of_shipped_plans() {
+    return folder_of_tools() + "/plans";
+}
+
 std::string tool(const std::string &name) {
     std::string path = folder_of_tools() + "/" + name;
     std::error_code ignored;

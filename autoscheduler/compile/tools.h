@@ -20,6 +20,9 @@ std::string folder_of_tools();
 /** The path of a file beside this program. Throws FileError if it is missing. */
 std::string tool(const std::string &name);
 
+/** The folder of the plans that ship: of operators that have no plan of their own, those of the same shape take them. */
+std::string folder_of_shipped_plans();
+
 /** The path of an object that code for a target links: in the folder $DISTILE_OBJECTS, or beside this program. Throws
  * FileError if it is missing, or for a target of another platform than this program's without that variable. */
 std::string linked_object(const std::string &name, const std::string &target);

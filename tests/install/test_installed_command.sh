@@ -43,6 +43,9 @@ LD_LIBRARY_PATH='' "$folder/tree/bin/distile" show "$plan" | has 'const int pixe
 
 # Searches draw their masks from files beside the command.
 "$distile" masks --suite --size 8x8 -o "$folder/suite" --quiet || fail "the installed command has no suite of masks"
+# So do builds find the plans that ship.
+"$distile" plan "$data/operators/conv3x3_256.json" --unmeasured -o "$folder/shipped" | has 'which ships' ||
+    fail "the installed command finds no plan that ships"
 
 export LD_LIBRARY_PATH=$halide
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet

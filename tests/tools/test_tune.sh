@@ -53,6 +53,15 @@ expect_error "the log has no measurement of the variant" report dense.log --plan
 # Plans within a minute: measured for this machine's CPU, by the bound for others. Nothing is measured twice.
 "$distile" plan "$operator" -o plans --bound-only | has 'my_conv_avx2.json: by the bound, as asked' ||
     fail "plan does not say that the bound made a plan"
+"$distile" plan "$operator" -o unmeasured --unmeasured | has 'my_conv_avx2.json: by the bound: none that ships' ||
+    fail "plan does not say that no plan ships"
+# An operator of a shape that ships, with another activation.
+sed -e 's/"epilogue": "[a-z0-9]*"/"epilogue": "silu"/; s/"name": "conv3x3_256"/"name": "mine"/' \
+    "$source_folder/data/operators/conv3x3_256.json" >mine.json
+"$distile" plan mine.json -o unmeasured --unmeasured | has 'mine_avx2.json: as .*conv3x3_256_avx2.json, which ships' ||
+    fail "plan takes no plan that ships"
+"$distile" info unmeasured/mine_avx2.json | has 'epilogue silu' || fail "the plan is not the operator's own"
+! "$distile" plan mine.json --bound-only --unmeasured 2>/dev/null || fail "plan takes both --bound-only and --unmeasured"
 "$distile" info plans/my_conv_avx512.json | has 'masked_1' || fail "the bound made no masked variant"
 "$distile" plan "$operator" -o both --bound-only --backend cpu cuda -q || fail "plan makes no plans of two backends"
 [[ -e both/my_conv_avx512.json && -e both/my_conv_cuda.json ]] || fail "plan did not write the plans of both backends"
