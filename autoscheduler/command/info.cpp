@@ -37,6 +37,15 @@ double time_at(const Plan &plan, const std::string &variant, int threads, double
     return below->microseconds + part * (above->microseconds - below->microseconds);
 }
 
+/** The column of the variants' names. */
+size_t name_width(const Plan &plan) {
+    size_t width = 14;
+    for (const PlanVariant &variant : plan.variants) {
+        width = std::max(width, variant.name.size() + 2);
+    }
+    return width;
+}
+
 std::string describe_times(const Plan &plan) {
     if (plan.times.empty()) {
         return "No time table: the dispatcher takes the variant that computes the fewest pixels.\n"
@@ -53,9 +62,9 @@ std::string describe_times(const Plan &plan) {
     }
     for (int threads : thread_counts) {
         text += fmt::format("\nMicroseconds on {} x {} x {} output pixels with {} {}{}, by active pixels "
-                            "in whole tiles (* the fastest)\n  {:<14}",
+                            "in whole tiles (* the fastest)\n  {:<{}}",
                             plan.op.typical_batch, height, width, threads, get_backend(plan.backend).worker,
-                            threads == 1 ? "" : "s", "");
+                            threads == 1 ? "" : "s", "", name_width(plan));
         const double densities[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0};
         for (double density : densities) {
             text += fmt::format("{:>9.0f} %", 100 * density);
@@ -77,7 +86,7 @@ std::string describe_times(const Plan &plan) {
             fastest.push_back(best);
         }
         for (const PlanVariant &variant : plan.variants) {
-            text += fmt::format("  {:<14}", variant.name);
+            text += fmt::format("  {:<{}}", variant.name, name_width(plan));
             for (size_t i = 0; i < fastest.size(); i++) {
                 const double time = time_at(plan, variant.name, threads, tiles_of(variant, densities[i]));
                 text += time < 0 ? fmt::format("{:>11}", "-")
@@ -160,7 +169,8 @@ std::string describe_plan(const Plan &plan) {
                     plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
                     plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "", describe_groups(plan));
     for (const PlanVariant &variant : plan.variants) {
-        text += fmt::format("  {:<14}{}{}\n", variant.name, space_of(plan, variant).describe(variant.theta),
+        text += fmt::format("  {:<{}}{}{}\n", variant.name, name_width(plan),
+                            space_of(plan, variant).describe(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");
     }
     return text + "\n" + describe_times(plan);

@@ -16,7 +16,8 @@ plan=$source_folder/tests/install/consumer/operator/my_plan.json
 "$distile" info "$plan" | has '1x1 convolution, 2 -> 3 channels' || fail "info does not explain the operator"
 "$distile" info --json "$plan" | has '"features"' || fail "info --json has no features"
 for shipped in "$source_folder"/data/plans/*.json; do
-    "$distile" info "$shipped" >/dev/null || fail "info cannot read $shipped"
+    text=$("$distile" info "$shipped") || fail "info cannot read $shipped"
+    ! grep -q '^  [^ ]*tiles of' <<<"$text" || fail "info writes names and schedules of $shipped together"
 done
 
 cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
