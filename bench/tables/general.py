@@ -24,11 +24,10 @@ def _speedups(results, way):
 
 
 def _group(operator):
-    found = re.match(r"(conv|depthwise)(\d)x\d(s\d)?_", operator)
-    if found is None:
-        return None
-    kind, kernel, stride = found.groups()
+    kind, kernel, stride = re.match(r"(conv|depthwise|grouped)(\d)x\d(s\d)?_", operator).groups()
     name = "depthwise convolution" if kind == "depthwise" else f"{kernel}x{kernel} convolutions"
+    if kind == "grouped":
+        name += " with groups"
     return f"{name}, stride {stride[1:]}" if stride else name
 
 

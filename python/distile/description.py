@@ -53,14 +53,11 @@ class Operator:
 
     @property
     def has_general_code(self) -> bool:
-        """Whether the library computes it without a PolyKernel of its own: convolutions with one group or depthwise, and
-        linear layers, of float32, on CPUs."""
+        """Whether the library computes it without a PolyKernel of its own: convolutions and linear layers of
+        float32, on CPUs (distile/general.h)."""
         params = dict(self.params)
         plain = self.device == "cpu" and params.get("dtype") == "float32" and "output_dtype" not in params
-        return plain and (
-            self.generator in ("masked_linear", "masked_depthwise_conv2d")
-            or (self.generator == "masked_conv2d" and params.get("groups", 1) == 1)
-        )
+        return plain and self.generator in ("masked_conv2d", "masked_depthwise_conv2d", "masked_linear")
 
     @property
     def has_narrow_weights(self) -> bool:

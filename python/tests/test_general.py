@@ -44,6 +44,14 @@ def test_convolutions(outs):
     assert found and not any(operator in distile.still_dense() for operator in found)
 
 
+@pytest.mark.parametrize(("ins", "outs", "groups"), ((24, 64, 2), (24, 36, 12), (15, 15, 3), (24, 24, 6)))
+def test_groups(ins, outs, groups):
+    x, weight, mask = torch.randn(2, ins, 8, 9), torch.randn(outs, ins // groups, 3, 3), mask_of(2, 8, 9)
+    result = torch.ops.distile.conv2d(x, weight, None, mask, padding=[1] * 4, groups=groups, activation="relu")
+    expected = dense.conv2d(x, weight, None, mask, None, (1, 1), (1,) * 4, (1, 1), groups, "relu")
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_linear_layers():
     x, weight, mask = torch.randn(3, 50, 41), torch.randn(23, 41), mask_of(3, 50)
     result = torch.ops.distile.linear(x, weight, None, mask, activation="gelu")
@@ -88,10 +96,9 @@ def test_what_collects_sees_every_call():
 
 
 def test_other_operators_stay_dense():
-    """Groups, other types, and transposed convolutions have no such code."""
+    """Other types and transposed convolutions have no such code."""
     x, mask = torch.randn(1, 6, 5, 5), mask_of(1, 5, 5)
     calls = (
-        lambda: torch.ops.distile.conv2d(x, torch.randn(22, 3, 1, 1), None, mask, groups=2),
         lambda: torch.ops.distile.conv2d(x.half(), torch.randn(22, 6, 1, 1).half(), None, mask),
         lambda: torch.ops.distile.conv_transpose2d(x, torch.randn(6, 22, 1, 1), None, mask),
     )

@@ -121,16 +121,23 @@ TEST_CASE("Convolutions of a stage on a CPU may have groups", "[stage]") {
                 stage.conv(x, y, 3, 1, 1, &stage.mask(2, 9, 21, .4), nullptr, &y, nullptr, groups);
                 stage.conv(x, z, 5, 2, 1, nullptr, nullptr, nullptr, &stage.mask(2, 5, 11, .5), groups);
             }
-            // More channels than the code takes at once; more rows and columns of a kernel; and a row whose windows
-            // read more than it keeps addresses for.
-            CpuImage &many = stage.image(1, 2, 7, 4105), &of_many = stage.image(1, 2, 7, 4105);
-            stage.conv(many, of_many, 3, 1, 1, &stage.mask(1, 2, 7, .7), nullptr, nullptr, nullptr, 4105);
-            CpuImage &row = stage.image(1, 3, 40, 4), &of_row = stage.image(1, 3, 40, 4);
-            for (const auto &[kernel, dilation] : {std::array{21, 1}, std::array{101, 1}, std::array{3, 370}}) {
-                stage.conv(row, of_row, kernel, 1, dilation, &stage.mask(1, 3, 40, .7), nullptr, nullptr, nullptr, 4);
-            }
             stage.check(0);
         }
+    });
+}
+
+TEST_CASE("Depthwise convolutions of a stage on a CPU may have any kernel and many channels", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 22, true);
+        // More channels than the code takes at once.
+        CpuImage &many = stage.image(1, 2, 7, 4105), &of_many = stage.image(1, 2, 7, 4105);
+        stage.conv(many, of_many, 3, 1, 1, &stage.mask(1, 2, 7, .7), nullptr, nullptr, nullptr, 4105);
+        // More rows and columns of a kernel, and a row whose windows read more than it keeps addresses for.
+        CpuImage &row = stage.image(1, 3, 40, 4), &of_row = stage.image(1, 3, 40, 4);
+        for (const auto &[kernel, dilation] : {std::array{21, 1}, std::array{101, 1}, std::array{3, 370}}) {
+            stage.conv(row, of_row, kernel, 1, dilation, &stage.mask(1, 3, 40, .7), nullptr, nullptr, nullptr, 4);
+        }
+        stage.check(0);
     });
 }
 

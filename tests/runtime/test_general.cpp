@@ -89,6 +89,31 @@ TEST_CASE("General code computes depthwise convolutions of any shape", "[general
     }
 }
 
+TEST_CASE("General code computes convolutions with groups", "[general]") {
+    const Context context = make_context();
+    // Groups of whole panels, of less and of more than one; more groups than threads share out; and narrow ones, whose
+    // weights lie by diagonals, of whole panels, in part and of several parts of the kernel.
+    const std::pair<int32_t, distile_conv2d> shapes[] = {
+        {2, conv2d(32, 64, 3, 1, 1, DISTILE_ACTIVATION_RELU, true)},
+        {3, conv2d(12, 60, 3, 2, 1, DISTILE_ACTIVATION_NONE, false)},
+        {2, conv2d(48, 24, 1, 1, 1, DISTILE_ACTIVATION_SILU, true)},
+        {10, conv2d(20, 10, 3, 1, 2, DISTILE_ACTIVATION_RELU6, false)},
+        {5, conv2d(80, 80, 3, 1, 1, DISTILE_ACTIVATION_RELU, false)},
+        {16, conv2d(32, 32, 3, 1, 1, DISTILE_ACTIVATION_RELU, true)},
+        {5, conv2d(20, 20, 3, 2, 1, DISTILE_ACTIVATION_HARDSWISH, false)},
+        {19, conv2d(152, 152, 3, 1, 1, DISTILE_ACTIVATION_NONE, false)},
+        {2, conv2d(8, 8, 21, 1, 1, DISTILE_ACTIVATION_RELU6, false)}};
+    for (const auto &[groups, plain] : shapes) {
+        distile_conv2d shape = plain;
+        shape.groups = groups;
+        for (const distile_dtype weights : {DISTILE_FLOAT32, DISTILE_BFLOAT16}) {
+            INFO(groups << " groups of " << shape.in_channels << " -> " << shape.out_channels << " channels");
+            const General general = make_general(context, DISTILE_MASKED_CONV2D, &shape, weights);
+            test_each_code(*general);
+        }
+    }
+}
+
 TEST_CASE("General code computes linear layers of any shape", "[general]") {
     const Context context = make_context();
     for (const bool residual : {false, true}) {
@@ -116,7 +141,7 @@ TEST_CASE("What has no general code is refused", "[general]") {
     CHECK(create(DISTILE_MASKED_CONV2D, &conv, DISTILE_FLOAT16, DISTILE_FLOAT32) == DISTILE_ERROR_BAD_TYPE);
     CHECK(create(DISTILE_MASKED_CONV2D, &conv, DISTILE_FLOAT32, DISTILE_INT8) == DISTILE_ERROR_BAD_TYPE);
     distile_conv2d groups = conv;
-    groups.groups = 2;
+    groups.groups = 3;
     CHECK(create(DISTILE_MASKED_CONV2D, &groups, DISTILE_FLOAT32, DISTILE_FLOAT32) == DISTILE_ERROR_BAD_CHANNELS);
     distile_conv2d illegal = conv;
     illegal.stride_w = 0;

@@ -3,6 +3,7 @@
 #include "runtime/base/enumerators.h"
 #include "runtime/base/types.h"
 #include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/kinds/group_blocks.h"
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -79,8 +80,8 @@ bool are_numbers(const distile_conv2d &conv) {
     return smallest > 0 && padding >= 0 && is_enumerator(conv.epilogue) && (conv.residual == 0 || conv.residual == 1);
 }
 
-bool is_depthwise(const distile_conv2d &conv) {
-    return conv.groups > 1 && conv.groups == conv.in_channels && conv.groups == conv.out_channels;
+GroupBlocks blocks_of(const distile_conv2d &conv) {
+    return {conv.groups, conv.in_channels / conv.groups, conv.out_channels / conv.groups, panel_channels};
 }
 
 /** The operand with this role; null if there is none. */
@@ -132,13 +133,19 @@ void run_general(CpuDevice &device, const distile_polykernel &polykernel, const 
     listed.residual = memory_of(find_array(polykernel, call, DISTILE_ROLE_RESIDUAL));
     listed.rows = {conv.kernel_h, conv.stride_h, conv.dilation_h, conv.pad_top, y.min, y.min + y.extent};
     listed.columns = {conv.kernel_w, conv.stride_w, conv.dilation_w, conv.pad_left, x.min, x.min + x.extent};
-    listed.in_channels = conv.in_channels;
+    const GroupBlocks blocks = blocks_of(conv);
+    const bool by_diagonals = blocks.form() == GroupForm::Diagonals;
+    const int32_t groups = by_diagonals ? 1 : conv.groups;
+    listed.in_channels = conv.in_channels / groups;
+    listed.diagonals = by_diagonals ? blocks.group_outputs : 0;
     listed.weights.numbers = weights.data;
     listed.weights.type = product_weights(weights.dtype);
     listed.weights.bytes = static_cast<int64_t>(distile_dtype_size(weights.dtype));
-    listed.weights.out_channels = conv.out_channels;
-    listed.depthwise = is_depthwise(conv);
-    listed.weights.reduction = int64_t{listed.depthwise ? 1 : conv.in_channels} * conv.kernel_h * conv.kernel_w;
+    listed.weights.out_channels = conv.out_channels / groups;
+    listed.weights.reduction =
+        int64_t{by_diagonals ? listed.diagonals : listed.in_channels} * conv.kernel_h * conv.kernel_w;
+    listed.groups = {groups, blocks.padded_outputs() * listed.weights.reduction * listed.weights.bytes,
+                     blocks.padded_outputs()};
     listed.bias = static_cast<const float *>(find_array(polykernel, call, DISTILE_ROLE_BIAS)->data);
     listed.activation = {conv.epilogue, call.slope};
     listed.xy = call.tile_xy;
@@ -186,9 +193,10 @@ distile_status distile_general_polykernel_create(distile_context *context, disti
                 "padding is at least 0, the activation is known, and residual is 0 or 1",
                 call);
         }
-        if (conv.groups != 1 && !is_depthwise(conv)) {
+        if (conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
             return fail(context, DISTILE_ERROR_BAD_CHANNELS,
-                        "%s: there are %d groups; general code has one, or is depthwise", call, conv.groups);
+                        "%s: %d groups do not divide %d input and %d output channels", call, conv.groups,
+                        conv.in_channels, conv.out_channels);
         }
         *polykernel = &std::make_unique<General>(kind, op, types, weights).release()->polykernel;
         return DISTILE_OK;

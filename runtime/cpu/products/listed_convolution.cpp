@@ -114,7 +114,7 @@ public:
         const auto run_chunk = [&](int64_t set, int64_t chunk, const Weights &next) {
             run(set, chunk_of(chunk), next, passed, {});
         };
-        if (given_.depthwise) {
+        if (given_.diagonals > 0) {
             depthwise_.run(pixels, channels_of(sets), passed, {});
             return;
         }
@@ -407,8 +407,55 @@ ProductWeights product_weights(distile_dtype dtype) {
     return dtype == DISTILE_BFLOAT16 ? bfloat16_weights : dtype == DISTILE_INT8 ? int8_weights : float32_weights;
 }
 
+namespace {
+
+/** A group of a convolution, as a convolution. */
+ListedConvolution group_of(const ListedConvolution &convolution, int32_t group) {
+    const ConvolutionGroups &groups = convolution.groups;
+    const int64_t outputs = int64_t{group} * convolution.weights.out_channels;
+    ListedConvolution own = convolution;
+    own.input = own.input.from(int64_t{group} * own.in_channels);
+    own.output = own.output.from(outputs);
+    own.residual = own.residual.from(outputs);
+    own.weights.numbers = static_cast<const char *>(own.weights.numbers) + group * groups.weight_bytes;
+    if (own.weights.factors) {
+        own.weights.factors += group * groups.weight_bytes / static_cast<int64_t>(sizeof(float));
+    }
+    own.bias = own.bias ? own.bias + group * groups.biases : nullptr;
+    own.next = nullptr;
+    own.groups = {};
+    return own;
+}
+
+/** Threads share out the groups, or if there are few of them, their pixels too. */
+void run_groups(distile_context &context, const PixelProducts &products, const ListedConvolution &convolution) {
+    constexpr int32_t many_groups = 4;  // For each thread, so that all end at about the same time.
+    struct Work {
+        const PixelProducts &products;
+        const ListedConvolution &convolution;
+        int32_t threads, items_of_group;
+    };
+    const int32_t threads = context.options.threads, groups = convolution.groups.count;
+    Work work{products, convolution, groups >= many_groups * threads ? 1 : threads, 1};
+    const ListedConvolution first = group_of(convolution, 0);
+    work.items_of_group = static_cast<int32_t>(SharedConvolution(products, first, work.threads).items());
+    context.run_parallel(
+        [](void *all, int32_t item) {
+            const Work &shared = *static_cast<const Work *>(all);
+            const ListedConvolution own = group_of(shared.convolution, item / shared.items_of_group);
+            SharedConvolution(shared.products, own, shared.threads).run(item % shared.items_of_group, nullptr);
+        },
+        &work, groups * work.items_of_group);
+}
+
+}  // namespace
+
 void run_convolution(distile_context &context, const PixelProducts &products, const ListedConvolution &convolution) {
     if (convolution.count == 0) {
+        return;
+    }
+    if (convolution.groups.count > 1) {
+        run_groups(context, products, convolution);
         return;
     }
     struct Work {

@@ -1,5 +1,5 @@
 /** \file
- * Convolutions at listed pixels, of any shape with one group and depthwise, in float32: what stages compute on a CPU,
+ * Convolutions at listed pixels, of any shape, with groups and depthwise, in float32: what stages compute on a CPU,
  * and operators that have no compiled code.
  */
 #ifndef DISTILE_CPU_LISTED_CONVOLUTION_H
@@ -56,7 +56,14 @@ struct PanelWeights {
     int64_t bytes;         ///< A number takes them.
     const float *factors;  ///< Null: 1.
     int32_t out_channels;
-    int64_t reduction;  ///< Taps, times input channels unless it is depthwise.
+    int64_t reduction;  ///< Taps, times input channels or diagonals.
+};
+
+/** Groups of a convolution, each with input and output channels of its own, one behind the other. */
+struct ConvolutionGroups {
+    int32_t count = 1;
+    int64_t weight_bytes = 0;  ///< From the weights of a group to those of the next.
+    int64_t biases = 0;        ///< From its biases to those of the next.
 };
 
 /** Where pixels are in a list in the order of images, rows and columns. */
@@ -69,16 +76,19 @@ struct ListIndex {
 struct ListedConvolution {
     PixelMemory input, output, residual;  ///< A residual without data is none.
     ConvolutionAxis rows, columns;
-    int32_t in_channels;
-    bool depthwise;  ///< As many output channels as input channels, each with its own.
-    PanelWeights weights;
-    const float *bias;  ///< Null: 0.
+    int32_t in_channels;  ///< A group's.
+    /** 0; or in one group here, the channels of groups as narrow as these, whose weights lie by diagonals (kinds/
+     * group_blocks.h): 1 in a depthwise convolution. */
+    int32_t diagonals;
+    PanelWeights weights;  ///< The first group's.
+    const float *bias;     ///< Null: 0.
     Activation activation;
     /** The pixels: x | y << 16, and the image. */
     const uint32_t *xy, *image;
     int64_t count;
     const Bitmask *without_activation;  ///< Pixels whose sums stay; null: none.
     const PanelWeights *next;           ///< What is multiplied by afterwards, or null: it is fetched.
+    ConvolutionGroups groups = {};      ///< One, if there are convolutions before.
     /** Null, or a convolution whose output is this one's input: nobody else reads it. It then goes through memory that
      * stays in a near cache, `passed`, and need not be stored. Before one of 1 x 1 comes a depthwise one of its pixels;
      * before that, one of the pixels that its windows read, with these in `taken`. */

@@ -37,8 +37,8 @@ ListedDepthwise::ListedDepthwise(const PixelProducts &products, const ListedConv
       row_inputs_((most_row_places - 1) * convolution.columns.stride +
                   int64_t{convolution.columns.kernel - 1} * convolution.columns.dilation + 1) {
     const ConvolutionAxis &rows = given_.rows, &columns = given_.columns;
-    const int64_t taps = given_.depthwise ? std::min<int64_t>(given_.weights.reduction, most_offsets) : 0;
-    for (int32_t tap = 0; tap < taps; tap++) {
+    const int64_t taps = given_.diagonals > 0 ? int64_t{rows.kernel} * columns.kernel : 0;
+    for (int32_t tap = 0; tap < std::min<int64_t>(taps, most_offsets); tap++) {
         offsets_[tap] = int64_t{tap / columns.kernel} * rows.dilation * given_.input.stride_h +
                         int64_t{tap % columns.kernel} * columns.dilation * given_.input.stride_w;
     }
@@ -141,20 +141,33 @@ void ListedDepthwise::run(const Group &group, const ListRange &channels, const P
             results.without_activation |= 1U << place;
         }
     }
-    const bool at_once = limits_.are_all && results.without_activation == 0;
+    const bool at_once = limits_.are_all && results.without_activation == 0 && given_.diagonals == 1;
     int64_t parts = 0;
     for_each_part(group, [&](const Part &) { parts++; });
     const int64_t most = at_once && parts == 1 ? most_piece_channels : most_sum_channels;
+    alignas(64) float of_diagonal[most_row_places * most_sum_channels];
     for (int64_t channel = channels.begin; channel < channels.end; channel += most) {
         const int64_t count = std::min(channels.end - channel, most);
         results.factors = weights.factors ? weights.factors + channel : nullptr;
         results.bias = given_.bias ? given_.bias + channel : nullptr;
         results.panels = static_cast<int32_t>(num_panels(count));
         results.channels = static_cast<int32_t>(count);
-        for_each_part(group, [&](const Part &part) {
-            find_inputs(group, part, channel, taken, inputs);
-            multiply(group, part, channel, inputs, sums, results, at_once);
-        });
+        for (int32_t diagonal = 0; diagonal < given_.diagonals; diagonal++) {
+            float *const made = given_.diagonals > 1 ? of_diagonal : sums;
+            for_each_part(group, [&](const Part &part) {
+                if (diagonal == 0 || parts > 1) {
+                    find_inputs(group, part, channel, taken, inputs);
+                }
+                multiply(group, part, channel, diagonal, inputs, made, results, at_once);
+            });
+            if (given_.diagonals > 1) {
+                const int64_t numbers = int64_t{group.places} * results.panels * panel_channels;
+                if (diagonal == 0) {
+                    std::fill_n(sums, numbers, 0.0f);
+                }
+                products_.add_diagonal(made, numbers, given_.diagonals, diagonal, sums);
+            }
+        }
         if (!at_once) {
             products_.finish(results, given_.activation.function);
         }
@@ -167,8 +180,9 @@ void ListedDepthwise::run(const Group &group, const ListRange &channels, const P
     }
 }
 
-void ListedDepthwise::multiply(const Group &group, const Part &part, int64_t channel, const float *const *inputs,
-                               float *sums, const GroupResults &results, bool at_once) const {
+void ListedDepthwise::multiply(const Group &group, const Part &part, int64_t channel, int32_t diagonal,
+                               const float *const *inputs, float *sums, const GroupResults &results,
+                               bool at_once) const {
     const PanelWeights &weights = given_.weights;
     DepthwiseProduct product{};
     product.row_inputs = part.row_inputs;
@@ -177,10 +191,11 @@ void ListedDepthwise::multiply(const Group &group, const Part &part, int64_t cha
     product.rows = part.rows;
     product.columns = part.columns;
     product.channels = results.channels;
-    product.row_distance = given_.columns.kernel * panel_channels;
+    product.tap_distance = given_.diagonals * panel_channels;
+    product.row_distance = given_.columns.kernel * product.tap_distance;
     product.panel_distance = weights.reduction * panel_channels;
-    const int64_t first =
-        channel * weights.reduction + part.first_row * product.row_distance + part.first_column * panel_channels;
+    const int64_t first = channel * weights.reduction + part.first_row * product.row_distance +
+                          part.first_column * product.tap_distance + diagonal * panel_channels;
     product.weights = static_cast<const char *>(weights.numbers) + first * weights.bytes;
     product.adds = !part.is_first;
     GroupResults own = results;

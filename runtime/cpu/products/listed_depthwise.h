@@ -1,5 +1,6 @@
 /** \file
- * Depthwise convolutions of listed pixels. Pixels side by side share what they read.
+ * Depthwise convolutions of listed pixels, and those with groups of 2, 4 or 8 channels, whose weights lie by diagonals.
+ * Pixels side by side share what they read.
  */
 #ifndef DISTILE_CPU_LISTED_DEPTHWISE_H
 #define DISTILE_CPU_LISTED_DEPTHWISE_H
@@ -25,8 +26,8 @@ private:
     Group group_at(int64_t index, int64_t end) const;
     void run(const Group &group, const ListRange &channels, const PassedPixels &passed,
              const PassedPixels &taken) const;
-    void multiply(const Group &group, const Part &part, int64_t channel, const float *const *inputs, float *sums,
-                  const GroupResults &results, bool at_once) const;
+    void multiply(const Group &group, const Part &part, int64_t channel, int32_t diagonal, const float *const *inputs,
+                  float *sums, const GroupResults &results, bool at_once) const;
     template<class Act> void for_each_part(const Group &group, const Act &act) const;
     void find_inputs(const Group &group, const Part &part, int64_t channel, const PassedPixels &taken,
                      const float **inputs) const;

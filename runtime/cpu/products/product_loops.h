@@ -195,7 +195,7 @@ template<class Isa> struct ProductLoops {
                 Floats factors[Columns][vectors];
 #pragma GCC unroll 16
                 for (int64_t column = 0; column < Columns; column++) {
-                    load_panels<Weight, Panels>(weights + column * panel_channels, product.panel_distance,
+                    load_panels<Weight, Panels>(weights + column * product.tap_distance, product.panel_distance,
                                                 factors[column]);
                 }
 #pragma GCC unroll 16
@@ -217,7 +217,8 @@ template<class Isa> struct ProductLoops {
             } else {
                 for (int64_t column = 0; column < product.columns; column++) {
                     Floats factors[vectors];
-                    load_panels<Weight, Panels>(weights + column * panel_channels, product.panel_distance, factors);
+                    load_panels<Weight, Panels>(weights + column * product.tap_distance, product.panel_distance,
+                                                factors);
                     const float *const *const of_column = inputs + column * product.column_inputs;
 #pragma GCC unroll 16
                     for (int64_t pixel = 0; pixel < Pixels; pixel++) {
@@ -278,6 +279,35 @@ template<class Isa> struct ProductLoops {
     }
     template<class Weight> static void multiply_depthwise(const DepthwiseProduct &product) {
         choose_depthwise<Weight>(product, typename Isa::DepthwisePixels{});
+    }
+
+    template<int Channels, int Diagonal> static void add_rotated(const float *made, int64_t count, float *sums) {
+        for (int64_t panel = 0; panel < count; panel += panel_channels) {
+#pragma GCC unroll 16
+            for (int64_t channel = 0; channel < panel_channels; channel++) {
+                const int64_t from =
+                    channel - channel % Channels + (channel % Channels + Channels - Diagonal) % Channels;
+                sums[panel + channel] += made[panel + from];
+            }
+        }
+    }
+    template<int Channels, int... Diagonals> static void add_one_of(const float *made, int64_t count, int32_t diagonal,
+                                                                    float *sums,
+                                                                    std::integer_sequence<int, Diagonals...>) {
+        ((diagonal == Diagonals ? add_rotated<Channels, Diagonals>(made, count, sums) : void()), ...);
+    }
+    template<int Channels> static void add_one_of(const float *made, int64_t count, int32_t diagonal, float *sums) {
+        add_one_of<Channels>(made, count, diagonal, sums, std::make_integer_sequence<int, Channels>{});
+    }
+    static void add_diagonal(const float *made, int64_t count, int32_t channels, int32_t diagonal, float *sums) {
+        switch (channels) {
+        case 2:
+            return add_one_of<2>(made, count, diagonal, sums);
+        case 4:
+            return add_one_of<4>(made, count, diagonal, sums);
+        default:
+            return add_one_of<8>(made, count, diagonal, sums);
+        }
     }
 
     template<distile_activation Kind> static void finish_group(const GroupResults &results) {
@@ -355,6 +385,7 @@ template<class Isa> constexpr PixelProducts make_products(const char *features) 
             most_of(typename Isa::DepthwisePixels{}),
             {Loops::template multiply_depthwise<float>, Loops::template multiply_depthwise<uint16_t>,
              Loops::template multiply_depthwise<int8_t>},
+            Loops::add_diagonal,
             Loops::finish};
 }
 

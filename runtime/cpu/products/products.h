@@ -52,20 +52,20 @@ struct GroupResults {
     float least, most;  ///< Between these the activation keeps a sum, where products make results.
 };
 
-/** The products of some pixels in a depthwise convolution, over some rows and columns of its kernel. Pixel `p` reads,
- * for column `c` of row `r`, the channels at inputs[r * row_inputs + p * pixel_inputs + c * column_inputs]: pixels side
- * by side share inputs where both are 1. */
+/** The products of some pixels in a depthwise convolution, over some rows and columns of its kernel, or those of a
+ * diagonal of narrow groups. Pixel `p` reads, for column `c` of row `r`, the channels at
+ * inputs[r * row_inputs + p * pixel_inputs + c * column_inputs]: pixels side by side share inputs where both are 1. */
 struct DepthwiseProduct {
     const float *const *inputs;
     int64_t row_inputs, pixel_inputs, column_inputs;
     int32_t rows, columns;
-    int32_t pixels, channels;     ///< Channels of any number.
-    const void *weights;          ///< The first panel's, at the first tap.
-    int64_t row_distance;         ///< From a row's weights to the next one's, in numbers.
-    int64_t panel_distance;       ///< From a panel to the next, in numbers.
-    bool adds;                    ///< To the sums of a part before.
-    float *sums;                  ///< [pixel][whole panels]
-    const GroupResults *results;  ///< As in GroupProduct.
+    int32_t pixels, channels;            ///< Channels of any number.
+    const void *weights;                 ///< The first panel's, at the first tap.
+    int64_t tap_distance, row_distance;  ///< From the weights of a tap or a row to the next ones, in numbers.
+    int64_t panel_distance;              ///< From a panel to the next, in numbers.
+    bool adds;                           ///< To the sums of a part before.
+    float *sums;                         ///< [pixel][whole panels]
+    const GroupResults *results;         ///< As in GroupProduct.
 };
 
 struct PixelProducts {
@@ -75,6 +75,9 @@ struct PixelProducts {
     void (*multiply[num_product_weights])(const GroupProduct &product);
     int32_t depthwise_pixels;  ///< The pixels that a depthwise product has at most.
     void (*multiply_depthwise[num_product_weights])(const DepthwiseProduct &product);
+    /** Adds what a diagonal of groups of 2, 4 or 8 channels made at their input channels to the sums of their output
+     * channels: those as far behind, cyclically. `count` is of whole panels. */
+    void (*add_diagonal)(const float *made, int64_t count, int32_t channels, int32_t diagonal, float *sums);
     /** `activation` has been checked. */
     void (*finish)(const GroupResults &results, int32_t activation);
 };

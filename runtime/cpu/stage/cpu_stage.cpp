@@ -23,10 +23,10 @@ PixelMemory memory_of(const distile_tensor *tensor) {
                : PixelMemory{};
 }
 
-/** The weights of a part. */
-PanelWeights weights_of(const CheckedStep &step, int32_t part) {
+/** The weights of the first part. */
+PanelWeights weights_of(const CheckedStep &step) {
     const StageParts parts = stage_parts(step.filter(), step.weights_dtype);
-    const void *const packed = static_cast<const char *>(step.given.weights) + part * parts.bytes;
+    const void *const packed = step.given.weights;
     return {packed,
             product_weights(step.weights_dtype),
             static_cast<int64_t>(distile_dtype_size(step.weights_dtype)),
@@ -35,32 +35,31 @@ PanelWeights weights_of(const CheckedStep &step, int32_t part) {
             parts.filter.taps() * parts.filter.in_channels};
 }
 
-/** A part of a convolution at listed pixels. */
-ListedConvolution listed(const CheckedStep &step, int32_t part, const TileList &pixels) {
+/** A convolution at listed pixels. */
+ListedConvolution listed(const CheckedStep &step, const TileList &pixels) {
     const distile_stage_step &given = step.given;
     const distile_tensor &input = *given.input;
     const distile_window &window = given.window;
     const StageFilter filter = step.filter();
-    const int32_t parts = stage_parts(filter, step.weights_dtype).count;
-    const int32_t inputs = filter.in_channels / parts, outputs = filter.out_channels / parts;
-    const int64_t first_input = int64_t{part} * inputs, first_output = int64_t{part} * outputs;
-    return {memory_of(given.input).from(first_input),
-            memory_of(given.output).from(first_output),
-            memory_of(given.residual).from(first_output),
+    const StageParts parts = stage_parts(filter, step.weights_dtype);
+    return {memory_of(given.input),
+            memory_of(given.output),
+            memory_of(given.residual),
             {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top, -input.border_top,
              input.height + input.border_bottom},
             {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left, -input.border_left,
              input.width + input.border_right},
-            inputs,
-            filter.is_depthwise(),
-            weights_of(step, part),
-            given.bias ? given.bias + first_output : nullptr,
+            filter.in_channels / parts.count,
+            filter.is_depthwise() ? 1 : 0,
+            weights_of(step),
+            given.bias,
             step.activation(),
             pixels.xy,
             pixels.image,
             pixels.count,
             given.later ? &cpu_mask(*given.later).bitmask() : nullptr,
-            nullptr};
+            nullptr,
+            {parts.count, parts.bytes, parts.filter.out_channels}};
 }
 
 /** Whether a step overwrites nothing that another reads, which it then may compute, too. */
@@ -183,14 +182,14 @@ TileList CpuStageRunner::pixels_of(const CheckedStep &step, distile_mask &all) {
 
 void CpuStageRunner::convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting,
                               const CheckedStep *next) {
-    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next, 0)) : std::nullopt;
+    const std::optional<PanelWeights> next_weights = next ? std::optional(weights_of(*next)) : std::nullopt;
     const PanelWeights *const fetched = next_weights ? &*next_weights : nullptr;
     if (waiting.size() == 2) {
         const CheckedStep &source = *waiting[0], &depthwise = *waiting[1];
         // Both lists are used at once, and without masks they may be of different sizes.
         const TileList read = pixels_of(source, *all_read_), pixels = pixels_of(step, *all_);
         if (!pass(source, read, depthwise, step, pixels, fetched)) {
-            const PanelWeights of_depthwise = weights_of(depthwise, 0);
+            const PanelWeights of_depthwise = weights_of(depthwise);
             convolve(source, read, &of_depthwise);
             pass(depthwise, step, pixels, fetched);
         }
@@ -205,23 +204,15 @@ void CpuStageRunner::convolve(const CheckedStep &step, const std::vector<const C
 }
 
 void CpuStageRunner::convolve(const CheckedStep &step, const TileList &pixels, const PanelWeights *next) {
-    const int32_t parts = stage_parts(step.filter(), step.weights_dtype).count;
-    for (int32_t part = 0; part < parts; part++) {
-        ListedConvolution convolution = listed(step, part, pixels);
-        convolution.next = next;
-        const std::optional<PanelWeights> next_part =
-            part + 1 < parts ? std::optional(weights_of(step, part + 1)) : std::nullopt;
-        if (next_part) {
-            convolution.next = &*next_part;
-        }
-        run_convolution(device_.context, device_.products(), convolution);
-    }
+    ListedConvolution convolution = listed(step, pixels);
+    convolution.next = next;
+    run_convolution(device_.context, device_.products(), convolution);
 }
 
 void CpuStageRunner::pass(const CheckedStep &depthwise, const CheckedStep &step, const TileList &pixels,
                           const PanelWeights *next) {
-    const ListedConvolution before = listed(depthwise, 0, pixels);
-    ListedConvolution convolution = listed(step, 0, pixels);
+    const ListedConvolution before = listed(depthwise, pixels);
+    ListedConvolution convolution = listed(step, pixels);
     convolution.next = next;
     convolution.before = &before;
     run_passing(convolution, passed_numbers(device_.context, device_.products(), convolution));
@@ -234,8 +225,8 @@ bool CpuStageRunner::pass(const CheckedStep &source, const TileList &read, const
         return false;
     }
     const IndexOfList index(device_, read, source.output);
-    const ListedConvolution first = listed(source, 0, read);
-    ListedConvolution before = listed(depthwise, 0, pixels), convolution = listed(step, 0, pixels);
+    const ListedConvolution first = listed(source, read);
+    ListedConvolution before = listed(depthwise, pixels), convolution = listed(step, pixels);
     before.before = &first;
     before.taken = &index.index();
     convolution.next = next;
