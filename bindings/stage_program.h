@@ -1,5 +1,5 @@
 /** \file
- * A described stage (docs/stages.md, Files) as operators of frameworks carry it: numbers, which
+ * A described stage (docs/stage_files.md) as operators of frameworks carry it: numbers, which
  * python/distile/stage_description.py writes. It is checked here, because exported programs keep it.
  */
 #ifndef DISTILE_BINDINGS_STAGE_PROGRAM_H

@@ -1,5 +1,5 @@
 """Stages as described things: steps with fixed channels, joined by the names of their images and masks. Sizes, batches
-and masks are those of a call. docs/stages.md says what a file holds.
+and masks are those of a call. docs/stage_files.md says what a file holds.
 
 PyTorch and ONNX models name them here, so the one reader of files is in Python; the library gets the numbers of
 `Stage.numbers` (bindings/stage_program.h).
