@@ -14,7 +14,7 @@ DEVICES = {
     "cascade-lake": ("An Intel Xeon (Cascade Lake) with AVX512-VNNI, 2 threads", ["cascade-lake-2"]),
     "epyc-avx2": ("An AMD EPYC with AVX2, 2 threads", ["cpu-tokens-avx2"]),
     "epyc": ("An AMD EPYC with AVX-512, of a generation that was not recorded, 2 threads", ["cpu-tokens"]),
-    "zen4": ("An AMD EPYC (Zen 4) with AVX-512, 2 threads", ["epyc-2", "cpu-products"]),
+    "zen4": ("An AMD EPYC (Zen 4) with AVX-512, 2 threads", ["cpu-zen4", "epyc-2", "cpu-products"]),
     "zen5": ("An AMD EPYC (Zen 5) with AVX-512, 2 threads", ["zen5-2", "cpu-tokens-zen5"]),
     "h100": ("An NVIDIA H100", ["h100-quantized", "h100-dp4a", "h100-attention", "h100-blocks"]),
     "h200": ("An NVIDIA H200", ["h200", "h200-tensor", "h200-convolutions", "h200-kinds", "h200-tokens",
