@@ -9,9 +9,9 @@ the Transformer's and the 3x3 convolutions, all with a ReLU, at 80, 90 and 95 % 
 bench/python/pruned_quantized.py.
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
 # Output channels, input channels, rows of the square image.
 RESNET = [(64, 256, 56), (256, 64, 56), (128, 512, 28), (512, 128, 28), (256, 1024, 14), (1024, 256, 14)]
@@ -77,4 +77,8 @@ def main(folder: pathlib.Path, quantized: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), "uint8" in sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, help="the folder for the files")
+    parser.add_argument("type", nargs="?", choices=("float32", "uint8"), default="float32", help="of the operators")
+    given = parser.parse_args()
+    main(given.folder, given.type == "uint8")
