@@ -77,8 +77,8 @@ struct ListedConvolution {
     PixelMemory input, output, residual;  ///< A residual without data is none.
     ConvolutionAxis rows, columns;
     int32_t in_channels;  ///< A group's.
-    /** 0; or in one group here, the channels of groups as narrow as these, whose weights lie by diagonals (kinds/
-     * group_blocks.h): 1 in a depthwise convolution. */
+    /** 0; or where all groups are one here, because their weights lie by diagonals (runtime/kinds/group_blocks.h), the
+     * channels of each: 2, 4 or 8, or 1 in a depthwise convolution. */
     int32_t diagonals;
     PanelWeights weights;  ///< The first group's.
     const float *bias;     ///< Null: 0.

@@ -3,7 +3,8 @@
  * file of its architecture in ../architectures/.
  *
  * Weights are panels of 16 output channels, filled up with zeros. A panel has 16 numbers for each input channel of a
- * tap, or of a depthwise convolution for each tap. Weights of int8 end with a factor for each output channel.
+ * tap, or of a depthwise convolution for each tap, and where weights lie by diagonals for each of these. Weights of
+ * int8 end with a factor for each output channel.
  */
 #ifndef DISTILE_CPU_PRODUCTS_H
 #define DISTILE_CPU_PRODUCTS_H
