@@ -29,7 +29,8 @@ void add_build_command(CLI::App &app) {
         app.add_subcommand("build", "Build the object and the header of a PolyKernel, or a shared object");
     command->add_option("--operator", options->op, "Operator file")->required();
     CLI::Option *plans = command->add_option(
-        "--plan", options->plans, "Plan files, the most demanding first (default: plans that ship for the same shape, or that the bound makes)");
+        "--plan", options->plans,
+        "Plan files, the most demanding first (default: plans that ship for the same shape, or that the bound makes)");
     command->add_option("--backend", options->backend, "Backend of the plans that the bound makes")
         ->capture_default_str()
         ->check(CLI::IsMember(backend_names()))

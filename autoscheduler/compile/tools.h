@@ -20,7 +20,8 @@ std::string folder_of_tools();
 /** The path of a file beside this program. Throws FileError if it is missing. */
 std::string tool(const std::string &name);
 
-/** The folder of the plans that ship: of operators that have no plan of their own, those of the same shape take them. */
+/** The folder of the plans that ship: of operators that have no plan of their own, those of the same shape take them.
+ */
 std::string folder_of_shipped_plans();
 
 /** The path of an object that code for a target links: in the folder $DISTILE_OBJECTS, or beside this program. Throws

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 def model():
-    return nn.Sequential(nn.Conv2d(4, 128, 3, padding=1, groups=2), nn.ReLU(), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(),
+    return nn.Sequential(nn.ConvTranspose2d(4, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(),
                          nn.BatchNorm2d(128))
 
 def example():
@@ -35,7 +35,7 @@ def test_explain(tmp_path, capsys):
     assert explain.main([str(tmp_path / "model.py"), "--masks", ".25", "--seconds", ".01"]) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
-    assert "conv 3x3 4-128" in lines[2] and "runs dense" in lines[2]
+    assert "4-128" in lines[2] and "runs dense" in lines[2]
     assert "conv 3x3 128-128" in lines[3] and "runs dense" not in lines[3]
     active = round(0.25 * 256)
     assert abs(float(lines[3].split()[4]) * 256 - active) <= 8
