@@ -18,8 +18,8 @@ struct ChosenPlan {
 };
 
 /** The plan in a folder for such code of the operator, or of one that differs in its name, activation and residual
- * alone: the operator's own, else the first by the name of its file. Files that are no
- * plans, or whose code cannot be built for the operator, are passed over. */
+ * alone: the operator's own, else the first by the name of its file. Passes over files that are no plans, and those
+ * whose code cannot be built for the operator. */
 std::optional<ChosenPlan> shipped_plan(const std::string &folder, const Operator &op, const PlannedCode &planned);
 
 /** As bound_plans(), with the plans of a folder where it has them. A folder that is not there has none. */

@@ -1,44 +1,18 @@
 // Plans that ship, found for operators of the same shape.
 #include "autoscheduler/bound/shipped_plans.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/tools/bound_cases.h"
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unistd.h>
 
 using namespace distile;
 
 namespace {
 
-/** A folder of plans, which ends with this. */
-class PlanFolder {
-public:
-    PlanFolder() : path_(std::filesystem::temp_directory_path() / ("distile_plans_" + std::to_string(::getpid()))) {
-        std::filesystem::create_directories(path_);
-    }
-    ~PlanFolder() {
-        std::error_code error;
-        std::filesystem::remove_all(path_, error);
-    }
-    PlanFolder(const PlanFolder &) = delete;
-    PlanFolder &operator=(const PlanFolder &) = delete;
-
-    std::string path() const {
-        return path_.string();
-    }
-    std::string add(const std::string &name, const std::string &text) const {
-        std::ofstream((path_ / name).string()) << text;
-        return (path_ / name).string();
-    }
-    std::string add(const std::string &name, const Plan &plan) const {
-        return add(name, to_json(plan).dump());
-    }
-
-private:
-    std::filesystem::path path_;
-};
+std::string write(const TemporaryFolder &folder, const std::string &name, const Plan &plan) {
+    return folder.write(name, to_json(plan).dump());
+}
 
 Operator with_activation(const char *epilogue) {
     nlohmann::json json = to_json(conv3x3_256());
@@ -57,14 +31,14 @@ Plan marked_plan(const Operator &op, const PlannedCode &planned, double us) {
 }  // namespace
 
 TEST_CASE("A shipped plan serves operators of its shape with any activation", "[bound]") {
-    const PlanFolder folder;
+    const TemporaryFolder folder;
     const Operator relu = with_activation("relu"), silu = with_activation("silu");
     const std::vector<PlannedCode> of_relu = planned_codes(relu, cpu_backend(), false);
     const PlannedCode &planned = of_relu.front();
     CHECK(!shipped_plan(folder.path(), relu, planned));
     CHECK(!shipped_plan(folder.path() + "/missing", relu, planned));
 
-    const std::string path = folder.add("of_relu.json", marked_plan(relu, planned, 1234));
+    const std::string path = write(folder, "of_relu.json", marked_plan(relu, planned, 1234));
     const std::vector<ChosenPlan> chosen = shipped_or_bound_plans(folder.path(), silu, cpu_backend());
     REQUIRE(chosen.size() == of_relu.size());
     CHECK(chosen.front().shipped == path);
@@ -72,7 +46,7 @@ TEST_CASE("A shipped plan serves operators of its shape with any activation", "[
     CHECK(chosen.front().plan.name.rfind("conv_silu_", 0) == 0);
     CHECK(chosen.front().plan.times.front().microseconds == 1234);
     // It is read again as a plan of this operator, with these times.
-    const Plan again = read_plan(folder.add("again.txt", chosen.front().plan));
+    const Plan again = read_plan(write(folder, "again.txt", chosen.front().plan));
     CHECK(again.times.front().microseconds == 1234);
     // No other code has one.
     for (size_t i = 1; i < chosen.size(); i++) {
@@ -81,7 +55,7 @@ TEST_CASE("A shipped plan serves operators of its shape with any activation", "[
     }
 
     // The operator's own comes before others, whatever its file is called.
-    const std::string own = folder.add("z_own.json", marked_plan(silu, planned, 99));
+    const std::string own = write(folder, "z_own.json", marked_plan(silu, planned, 99));
     const auto found = shipped_plan(folder.path(), silu, planned);
     REQUIRE(found);
     CHECK(found->shipped == own);
@@ -89,21 +63,21 @@ TEST_CASE("A shipped plan serves operators of its shape with any activation", "[
 }
 
 TEST_CASE("Shipped plans of other shapes, and files that are no plans, are passed over", "[bound]") {
-    const PlanFolder folder;
+    const TemporaryFolder folder;
     const Operator op = conv3x3_256();
     const PlannedCode planned = planned_codes(op, cpu_backend(), false).front();
     nlohmann::json json = to_json(op);
     json["params"]["stride_w"] = 2;
     const Operator strided = parse_operator(json, "test");
-    folder.add("strided.json", bound_plan("strided", strided, planned.device, planned.code));
-    folder.add("broken.json", R"({"distile_plan": 2, "target": ")" + planned.code.target);
+    write(folder, "strided.json", bound_plan("strided", strided, planned.device, planned.code));
+    folder.write("broken.json", R"({"distile_plan": 2, "target": ")" + planned.code.target);
     json = to_json(bound_plan("later", op, planned.device, planned.code));
     json["distile_plan"] = 99;
-    folder.add("later.json", json.dump());
+    folder.write("later.json", json.dump());
     json = to_json(bound_plan("unbuildable", op, planned.device, planned.code));
     json["variants"][0]["code"]["halide"]["tile_h"] = -1;
     json.erase("profile");
-    folder.add("unbuildable.json", json.dump());
+    folder.write("unbuildable.json", json.dump());
     CHECK(!shipped_plan(folder.path(), op, planned));
     CHECK(shipped_plan(folder.path(), strided, planned));
 }
