@@ -40,10 +40,10 @@ public:
           part_(std::max<int64_t>(most_part_bytes / (products.set_panels * panel_channels * weights_.bytes), 1)),
           keeps_weights_(num_panels(weights_.out_channels) * panel_channels * weights_.reduction * weights_.bytes <=
                          most_kept_bytes) {
-        for (int32_t tap = 0; tap < std::min<int64_t>(taps(), most_pieces); tap++) {
-            const int32_t row = tap / given.columns.kernel, column = tap % given.columns.kernel;
-            tap_offsets_[tap] = int64_t{row} * given.rows.dilation * given.input.stride_h +
-                                int64_t{column} * given.columns.dilation * given.input.stride_w;
+        // Depthwise code has its own.
+        const int64_t offsets = given.diagonals > 0 ? 0 : std::min<int64_t>(taps(), most_pieces);
+        for (int32_t tap = 0; tap < offsets; tap++) {
+            tap_offsets_[tap] = tap_offset(given, tap);
         }
         const int64_t groups = divide_up(given.count, group_pixels(0));
         pixel_shares_ = std::clamp<int64_t>(groups / least_thread_groups, 1, threads);

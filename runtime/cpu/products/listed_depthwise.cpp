@@ -36,11 +36,9 @@ ListedDepthwise::ListedDepthwise(const PixelProducts &products, const ListedConv
     : products_(products), given_(convolution), limits_(convolution.activation.function),
       row_inputs_((most_row_places - 1) * convolution.columns.stride +
                   int64_t{convolution.columns.kernel - 1} * convolution.columns.dilation + 1) {
-    const ConvolutionAxis &rows = given_.rows, &columns = given_.columns;
-    const int64_t taps = given_.diagonals > 0 ? int64_t{rows.kernel} * columns.kernel : 0;
+    const int64_t taps = given_.diagonals > 0 ? int64_t{given_.rows.kernel} * given_.columns.kernel : 0;
     for (int32_t tap = 0; tap < std::min<int64_t>(taps, most_offsets); tap++) {
-        offsets_[tap] = int64_t{tap / columns.kernel} * rows.dilation * given_.input.stride_h +
-                        int64_t{tap % columns.kernel} * columns.dilation * given_.input.stride_w;
+        offsets_[tap] = tap_offset(given_, tap);
     }
 }
 

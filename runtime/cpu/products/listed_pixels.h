@@ -36,6 +36,13 @@ inline bool is_active(const Bitmask &bits, const ListedPixel &pixel) {
     return (row[pixel.x / 64] >> (pixel.x % 64) & 1) != 0;
 }
 
+/** From a window's first input to that of a tap. */
+inline int64_t tap_offset(const ListedConvolution &convolution, int32_t tap) {
+    const ConvolutionAxis &rows = convolution.rows, &columns = convolution.columns;
+    return int64_t{tap / columns.kernel} * rows.dilation * convolution.input.stride_h +
+           int64_t{tap % columns.kernel} * columns.dilation * convolution.input.stride_w;
+}
+
 /** What a convolution passes on: the channels of some pixels, or null. */
 struct PassedPixels {
     float *numbers = nullptr;
