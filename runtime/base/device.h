@@ -22,6 +22,7 @@
 namespace distile {
 
 struct ChoiceTable;
+struct Exchange;
 struct PlannerSettings;
 struct Stage;
 struct StageTrace;
@@ -160,6 +161,10 @@ public:
     virtual void enter() {
     }
     virtual void leave() noexcept {
+    }
+    /** How it gets pixels from other devices of a group; null: not at all. */
+    virtual const Exchange *exchange() const {
+        return nullptr;
     }
     /** The stream for dense candidates; null on a CPU. */
     virtual void *stream() const {

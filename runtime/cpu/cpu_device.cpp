@@ -7,6 +7,7 @@
 #include "runtime/cpu/products/listed_convolution.h"
 #include "runtime/cpu/stage/cpu_stage.h"
 #include "runtime/cpu/stage/cpu_target.h"
+#include "runtime/group/exchange.h"
 #include "runtime/tensor/tensor.h"
 #include <cstring>
 
@@ -16,6 +17,10 @@ CpuDevice::CpuDevice(distile_context &given) : Device(given) {
 }
 
 CpuDevice::~CpuDevice() = default;
+
+const Exchange *CpuDevice::exchange() const {
+    return &process_exchange;
+}
 
 const void *CpuDevice::memory_space() const {
     static const char host = 0;

@@ -21,6 +21,7 @@ public:
     distile_device kind() const override {
         return DISTILE_CPU;
     }
+    const Exchange *exchange() const override;
     int32_t threads() const override {
         return context.options.threads;
     }

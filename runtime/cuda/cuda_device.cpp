@@ -5,6 +5,7 @@
 #include "runtime/cuda/cuda_chooser.h"
 #include "runtime/cuda/cuda_mask.h"
 #include "runtime/cuda/cuda_planner.h"
+#include "runtime/cuda/peer_link.h"
 #include "runtime/cuda/pixel_update.h"
 #include "runtime/cuda/stage_runner.h"
 #include "runtime/gpu/rehearsal.h"
@@ -130,6 +131,7 @@ CudaDevice::~CudaDevice() {
     if (current.succeeded()) {
         driver.cuCtxSynchronize();
     }
+    link.reset();
     side_.reset();
     stages_.reset();
     runner.reset();

@@ -20,6 +20,7 @@
 namespace distile {
 
 class CodeRunner;
+class PeerLink;
 class StageRunner;
 struct SummedPixels;
 struct TileList;
@@ -58,8 +59,15 @@ public:
     const void *memory_space() const override {
         return used_->handle;
     }
+    const Exchange *exchange() const override;
     void enter() override;
     void leave() noexcept override;
+    CUcontext handle() const {
+        return used_->handle;
+    }
+    CUdevice number() const {
+        return device_;
+    }
     void *stream() const override {
         return caller_stream;
     }
@@ -132,6 +140,8 @@ public:
     std::unique_ptr<CodeRunner> runner;
     /** How often a block polls a silent predecessor before it counts that block's tiles itself. */
     uint32_t patience = 256;
+    /** Null until a group has the context. */
+    std::unique_ptr<PeerLink> link;
     /** A copy of the words of a mask that is both operand and result. */
     std::unique_ptr<DeviceMemory> operand;
 

@@ -26,7 +26,7 @@ namespace distile {
     X(cuLinkCreate) X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy) X(cuLaunchKernel) X(cuLaunchKernelEx)          \
     X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync)                 \
     X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)                                 \
-    X(cuOccupancyMaxActiveClusters) X(cuTensorMapEncodeTiled)
+    X(cuOccupancyMaxActiveClusters) X(cuTensorMapEncodeTiled) X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess)
 // clang-format on
 
 struct Driver {

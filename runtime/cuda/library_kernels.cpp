@@ -3,6 +3,7 @@
 #include "choose_ptx.h"
 #include "combine_90_ptx.h"
 #include "combine_ptx.h"
+#include "copy_spans_ptx.h"
 #include "difference_ptx.h"
 #include "facts/type_functions.h"
 #include "group_norm_90_ptx.h"
@@ -117,6 +118,10 @@ LibraryKernels::LibraryKernels(const Driver &driver, const ModuleLoader &loader,
                                    {&unpack_[1], "distile_unpack_2"},
                                    {&unpack_[2], "distile_unpack_4"},
                                    {&unpack_[3], "distile_unpack_16"}});
+        load(distile_copy_spans_ptx, {{&copy_spans_[0], "distile_copy_spans_1"},
+                                      {&copy_spans_[1], "distile_copy_spans_2"},
+                                      {&copy_spans_[2], "distile_copy_spans_4"},
+                                      {&copy_spans_[3], "distile_copy_spans_16"}});
         load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
         load(distile_layout_ptx, {{&to_planes_[0], "distile_to_planes_1"},
                                   {&to_planes_[1], "distile_to_planes_2"},
@@ -153,6 +158,10 @@ CUfunction LibraryKernels::update_pixels(int32_t unit) const {
 
 CUfunction LibraryKernels::pack(int32_t unit, bool to_packed) const {
     return (to_packed ? pack_ : unpack_).at(unit == 16 ? 3 : place_of_bytes(unit));
+}
+
+CUfunction LibraryKernels::copy_spans(int32_t unit) const {
+    return copy_spans_.at(unit == 16 ? 3 : place_of_bytes(unit));
 }
 
 const LibraryKernels::PixelKernels &LibraryKernels::normalize(distile_dtype dtype) const {

@@ -51,6 +51,8 @@ public:
     CUfunction merge_pixels(distile_dtype dtype) const;
     /** For elements of 1, 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
+    /** For units of 1, 2, 4 or 16 bytes. */
+    CUfunction copy_spans(int32_t unit) const;
 
     CUfunction pack_bytes = nullptr, unpack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
     CUfunction list_tiles = nullptr;
@@ -70,8 +72,8 @@ private:
     ByType<Compare> compare_{};
     ByType<PixelKernels> normalize_{}, pool_{}, combine_{}, normalize_groups_{}, score_pixels_{};
     ByType<CUfunction> sum_pixels_{}, merge_pixels_{};
-    std::array<CUfunction, 4> pack_{}, unpack_{};          // By unit.
-    std::array<CUfunction, 3> to_planes_{}, to_pixels_{};  // By the bytes of an element.
+    std::array<CUfunction, 4> pack_{}, unpack_{}, copy_spans_{};  // By unit.
+    std::array<CUfunction, 3> to_planes_{}, to_pixels_{};         // By the bytes of an element.
     CUfunction update_pixels_1_ = nullptr, update_pixels_2_ = nullptr, update_pixels_4_ = nullptr,
                update_pixels_16_ = nullptr;
 };

@@ -429,7 +429,7 @@ std::vector<CostedMask> costs_of(const std::vector<PlannedLayer> &layers, const 
     return costs;
 }
 
-std::vector<Fetch> by_owner(const std::vector<Span> &spans, const Partition &partition, const MaskShape &input,
+std::vector<Fetch> by_owner(const SpanList &spans, const Partition &partition, const MaskShape &input,
                             int32_t num_parts) {
     const TensorOwners owners(partition, input, 1, 1);
     std::vector<Fetch> all(static_cast<size_t>(num_parts));
@@ -451,7 +451,7 @@ std::vector<Fetch> by_owner(const std::vector<Span> &spans, const Partition &par
 }
 
 std::vector<KeptPart> kept_parts(const Partition &partition, const MaskShape &input, int32_t num_parts) {
-    std::vector<Span> rows;
+    SpanList rows;
     for (int32_t n = 0; n < input.batch; n++) {
         for (int32_t y = 0; y < input.height; y++) {
             rows.push_back({n, y, 0, input.width});

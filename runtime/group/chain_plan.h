@@ -12,6 +12,7 @@
 
 #include "runtime/group/partition.h"
 #include "runtime/kinds/conv2d.h"
+#include <memory>
 
 namespace distile {
 
@@ -28,11 +29,34 @@ struct Span {
     int32_t image, y, first, last;
 };
 
+/** Spans of a tensor. */
+class SpanList {
+public:
+    void push_back(const Span &span) {
+        spans_.push_back(span);
+    }
+    std::vector<Span>::const_iterator begin() const {
+        return spans_.begin();
+    }
+    std::vector<Span>::const_iterator end() const {
+        return spans_.end();
+    }
+    size_t size() const {
+        return spans_.size();
+    }
+
+    /** What an exchange keeps of these spans on the device that copies them, which is always the same one. */
+    mutable std::shared_ptr<const void> prepared;
+
+private:
+    std::vector<Span> spans_;
+};
+
 /** What a device copies from another's tensor. */
 struct Fetch {
     int32_t from;
     int64_t pixels;
-    std::vector<Span> spans;
+    SpanList spans;
 };
 
 /** A device's part of a layer's output, as bits of its box. */
@@ -47,12 +71,12 @@ struct PartOutput {
 struct Part {
     bool is_empty = true;            ///< It has nothing to do, and no boxes.
     std::vector<PixelBox> boxes;     ///< One for each tensor.
-    std::vector<Span> input;         ///< What it reads of tensor 0.
+    SpanList input;                  ///< What it reads of tensor 0.
     int64_t input_pixels = 0;        ///< Their number.
     std::vector<PartOutput> layers;  ///< One for each layer.
     /** For each layer, what the next one reads of its output on other devices. */
     std::vector<std::vector<Fetch>> fetches;
-    std::vector<Span> output;      ///< Its pixels of the last tensor.
+    SpanList output;               ///< Its pixels of the last tensor.
     std::vector<bool> neighbours;  ///< The devices that it copies from or that copy from it.
 };
 
@@ -65,12 +89,12 @@ struct ChainPlan {
 /** The pixels of tensor 0 that a device can keep between runs: those of its cells, active or not. */
 struct KeptPart {
     PixelBox box;  ///< Empty if it has no cell.
-    std::vector<Span> spans;
+    SpanList spans;
 };
 std::vector<KeptPart> kept_parts(const Partition &partition, const MaskShape &input, int32_t num_parts);
 
 /** Pixels of tensor 0 by the devices that keep them. */
-std::vector<Fetch> by_owner(const std::vector<Span> &spans, const Partition &partition, const MaskShape &input,
+std::vector<Fetch> by_owner(const SpanList &spans, const Partition &partition, const MaskShape &input,
                             int32_t num_parts);
 
 /** The extents of each tensor: the input's, and each layer's output. An extent is 0 if an output is empty. */

@@ -3,9 +3,8 @@
 namespace distile {
 
 const Exchange *find_exchange(const Device &from, const Device &to) {
-    // The fastest first.
-    for (const Exchange *exchange : {&process_exchange}) {
-        if (exchange->serves(from, to) && exchange->serves(to, from)) {
+    for (const Exchange *exchange : {from.exchange(), to.exchange()}) {
+        if (exchange && exchange->serves(from, to) && exchange->serves(to, from)) {
             return exchange;
         }
     }

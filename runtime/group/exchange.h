@@ -1,6 +1,6 @@
 /** \file
- * How pixels get from one context's memory to another's. To add a way, as peer copies or NCCL, add a file that defines
- * an Exchange and a row in exchange.cpp.
+ * How pixels get from one context's memory to another's. To add a way, as NCCL, add a file that defines an Exchange,
+ * which the device that has it returns.
  */
 #ifndef DISTILE_EXCHANGE_H
 #define DISTILE_EXCHANGE_H
@@ -24,21 +24,34 @@ struct PlacedTensor {
     }
 };
 
-/** A way to exchange pixels. A thread that uses a context calls these for it, so several may run at once. */
+/** A mask of a device's own, and its pixels. */
+struct MaskOfPlan {
+    distile_mask *mask;
+    const BitImage *bits;
+};
+
+/** A way to exchange pixels. A thread that uses a context calls these for it, so several may run at once. They throw
+ * Failure with a message in that context. */
 struct Exchange {
-    const char *name;
     /** Whether copies let devices compute meanwhile. */
     bool asynchronous;
     /** Whether it copies from one device to another. */
     bool (*serves)(const Device &from, const Device &to);
+    /** Called once for each pair of devices of a group, before anything else. */
+    void (*connect)(distile_context &from, distile_context &to);
+    /** Gives a context the masks and the spans of a new plan, so that copies need not wait for them. */
+    void (*prepare)(distile_context &of, const std::vector<MaskOfPlan> &masks,
+                    const std::vector<const SpanList *> &lists);
     /** Everything that a context has been given so far shall be done before others copy from it. Called before they
-     * learn that they may. */
-    void (*publish)(distile_context &from);
-    /** What a context is given from now on comes after what another has published. */
-    void (*follow)(distile_context &to, distile_context &from);
-    /** Copies spans of pixels between tensors of the same type and channels. Called by the receiver's thread, or at the
-     * end of a run by the sender's. What the receiver is given later, after arrive(), comes after the copies. */
-    void (*copy)(const PlacedTensor &from, const PlacedTensor &to, const std::vector<Span> &spans);
+     * learn that it has come to this stage of the run, from 0 on. */
+    void (*publish)(distile_context &from, int32_t stage);
+    /** The copies of a context, and after arrive() all that it is given, come after what another has published by that
+     * stage. */
+    void (*follow)(distile_context &to, distile_context &from, int32_t stage);
+    /** Copies spans of pixels between tensors of the same type and channels, after what `by` has been given. That is
+     * the receiver, or where a result goes to the first context, the sender. */
+    void (*copy)(distile_context &by, const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans);
+    /** What a context is given from now on comes after its copies. */
     void (*arrive)(distile_context &to);
     /** Waits until everything that a context has been given is done. */
     void (*finish)(distile_context &context);

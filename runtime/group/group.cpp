@@ -29,6 +29,8 @@ constexpr int32_t most_devices = 1024, most_layers = 1024;
 /** A planner has at most 64 buffers, and three are for what comes and goes. */
 constexpr int32_t most_between = 60;
 constexpr int32_t most_scale = 256;
+/** A device's tensors span fewer than 2^31 elements; those that several share may be larger. */
+constexpr int32_t device_bits = 31, shared_bits = 40;
 
 /** Keeps a failed call's message, of the group or of this thread. */
 distile_status keep(distile_group *group, const char *call, distile_status status, const char *message) {
@@ -109,6 +111,18 @@ std::vector<const Exchange *> find_exchanges(const std::vector<distile_context *
         }
     }
     return exchanges;
+}
+
+void connect_all(const distile_group &group) {
+    for (size_t from = 0; from < group.contexts.size(); from++) {
+        for (size_t to = 0; to < group.contexts.size(); to++) {
+            try {
+                group.exchange(from, to).connect(*group.contexts[from], *group.contexts[to]);
+            } catch (const Failure &failure) {
+                fail_group(failure.status, "%s", distile_context_message(group.contexts[to]));
+            }
+        }
+    }
 }
 
 /** An operator as a group plans it. */
@@ -376,13 +390,15 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
     }
     require(check_enumerator(context, call, "inactive", args.inactive));
     if (args.input) {
-        require(check_tensor(context, first.dtype, call, args.input, "input", first.in_channels, false));
+        require(check_tensor(context, first.dtype, call, args.input, "input", first.in_channels, false, shared_bits));
         require(context->device->check_memory(call, *args.input, "input"));
     } else if (chain.kept.num_pixels() == 0) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "no input is given, and the devices keep no images");
     }
     if (args.output) {
-        require(check_tensor(context, last.dtype, call, args.output, "output", last.out_channels, false));
+        // One device alone zeroes the inactive pixels.
+        const int32_t bits = args.inactive == DISTILE_ZERO ? device_bits : shared_bits;
+        require(check_tensor(context, last.dtype, call, args.output, "output", last.out_channels, false, bits));
         require(context->device->check_memory(call, *args.output, "output"));
     }
     const std::vector<MaskShape> shapes = shapes_of(chain.planned, input_shape(chain, args));
@@ -451,6 +467,7 @@ distile_status distile_group_create(distile_context *const *contexts, int32_t co
         constexpr double usual_imbalance = .1;
         constexpr int32_t usual_timeout = 60000;
         created->exchanges = find_exchanges(created->contexts);
+        connect_all(*created);
         created->imbalance = chosen.imbalance > 0 ? chosen.imbalance : usual_imbalance;
         created->timeout = std::chrono::milliseconds(chosen.timeout_ms > 0 ? chosen.timeout_ms : usual_timeout);
         created->overlap = chosen.overlap;
@@ -521,7 +538,7 @@ distile_status distile_chain_collect(distile_chain *chain, const distile_tensor 
     return guarded_group(group, context, call, [&] {
         check_usable(*group);
         const ChainLayer &first = chain->layers.front();
-        require(check_tensor(context, first.dtype, call, output, "output", first.in_channels, false));
+        require(check_tensor(context, first.dtype, call, output, "output", first.in_channels, false, shared_bits));
         require(context->device->check_memory(call, *output, "output"));
         const MaskShape &kept = chain->kept;
         if (kept.num_pixels() == 0) {

@@ -71,6 +71,8 @@ struct KeptImages {
     Mask shape;  ///< Without pixels.
     BitImage no_pixels;
     PlacedTensor kept, next;
+    std::vector<Fetch> fetches;  ///< Where the chain's first tensor comes from.
+    int64_t plan = 0;            ///< The number of the plan that they are of.
 };
 
 /** A device's part of the runs. */

@@ -6,7 +6,7 @@ namespace distile {
 
 namespace {
 
-void copy_in_process(const PlacedTensor &from, const PlacedTensor &to, const std::vector<Span> &spans) {
+void copy_in_process(distile_context &, const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans) {
     const auto pixel_bytes = static_cast<size_t>(from.tensor.channels) * distile_dtype_size(from.tensor.dtype);
     const bool contiguous = from.tensor.stride_w == from.tensor.channels && to.tensor.stride_w == to.tensor.channels;
     for (const Span &span : spans) {
@@ -21,6 +21,13 @@ void copy_in_process(const PlacedTensor &from, const PlacedTensor &to, const std
     }
 }
 
+void set_cpu_masks(distile_context &, const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &) {
+    for (const MaskOfPlan &one : masks) {
+        one.mask->set_bits(one.bits->shape, reinterpret_cast<const uint32_t *>(one.bits->words.data()),
+                           2 * int64_t{one.bits->words_per_row()});
+    }
+}
+
 void read_cpu_bits(distile_mask &mask, BitImage &bits) {
     const uint64_t *const words = cpu_mask(mask).bitmask().words;
     bits = BitImage(mask.shape);
@@ -31,11 +38,12 @@ void read_cpu_bits(distile_mask &mask, BitImage &bits) {
 
 // Calls on a CPU return when their work is done.
 const Exchange process_exchange = {
-    "process",
     false,
     [](const Device &from, const Device &to) { return from.kind() == DISTILE_CPU && to.kind() == DISTILE_CPU; },
-    [](distile_context &) {},
     [](distile_context &, distile_context &) {},
+    set_cpu_masks,
+    [](distile_context &, int32_t) {},
+    [](distile_context &, distile_context &, int32_t) {},
     copy_in_process,
     [](distile_context &) {},
     [](distile_context &) {},

@@ -66,8 +66,8 @@ struct ChainRun {
     }
 };
 
-/** What a device tells others: its images are there, and then tensor after tensor. */
-constexpr int32_t images_ready = 1, all_ready = INT32_MAX;
+/** What a device tells others: that the run begins, that its images are there, and then tensor after tensor. */
+constexpr int32_t begins = 0, images_ready = 1, all_ready = INT32_MAX;
 int32_t ready(size_t tensor) {
     return static_cast<int32_t>(tensor) + images_ready + 1;
 }
@@ -86,10 +86,11 @@ public:
         }
         if (part_.is_empty) {
             group_.exchange(number_, number_).finish(context_);
-            tell(all_ready);
+            // Nothing is left that others would have to follow.
+            chain_.progress.advance(number_, all_ready);
             return;
         }
-        set_masks();
+        prepare();
         make_tensor(0);
         if (run_.takes_kept) {
             fetch_images();
@@ -113,7 +114,7 @@ public:
                 run_layer(i, layer.interior);
             }
             if (i + 1 < count) {
-                arrive(i + 1);
+                arrive();
             }
         }
         if (run_.keeps) {
@@ -121,16 +122,18 @@ public:
             for (size_t other = 0; other < group_.contexts.size(); other++) {
                 wait(other, ready(0));
             }
-            group_.exchange(number_, number_).copy(device_.tensors[count], device_.images.next, part_.output);
+            group_.exchange(number_, number_).copy(context_, device_.tensors[count], device_.images.next, part_.output);
         } else {
-            group_.exchange(number_, 0).copy(device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
+            const Exchange &exchange = group_.exchange(number_, 0);
+            exchange.follow(context_, *group_.contexts[0], begins);
+            exchange.copy(context_, device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
         }
         group_.exchange(number_, number_).finish(context_);
     }
 
 private:
     void tell(int32_t stage) {
-        group_.exchange(number_, number_).publish(context_);
+        group_.exchange(number_, number_).publish(context_, stage);
         chain_.progress.advance(number_, stage);
     }
 
@@ -142,13 +145,13 @@ private:
         if (!chain_.progress.wait(other, stage)) {
             throw Stopped{};
         }
-        group_.exchange(other, number_).follow(context_, *group_.contexts[other]);
+        group_.exchange(other, number_).follow(context_, *group_.contexts[other], stage);
     }
 
-    void copy_input(const PlacedTensor &to, const std::vector<Span> &spans) {
+    void copy_input(const PlacedTensor &to, const SpanList &spans) {
         const Exchange &exchange = group_.exchange(0, number_);
-        exchange.follow(context_, *group_.contexts[0]);
-        exchange.copy({group_.contexts[0], run_.input}, to, spans);
+        exchange.follow(context_, *group_.contexts[0], begins);
+        exchange.copy(context_, {group_.contexts[0], run_.input}, to, spans);
         exchange.arrive(context_);
     }
 
@@ -156,7 +159,7 @@ private:
     void copy_images(const std::vector<Fetch> &pieces, PlacedTensor KeptImages::*from, const PlacedTensor &to) {
         for (const Fetch &piece : pieces) {
             const auto other = static_cast<size_t>(piece.from);
-            group_.exchange(other, number_).copy(chain_.devices[other].images.*from, to, piece.spans);
+            group_.exchange(other, number_).copy(context_, chain_.devices[other].images.*from, to, piece.spans);
         }
         for (const Fetch &piece : pieces) {
             group_.exchange(static_cast<size_t>(piece.from), number_).arrive(context_);
@@ -174,7 +177,8 @@ private:
             images.next = {};
         } else {
             images.no_pixels = BitImage(part.box.shape);
-            set_bits(&context_, images.shape, images.no_pixels);
+            group_.exchange(number_, number_)
+                .prepare(context_, {{images.shape.get(), &images.no_pixels}}, {&part.spans});
             distile_output_spec spec{};
             spec.batch = part.box.shape.batch;
             spec.height = part.box.shape.height;
@@ -194,12 +198,16 @@ private:
 
     /** Makes the first tensor from the images that devices keep. */
     void fetch_images() {
-        const std::vector<Fetch> pieces =
-            by_owner(part_.input, chain_.partition, chain_.input, static_cast<int32_t>(group_.contexts.size()));
-        for (const Fetch &piece : pieces) {
+        KeptImages &images = device_.images;
+        if (images.plan != chain_.plans) {
+            images.fetches =
+                by_owner(part_.input, chain_.partition, chain_.input, static_cast<int32_t>(group_.contexts.size()));
+            images.plan = chain_.plans;
+        }
+        for (const Fetch &piece : images.fetches) {
             wait(static_cast<size_t>(piece.from), images_ready);
         }
-        copy_images(pieces, &KeptImages::next, device_.tensors[0]);
+        copy_images(images.fetches, &KeptImages::next, device_.tensors[0]);
     }
 
     /** Takes zeros for a box of a tensor. */
@@ -210,31 +218,32 @@ private:
         return {&context_, made, box.image, box.y, box.x};
     }
 
-    static void set_bits(const distile_context *context, const Mask &mask, const BitImage &bits) {
-        require_of(context, distile_mask_set_bits(mask.get(), reinterpret_cast<const uint32_t *>(bits.words.data()),
-                                                  bits.shape.batch, bits.shape.height, bits.shape.width,
-                                                  2 * int64_t{bits.words_per_row()}));
-    }
-
-    /** Gives the device the bits of a new plan. */
-    void set_masks() {
+    /** Gives the device a new plan. */
+    void prepare() {
         if (device_.plan == chain_.plans) {
             return;
         }
         device_.no_pixels = BitImage(part_.boxes[0].shape);
-        set_bits(&context_, device_.shape_of_input, device_.no_pixels);
+        std::vector<MaskOfPlan> masks{{device_.shape_of_input.get(), &device_.no_pixels}};
+        std::vector<const SpanList *> lists{&part_.input, &part_.output};
+        for (const std::vector<Fetch> &fetches : part_.fetches) {
+            for (const Fetch &piece : fetches) {
+                lists.push_back(&piece.spans);
+            }
+        }
         for (size_t i = 0; i < chain_.layers.size(); i++) {
             DeviceLayer &layer = device_.layers[i];
             const PartOutput &output = part_.layers[i];
-            set_bits(&context_, layer.own, output.own);
+            masks.push_back({layer.own.get(), &output.own});
             if (group_.overlaps(number_)) {
-                set_bits(&context_, layer.rim, output.rim);
-                set_bits(&context_, layer.interior, output.interior);
+                masks.push_back({layer.rim.get(), &output.rim});
+                masks.push_back({layer.interior.get(), &output.interior});
             }
             // Where code has other variants, the device chooses.
             const char *const name = chain_.variants[i].c_str();
             layer.variant = chain_.layers[i].kernels[number_]->find(name) >= 0 ? name : nullptr;
         }
+        group_.exchange(number_, number_).prepare(context_, masks, lists);
         device_.plan = chain_.plans;
     }
 
@@ -285,13 +294,16 @@ private:
         for (const Fetch &piece : part_.fetches[tensor - 1]) {
             const auto other = static_cast<size_t>(piece.from);
             group_.exchange(other, number_)
-                .copy(chain_.devices[other].tensors[tensor], device_.tensors[tensor], piece.spans);
+                .copy(context_, chain_.devices[other].tensors[tensor], device_.tensors[tensor], piece.spans);
         }
     }
 
-    void arrive(size_t tensor) {
-        for (const Fetch &piece : part_.fetches[tensor - 1]) {
-            group_.exchange(static_cast<size_t>(piece.from), number_).arrive(context_);
+    /** What the device computes next comes after the copies, and after all that neighbours read of tensors before. */
+    void arrive() {
+        for (size_t other = 0; other < part_.neighbours.size(); other++) {
+            if (part_.neighbours[other]) {
+                group_.exchange(other, number_).arrive(context_);
+            }
         }
     }
 
@@ -335,7 +347,7 @@ void run_chain(distile_chain &chain, const distile_chain_args &args) {
         const CurrentDevice current(*first.device);
         first.device->update_pixels(args.masks[chain.layers.size() - 1], *args.output, nullptr, true);
     }
-    group.exchange(0, 0).publish(first);
+    group.exchange(0, 0).publish(first, begins);
     const auto run = std::make_shared<ChainRun>(chain, args);
     const bool changes = run->keeps || run->moves;
     if (changes) {
@@ -366,9 +378,13 @@ void run_chain(distile_chain &chain, const distile_chain_args &args) {
 
 void collect_images(const distile_chain &chain, const distile_tensor &output) {
     const distile_group &group = chain.group;
+    group.exchange(0, 0).publish(*group.contexts[0], begins);
     for (size_t i = 0; i < chain.devices.size(); i++) {
-        group.exchange(i, 0).copy(chain.devices[i].images.kept, {group.contexts[0], output}, chain.kept_parts[i].spans);
-        group.exchange(i, i).finish(*group.contexts[i]);
+        distile_context &context = *group.contexts[i];
+        const Exchange &exchange = group.exchange(i, 0);
+        exchange.follow(context, *group.contexts[0], begins);
+        exchange.copy(context, chain.devices[i].images.kept, {group.contexts[0], output}, chain.kept_parts[i].spans);
+        group.exchange(i, i).finish(context);
     }
 }
 

@@ -106,7 +106,8 @@ bool overlap(const distile_tensor &tensor, const void *begin, uintptr_t bytes) {
 }
 
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
-                            const distile_tensor *tensor, const char *name, int32_t channels, bool has_border) {
+                            const distile_tensor *tensor, const char *name, int32_t channels, bool has_border,
+                            int32_t span_bits) {
     if (!tensor) {
         return fail_null(context, call, name);
     }
@@ -144,16 +145,16 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
         }
     }
     const distile_tensor extent = has_border ? *tensor : without_border(*tensor);
-    constexpr int64_t largest_stride = largest_span;
+    const int64_t most_elements = (int64_t{1} << span_bits) - 1;
     // The border at the end of a row may double as the start border of the next row.
     const int64_t columns = int64_t{extent.width} + std::max(extent.border_left, extent.border_right);
     const int64_t rows = int64_t{extent.height} + std::max(extent.border_top, extent.border_bottom);
     // Whether the strides span a number of rows and columns.
     const auto spans = [&](int64_t width, int64_t height) {
-        return tensor->stride_w >= tensor->channels && tensor->stride_w <= largest_stride &&
-               tensor->stride_h >= tensor->stride_w * width && tensor->stride_h <= largest_stride &&
+        return tensor->stride_w >= tensor->channels && tensor->stride_w <= most_elements &&
+               tensor->stride_h >= tensor->stride_w * width && tensor->stride_h <= most_elements &&
                (tensor->batch == 1 ||
-                (tensor->stride_n >= tensor->stride_h * height && tensor->stride_n <= largest_stride));
+                (tensor->stride_n >= tensor->stride_h * height && tensor->stride_n <= most_elements));
     };
     if (!spans(columns, rows)) {
         if (spans(extent.width, extent.height)) {
@@ -169,18 +170,18 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
         }
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "%s: the %s has strides n %lld, h %lld, w %lld; each must be at least the extent it spans "
-                    "and below 2^31 elements",
+                    "and below 2^%d elements",
                     call, name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
-                    static_cast<long long>(tensor->stride_w));
+                    static_cast<long long>(tensor->stride_w), span_bits);
     }
     // Halide's limit counts whole rows and images, including what lies behind their last pixel.
     const int64_t reach =
         std::max({(int64_t{extent.width} + extent.border_left + extent.border_right) * extent.stride_w,
                   (int64_t{extent.height} + extent.border_top + extent.border_bottom) * extent.stride_h,
                   extent.batch > 1 ? extent.batch * extent.stride_n : 0});
-    if (reach > largest_span) {
-        return fail(context, DISTILE_ERROR_BAD_STRIDE, "%s: the %s spans %lld elements; it must span fewer than 2^31",
-                    call, name, static_cast<long long>(reach));
+    if (reach > most_elements) {
+        return fail(context, DISTILE_ERROR_BAD_STRIDE, "%s: the %s spans %lld elements; it must span fewer than 2^%d",
+                    call, name, static_cast<long long>(reach), span_bits);
     }
     return DISTILE_OK;
 }

@@ -15,9 +15,10 @@ constexpr int64_t largest_span = (int64_t{1} << 31) - 1;
 constexpr int32_t largest_extent = 65535;
 
 /** Checks a caller's tensor, including the alignment of its data to the element size. Messages use its `name` and the
- * API function `call`. Ignores the border unless `has_border`. */
+ * API function `call`. Ignores the border unless `has_border`. It spans fewer than 2^span_bits elements. */
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
-                            const distile_tensor *tensor, const char *name, int32_t channels, bool has_border);
+                            const distile_tensor *tensor, const char *name, int32_t channels, bool has_border,
+                            int32_t span_bits = 31);
 /** Checks a caller's tensor of any type in which layers compute and any number of channels, ignoring the border. */
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);

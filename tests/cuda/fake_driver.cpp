@@ -54,6 +54,7 @@ struct Fake {
                                 {"major", 9},
                                 {"minor", 0},
                                 {"devices", 1},
+                                {"peers", 1},
                                 {"green", 132},
                                 {"multiprocessors", 132},
                                 {"memory", int64_t{1} << 36}};
@@ -278,6 +279,15 @@ CUresult cuCtxPushCurrent(CUcontext) {
 CUresult cuCtxPopCurrent(CUcontext *) {
     fake().contexts--;
     return enter("cuCtxPopCurrent");
+}
+
+CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice, CUdevice) {
+    *canAccessPeer = static_cast<int>(fake().settings["peers"]);
+    return enter("cuDeviceCanAccessPeer");
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned int) {
+    return enter("cuCtxEnablePeerAccess");
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {

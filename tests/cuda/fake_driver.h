@@ -9,9 +9,9 @@
 
 extern "C" {
 
-/** Sets "version", "major", "minor", "devices", "multiprocessors", "green" (those of the context), "memory" (in bytes),
- * "ordinal" (the GPU that memory belongs to), "capturing", "count" (every number of tiles that is read back) or "wait"
- * (the microseconds that a stream takes to be done). */
+/** Sets "version", "major", "minor", "devices", "peers" (whether GPUs can use each other's memory), "multiprocessors",
+ * "green" (those of the context), "memory" (in bytes), "ordinal" (the GPU that memory belongs to), "capturing", "count"
+ * (every number of tiles that is read back) or "wait" (the microseconds that a stream takes to be done). */
 void fake_driver_set(const char *what, int64_t value);
 /** Lets a function return an error from now on; 0: no more. "*": every function. */
 void fake_driver_fail(const char *function, int result);

@@ -56,7 +56,7 @@ void check_plan(const std::vector<PlannedLayer> &layers, const std::vector<const
             if (part.is_empty) {
                 continue;
             }
-            const auto add = [&](const std::vector<Span> &spans, const BitImage *owner, const PixelBox *box) {
+            const auto add = [&](const auto &spans, const BitImage *owner, const PixelBox *box) {
                 for (const Span &span : spans) {
                     for (int32_t x = span.first; x < span.last; x++) {
                         has[number].insert({span.image, span.y, x});
@@ -72,7 +72,8 @@ void check_plan(const std::vector<PlannedLayer> &layers, const std::vector<const
                 for (int32_t n = 0; n < own.shape.batch; n++) {
                     for (int32_t y = 0; y < own.shape.height; y++) {
                         for_each_run(own.row(n, y), own.shape.width, [&](int32_t first, int32_t last) {
-                            add({{box.image + n, box.y + y, box.x + first, box.x + last}}, nullptr, nullptr);
+                            add(std::vector<Span>{{box.image + n, box.y + y, box.x + first, box.x + last}}, nullptr,
+                                nullptr);
                         });
                     }
                 }

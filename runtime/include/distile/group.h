@@ -100,7 +100,8 @@ DISTILE_API void distile_chain_destroy(distile_chain *chain);
 
 /** Zero-initialise, then set. */
 typedef struct distile_chain_args {
-    /** In memory of the first context's device. They may not overlap.
+    /** In memory of the first context's device. They may not overlap. They may span up to 2^40 elements, where no
+     * device's box spans 2^31 or more; with DISTILE_ZERO, an output fewer than 2^31.
      *
      * Without an output, the devices keep the result: images of the input's size and channels, which are the input with
      * the active pixels of the last output. Without an input, a run takes the images that the devices keep; they change

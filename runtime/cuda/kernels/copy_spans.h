@@ -1,0 +1,36 @@
+/** \file
+ * Shared by the host and copy_spans.cu.
+ */
+#ifndef DISTILE_CUDA_KERNELS_COPY_SPANS_H
+#define DISTILE_CUDA_KERNELS_COPY_SPANS_H
+
+#include "runtime/cuda/kernels/common.h"
+
+namespace distile {
+
+/** Pixels [first, last) of a row, in the whole tensor: a Span of a group's plan. */
+struct DeviceSpan {
+    int32_t image, y, first, last;
+};
+
+/** A tensor in units of the copy, and where it lies in the whole one. */
+struct PlacedPixels {
+    void *data;
+    int64_t stride_n, stride_h, stride_w;
+    int32_t image, y, x;
+};
+
+/** Copies spans from one tensor to another, of which one may lie in another GPU's memory. */
+struct SpanCopy {
+    PlacedPixels from, to;
+    const DeviceSpan *spans;
+    uint32_t count;
+    Divisor units;        ///< Of a pixel.
+    uint32_t contiguous;  ///< 1: the pixels of a row follow each other in both tensors.
+};
+
+constexpr uint32_t units_at_once = 8;  ///< Units that a thread has on the way at once.
+
+}  // namespace distile
+
+#endif

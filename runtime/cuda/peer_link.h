@@ -1,0 +1,43 @@
+/** \file
+ * What a GPU of a group has beside its stream: a stream for copies, events that others wait for, and lists of spans.
+ */
+#ifndef DISTILE_CUDA_PEER_LINK_H
+#define DISTILE_CUDA_PEER_LINK_H
+
+#include "runtime/cuda/side_stream.h"
+#include "runtime/group/exchange.h"
+#include <mutex>
+
+namespace distile {
+
+/** Its functions throw Failure. Other GPUs' threads call published() alone. */
+class PeerLink {
+public:
+    explicit PeerLink(CudaDevice &device);
+    ~PeerLink();
+    PeerLink(const PeerLink &) = delete;
+    PeerLink &operator=(const PeerLink &) = delete;
+
+    /** Lets kernels of this GPU use the memory of another. */
+    void open(const CudaDevice &other);
+    void prepare(const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &lists);
+    void publish(int32_t stage);
+    /** The event of a stage, or null if the GPU has never come to it: then it had nothing to do. */
+    CUevent published(int32_t stage) const;
+    void follow(const PeerLink &other, int32_t stage) const;
+    void copy(const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans);
+    void arrive() const;
+    void finish();
+
+private:
+    CudaDevice &device_;
+    SideStream copies_;
+    mutable std::mutex mutex_;
+    std::vector<CUevent> events_;  // By stage.
+    /** What work on the GPU may still read. */
+    std::vector<std::shared_ptr<const void>> in_use_;
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,278 @@
+// Groups of GPUs: chains of layers on several contexts have the bits of one, whether they share a GPU or each has its
+// own.
+#include "gpu_polykernels.h"
+#include "masks/mask_families.h"
+#include "tests/cuda/fake_session.h"
+#include "tests/gpu/device_tensor.h"
+#include "tests/support/reference.h"
+#include <array>
+#include <distile/group.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+constexpr int most_gpus = 8;
+
+/** A stream of a GPU's primary context. */
+class OwnStream {
+public:
+    explicit OwnStream(int gpu) {
+        CUdevice device = 0;
+        CUcontext context = nullptr;
+        CU(cuDeviceGet, &device, gpu);
+        CU(cuDevicePrimaryCtxRetain, &context, device);
+        CU(cuCtxPushCurrent, context);
+        CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
+        CU(cuCtxPopCurrent, &context);
+    }
+    CUstream get() const {
+        return stream_;
+    }
+
+private:
+    CUstream stream_ = nullptr;
+};
+
+/** Contexts on all GPUs in turn, each with a stream of its own, and their group. */
+struct GpuGroup {
+    GpuGroup(size_t devices, distile_overlap overlap) {
+        int gpus = 0;
+        CU(cuDeviceGetCount, &gpus);
+        gpus = std::min(gpus, most_gpus);
+        std::vector<distile_context *> pointers;
+        for (size_t i = 0; i < devices; i++) {
+            distile_cuda_options cuda{};
+            cuda.device = static_cast<int32_t>(i) % gpus;
+            streams.emplace_back(cuda.device);
+            cuda.stream = streams.back().get();
+            distile_context_options options{};
+            options.math = DISTILE_MATH_TF32;
+            distile_context *made = nullptr;
+            const distile_status status = distile_cuda_context_create(&options, &cuda, &made);
+            INFO(distile_context_message(nullptr));
+            REQUIRE(name_of(status) == "DISTILE_OK");
+            contexts.emplace_back(made);
+            pointers.push_back(made);
+        }
+        distile_group_options options{};
+        options.overlap = overlap;
+        distile_group *made = nullptr;
+        const distile_status status =
+            distile_group_create(pointers.data(), static_cast<int32_t>(devices), &options, &made);
+        group.reset(made);
+        check(status);
+    }
+    void check(distile_status status) const {
+        INFO(distile_group_message(group.get()));
+        REQUIRE(name_of(status) == "DISTILE_OK");
+    }
+
+    std::vector<OwnStream> streams;
+    std::vector<Context> contexts;
+    Group group;
+};
+
+/** A tensor on the host and on the first GPU. */
+struct TwoTensors {
+    TwoTensors(int32_t batch, int32_t height, int32_t width, int32_t channels, distile_dtype dtype,
+               std::mt19937 &random)
+        : host(batch, height, width, channels, {}, Flush::Back, dtype) {
+        host.draw(Values::Floats, random);
+        device = std::make_unique<DeviceTensor>(host, false);
+    }
+    std::vector<uint32_t> bits() {
+        REQUIRE(device->download());
+        return host.snapshot();
+    }
+
+    TestTensor host;
+    std::unique_ptr<DeviceTensor> device;
+};
+
+/** Layers with weights, of which a residual adds the chain's input. */
+struct GpuLayers {
+    explicit GpuLayers(const std::vector<const distile_polykernel *> &given) : polykernels(given) {
+        for (const distile_polykernel *polykernel : polykernels) {
+            convs.push_back(convolution_of(*polykernel));
+            filters.push_back(draw(Values::Floats, filter_size(convs.back()), random));
+            for (float &value : filters.back()) {
+                value /= 16;
+            }
+            distile_weights_source source{};
+            source.filter = filters.back().data();
+            source.order = DISTILE_HWIO;
+            sources.push_back(source);
+        }
+    }
+
+    std::mt19937 random{7};
+    std::vector<const distile_polykernel *> polykernels;
+    std::vector<distile_conv2d> convs;
+    std::vector<std::vector<float>> filters;
+    std::vector<distile_weights_source> sources;
+};
+
+/** A chain on several contexts and on the first of them, with the same input and masks. */
+class TestedChain {
+public:
+    TestedChain(GpuLayers &layers, const GpuGroup &several, int32_t batch, int32_t height, int32_t width)
+        : layers_(layers), several_(several), first_(several.contexts[0]) {
+        const size_t devices = several.contexts.size();
+        std::vector<std::vector<const distile_polykernel *>> copies;
+        std::vector<distile_chain_layer> described(layers.convs.size());
+        for (size_t i = 0; i < described.size(); i++) {
+            copies.emplace_back(devices, layers.polykernels[i]);
+        }
+        for (size_t i = 0; i < described.size(); i++) {
+            described[i].polykernels = copies[i].data();
+            described[i].weights = &layers.sources[i];
+        }
+        distile_chain *made = nullptr;
+        several.check(
+            distile_chain_create(several.group.get(), described.data(), static_cast<int32_t>(described.size()), &made));
+        chain_.reset(made);
+        const auto dtype_of = [&](size_t i) { return type_of(*layers.polykernels[i]); };
+        tensors_.push_back(std::make_unique<TwoTensors>(batch, height, width, layers.convs[0].in_channels, dtype_of(0),
+                                                        layers.random));
+        int32_t rows = height, columns = width;
+        for (size_t i = 0; i < described.size(); i++) {
+            kernels_.push_back(make_kernel(first_, *layers.polykernels[i]));
+            weights_.push_back(pack_weights(first_, kernels_[i], layers.sources[i]));
+            check(first_, distile_kernel_output_shape(kernels_[i].get(), rows, columns, &rows, &columns));
+            masks_.push_back(make_mask(first_));
+            sizes_.push_back({batch, rows, columns});
+            tensors_.push_back(std::make_unique<TwoTensors>(batch, rows, columns, layers.convs[i].out_channels,
+                                                            dtype_of(i), layers.random));
+        }
+    }
+
+    void draw_masks(double density) {
+        for (size_t i = 0; i < masks_.size(); i++) {
+            const auto &[batch, rows, columns] = sizes_[i];
+            std::vector<uint8_t> bytes(static_cast<size_t>(batch) * rows * columns);
+            size_t at = 0;
+            for (int32_t n = 0; n < batch; n++) {
+                const double part = density >= 1 ? 1 : density / (n + 1);
+                for (int32_t pixel = 0; pixel < rows * columns; pixel++) {
+                    bytes[at++] = std::uniform_real_distribution<double>(0, 1)(layers_.random) < part ? 1 : 0;
+                }
+            }
+            const DeviceArray<uint8_t> on_device(bytes);
+            check(first_, distile_mask_set_bytes(masks_[i].get(), on_device.data(), batch, rows, columns,
+                                                 int64_t{rows} * columns, columns));
+            CU(cuCtxSynchronize);
+        }
+    }
+
+    /** Runs the chain on all contexts and on one, and compares the bits. */
+    void compare(distile_inactive inactive) {
+        TwoTensors &last = *tensors_.back();
+        const auto begin = [&] {
+            std::mt19937 random(3);
+            last.host.draw(Values::Floats, random);
+            last.device->upload();
+        };
+        begin();
+        std::vector<distile_mask *> pointers;
+        for (const Mask &mask : masks_) {
+            pointers.push_back(mask.get());
+        }
+        distile_chain_args args{};
+        args.input = &tensors_[0]->device->view();
+        args.output = &last.device->view();
+        args.masks = pointers.data();
+        args.inactive = inactive;
+        several_.check(distile_chain_run(chain_.get(), &args));
+        const std::vector<uint32_t> of_several = last.bits();
+        begin();
+        for (size_t i = 0; i < kernels_.size(); i++) {
+            distile_run_args run{};
+            run.input = &tensors_[i]->device->view();
+            run.output = &tensors_[i + 1]->device->view();
+            run.residual = layers_.convs[i].residual != 0 ? &tensors_[0]->device->view() : nullptr;
+            run.weights = weights_[i].get();
+            run.mask = masks_[i].get();
+            run.inactive = i + 1 == kernels_.size() ? inactive : DISTILE_ZERO;
+            check(first_, distile_run(kernels_[i].get(), &run));
+        }
+        CU(cuCtxSynchronize);
+        CHECK(of_several == last.bits());
+    }
+
+private:
+    GpuLayers &layers_;
+    const GpuGroup &several_;
+    const Context &first_;
+    Chain chain_;
+    std::vector<Kernel> kernels_;
+    std::vector<Weights> weights_;
+    std::vector<Mask> masks_;
+    std::vector<std::array<int32_t, 3>> sizes_;
+    std::vector<std::unique_ptr<TwoTensors>> tensors_;
+};
+
+}  // namespace
+
+TEST_CASE("Chains on several GPUs have the bits of one", "[gpu_group]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const std::vector<std::vector<const distile_polykernel *>> chains = {
+        {&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda, &test_conv3_16_48_cuda,
+         &test_conv3_48_16_residual_cuda},
+        {&test_odd_cuda},
+        {&distile_conv3x3_256_cuda, &distile_conv3x3s2_256_cuda, &distile_conv3x3_256_cuda},
+        {&distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda},
+    };
+    for (size_t c = 0; c < chains.size(); c++) {
+        GpuLayers layers(chains[c]);
+        for (const size_t devices : {1, 2, 3, 4, 7}) {
+            for (const distile_overlap overlap : {DISTILE_OVERLAP_NEVER, DISTILE_OVERLAP_ALWAYS}) {
+                const GpuGroup several(devices, overlap);
+                for (const auto &[batch, height, width] : {std::array{1, 45, 67}, std::array{3, 24, 18}}) {
+                    TestedChain chain(layers, several, batch, height, width);
+                    for (const double density : {0.0, .1, .6, 1.0}) {
+                        INFO("chain " << c << ", " << devices << " contexts, overlap " << overlap << ", " << batch
+                                      << " x " << height << " x " << width << ", density " << density);
+                        chain.draw_masks(density);
+                        chain.compare(DISTILE_KEEP);
+                        chain.compare(DISTILE_ZERO);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("GPUs that cannot read each other's memory form no group, and errors of peers arrive", "[fake_driver]") {
+    const FakeSetting two("devices", 2, 1);
+    std::vector<Context> contexts;
+    std::vector<distile_context *> pointers;
+    for (int32_t i = 0; i < 2; i++) {
+        distile_cuda_options options{};
+        options.device = i;
+        contexts.push_back(make_cuda_context(options));
+        pointers.push_back(contexts.back().get());
+    }
+    distile_group *made = nullptr;
+    {
+        const FakeSetting alone("peers", 0, 1);
+        CHECK(name_of(distile_group_create(pointers.data(), 2, nullptr, &made)) == "DISTILE_ERROR_UNSUPPORTED_DEVICE");
+        CHECK(contains(distile_group_message(nullptr), "nothing copies between"));
+    }
+    fail_fake("cuCtxEnablePeerAccess", CUDA_ERROR_TOO_MANY_PEERS);
+    CHECK(name_of(distile_group_create(pointers.data(), 2, nullptr, &made)) == "DISTILE_ERROR_KERNEL");
+    CHECK(contains(distile_group_message(nullptr), "cuCtxEnablePeerAccess failed"));
+    // Another group, or the application, may have done it before.
+    fail_fake("cuCtxEnablePeerAccess", CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    CHECK(name_of(distile_group_create(pointers.data(), 2, nullptr, &made)) == "DISTILE_OK");
+    fail_fake("cuCtxEnablePeerAccess", 0);
+    const Group group(made);
+    CHECK(count_fake("cuCtxEnablePeerAccess") > 0);
+}
