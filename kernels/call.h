@@ -42,6 +42,7 @@ typedef struct distile_kernel_call {
     int32_t words_per_row, height, batch;
     int32_t threads;     /**< Threads that the call may use; on a GPU, the context's multiprocessors. */
     int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
+    int32_t fixed_order; /**< 1: the order of a pixel's sum may not depend on the number of tiles. */
     /** For operators with a key or a value; else null and 0. The active keys of all images, in the order and the format
      * of tile_xy, which lists the rows, as tiles of one pixel. Null: every key of every image is active. */
     const uint32_t *key_xy;

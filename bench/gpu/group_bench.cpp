@@ -213,7 +213,7 @@ public:
         : context_(on.contexts[0]), stream_(on.streams[0]), layers_(layers), kernel_(make_kernel(context_, code)),
           weights_(pack_weights(context_, kernel_, source)), planner_(make_planner(context_, {})) {
     }
-    void run(const distile_tensor &input, const distile_tensor &output, const Mask &mask) const {
+    void run(const distile_tensor &input, const distile_tensor &output, const Mask &mask, bool fixed_order) const {
         distile_tensor from = input;
         distile_output_spec spec{};
         spec.batch = input.batch;
@@ -236,6 +236,7 @@ public:
             args.output = &to;
             args.weights = weights_.get();
             args.mask = mask.get();
+            args.fixed_order = fixed_order ? 1 : 0;
             check(context_, distile_run(kernel_.get(), &args));
             from = to;
         }
@@ -315,15 +316,15 @@ Json measure(const RowOf &row, const Options &options) {
         chain_of_parts = std::make_unique<GroupChain>(*parts, code, source, options.layers);
         mask_of_parts = mask_in(parts->contexts[0]);
     }
-    const auto run_one = [&] {
+    const auto run_one = [&](bool fixed_order) {
         if (one) {
-            one->run(input.tensor, output.tensor, mask);
+            one->run(input.tensor, output.tensor, mask, fixed_order);
         } else {
             chain_of_parts->run(&input.tensor, &output.tensor, mask_of_parts, options.layers);
         }
     };
     const auto run_group = [&] { chain.run(&input.tensor, &other.tensor, mask, options.layers); };
-    run_one();
+    run_one(true);
     run_group();
     const bool equal = same_bytes(output, other);
 
@@ -333,7 +334,7 @@ Json measure(const RowOf &row, const Options &options) {
         chain_of_parts->run(&input.tensor, nullptr, mask_of_parts, options.layers);
     }
     const auto run_kept = [&] { chain.run(nullptr, nullptr, mask, options.layers); };
-    std::vector<std::function<void()>> sides{run_one, run_group, run_kept};
+    std::vector<std::function<void()>> sides{[&] { run_one(false); }, run_group, run_kept};
     if (chain_of_parts) {
         sides[0] = [&] { chain_of_parts->run(nullptr, nullptr, mask_of_parts, options.layers); };
         sides[1] = run_kept;

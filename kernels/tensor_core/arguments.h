@@ -72,8 +72,9 @@ struct Arguments {
     int32_t words_per_row, height, width, batch;
     int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
     float slope;          ///< The activation's, if it has one.
-    /** If the work is balanced: memory for the sums of shared items, BlockPixels x BlockChannels for each block, and
-     * signals, one for each block and two more, which are 0 before and after a launch. */
+    /** If the work is balanced, unless sums have a fixed order: memory for the sums of shared items, BlockPixels x
+     * BlockChannels for each block, and signals, one for each block and two more, which are 0 before and after a
+     * launch. */
     float *parts;
     uint32_t *signals;
 };

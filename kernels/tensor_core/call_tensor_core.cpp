@@ -179,7 +179,7 @@ public:
         tiles.blocks = static_cast<uint32_t>(blocks);
         blocks_ = std::max(blocks_, blocks);
         cluster_ = std::max(cluster_, code.splits);
-        if (code.balanced != 0) {
+        if (code.balanced != 0 && call.fixed_order == 0) {
             sharers_ = std::max(sharers_, blocks);
             part_bytes_ = std::max(part_bytes_, blocks * sizeof(float) * code.block_pixels * code.block_channels);
         }
@@ -246,7 +246,7 @@ extern "C" int distile_call_attention(const distile_attention_code *code, const 
     const int32_t blocks = num_blocks(*code, *call);
     arguments.blocks = static_cast<uint32_t>(blocks);
     int result = gpu.use_module(hooks, code->code, static_cast<size_t>(code->end - code->code));
-    if (result == 0 && code->part_bytes != 0) {
+    if (result == 0 && code->part_bytes != 0 && call->fixed_order == 0) {
         uint64_t parts = 0, signals = 0;
         result = gpu.allocate(hooks, static_cast<uint64_t>(blocks) * code->part_bytes, &parts);
         if (result == 0) {

@@ -81,8 +81,10 @@ private:
  * inputs at the same time. Sums of shares cost about as much as `SumSteps`; a share has at least about `ShareSteps`. */
 template<class Items, uint32_t SumSteps, uint32_t ShareSteps> class Shares {
 public:
-    DISTILE_ANYWHERE Shares(const Items &items, uint32_t blocks) : items_(items), whole_(items.count) {
-        if (items.count == 0) {
+    /** Unless it is `possible` to share, blocks take whole items. */
+    DISTILE_ANYWHERE Shares(const Items &items, uint32_t blocks, bool possible = true)
+        : items_(items), whole_(items.count) {
+        if (items.count == 0 || !possible) {
             return;
         }
         // As many as if the host had known the number of items, so that results are the same bit for bit.

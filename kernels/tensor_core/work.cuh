@@ -48,9 +48,9 @@ template<int Steps, int Splits> struct WorkInTurn {
  * steps adds the sums of the others. It waits only for blocks that began before it. */
 template<class Items, uint32_t SumSteps = sharing_steps, uint32_t ShareSteps = 4> class BalancedWork {
 public:
-    /** Called by all threads of a block. `worker` is shared memory. */
+    /** Called by all threads of a block. Without signals, blocks share nothing. `worker` is shared memory. */
     __device__ BalancedWork(const Items &items, uint32_t blocks, uint32_t *signals, uint32_t &worker)
-        : blocks_(blocks), worker_(blockIdx.x), shares_(items, blocks) {
+        : blocks_(blocks), worker_(blockIdx.x), shares_(items, blocks, signals != nullptr) {
         if (shares_.count() == 0) {
             return;
         }

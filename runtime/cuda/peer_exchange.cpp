@@ -31,13 +31,13 @@ bool serves(const Device &from, const Device &to) {
     return can != 0;
 }
 
-void connect(distile_context &from, distile_context &to) {
+void connect(distile_context &from, distile_context &to, bool beside) {
     CudaDevice &device = device_of(to);
     const CurrentDevice current(device);
     if (!device.link) {
         device.link = std::make_unique<PeerLink>(device);
     }
-    device.link->open(device_of(from));
+    device.link->open(device_of(from), beside);
 }
 
 void read_bits(distile_mask &mask, BitImage &bits) {

@@ -58,7 +58,8 @@ PeerLink::~PeerLink() {
     }
 }
 
-void PeerLink::open(const CudaDevice &other) {
+void PeerLink::open(const CudaDevice &other, bool beside) {
+    beside_ = beside;
     if (other.handle() == device_.handle()) {
         return;
     }
@@ -112,6 +113,10 @@ void PeerLink::prepare(const std::vector<MaskOfPlan> &masks, const std::vector<c
     }
 }
 
+CUstream PeerLink::copy_stream() const {
+    return beside_ ? copies_.stream() : device_.caller_stream;
+}
+
 void PeerLink::publish(int32_t stage) {
     const auto place = static_cast<size_t>(stage);
     CUevent event = nullptr;
@@ -136,7 +141,7 @@ CUevent PeerLink::published(int32_t stage) const {
 
 void PeerLink::follow(const PeerLink &other, int32_t stage) const {
     if (CUevent event = other.published(stage)) {
-        device_.check(device_.driver.cuStreamWaitEvent(copies_.stream(), event, 0), "cuStreamWaitEvent");
+        device_.check(device_.driver.cuStreamWaitEvent(copy_stream(), event, 0), "cuStreamWaitEvent");
     }
 }
 
@@ -163,17 +168,21 @@ void PeerLink::copy(const PlacedTensor &from, const PlacedTensor &to, const Span
     const auto units_of_longest = static_cast<uint64_t>(list.longest) * units;
     constexpr uint64_t chunk = uint64_t{warp_threads} * units_at_once;
     grid.y = static_cast<uint32_t>(std::min<uint64_t>(most_chunks, (units_of_longest + chunk - 1) / chunk));
-    copies_.fork();
-    copies_.begin();
-    device_.launch(device_.kernels->copy_spans(static_cast<int32_t>(unit)), copies_.stream(), grid, copy);
+    if (beside_) {
+        copies_.fork();
+        copies_.begin();
+    }
+    device_.launch(device_.kernels->copy_spans(static_cast<int32_t>(unit)), copy_stream(), grid, copy);
 }
 
 void PeerLink::arrive() const {
-    copies_.join();
+    if (beside_) {
+        copies_.join();
+    }
 }
 
 void PeerLink::finish() {
-    copies_.join();
+    arrive();
     device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
     in_use_.clear();
 }

@@ -18,8 +18,8 @@ public:
     PeerLink(const PeerLink &) = delete;
     PeerLink &operator=(const PeerLink &) = delete;
 
-    /** Lets kernels of this GPU use the memory of another. */
-    void open(const CudaDevice &other);
+    /** Lets kernels of this GPU use the memory of another. With `beside`, copies run beside what it computes. */
+    void open(const CudaDevice &other, bool beside);
     void prepare(const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &lists);
     void publish(int32_t stage);
     /** The event of a stage, or null if the GPU has never come to it: then it had nothing to do. */
@@ -30,8 +30,11 @@ public:
     void finish();
 
 private:
+    CUstream copy_stream() const;
+
     CudaDevice &device_;
     SideStream copies_;
+    bool beside_ = false;
     mutable std::mutex mutex_;
     std::vector<CUevent> events_;  // By stage.
     /** What work on the GPU may still read. */

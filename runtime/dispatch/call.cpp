@@ -135,6 +135,7 @@ distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &varia
     call.batch = args.mask->shape.batch;
     call.threads = kernel.context.device->threads();
     call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
+    call.fixed_order = args.fixed_order;
     call.slope = args.weights ? args.weights->slope : 0;
     if (kernel.kind.tokens) {
         add_keys(kernel, variant, args, call);

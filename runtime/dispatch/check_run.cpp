@@ -17,6 +17,10 @@ distile_status check_options(distile_context *context, const char *call, const d
     if (status != DISTILE_OK) {
         return status;
     }
+    if (args.fixed_order != 0 && args.fixed_order != 1) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: fixed_order is %d; it must be 0 or 1", call,
+                    args.fixed_order);
+    }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
     }

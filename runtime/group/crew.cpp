@@ -1,6 +1,7 @@
 #include "runtime/group/crew.h"
 #include "runtime/base/library_threads.h"
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -115,22 +116,26 @@ bool Crew::is_ours() const {
 }
 
 struct Progress::State {
-    mutable std::mutex mutex;
+    explicit State(size_t parts) : tensors(parts) {
+    }
+
+    std::mutex mutex;
     std::condition_variable changed;
-    std::vector<int32_t> tensors;
-    bool stopped = false;
+    std::vector<std::atomic<int32_t>> tensors;
+    std::atomic<bool> stopped{false};
     Deadline deadline;
 };
 
-Progress::Progress(size_t parts) : state_(std::make_unique<State>()) {
-    state_->tensors.resize(parts);
+Progress::Progress(size_t parts) : state_(std::make_unique<State>(parts)) {
 }
 
 Progress::~Progress() = default;
 
 void Progress::reset(Deadline deadline) {
     const std::lock_guard<std::mutex> lock(state_->mutex);
-    std::fill(state_->tensors.begin(), state_->tensors.end(), 0);
+    for (std::atomic<int32_t> &tensors : state_->tensors) {
+        tensors = 0;
+    }
     state_->stopped = false;
     state_->deadline = deadline;
 }
@@ -144,8 +149,17 @@ void Progress::advance(size_t part, int32_t tensors) {
 }
 
 bool Progress::wait(size_t part, int32_t tensors) {
-    std::unique_lock<std::mutex> lock(state_->mutex);
     const auto ready = [&] { return state_->stopped || state_->tensors[part] >= tensors; };
+    // Threads that give work to GPUs come to a layer within microseconds of each other; waking one takes longer.
+    constexpr std::chrono::microseconds patience(100);
+    const auto sleeps = std::chrono::steady_clock::now() + patience;
+    while (!ready() && std::chrono::steady_clock::now() < sleeps) {
+        std::this_thread::yield();
+    }
+    if (ready()) {
+        return !state_->stopped;
+    }
+    std::unique_lock<std::mutex> lock(state_->mutex);
     const bool in_time = state_->changed.wait_until(lock, state_->deadline, ready);
     return in_time && !state_->stopped;
 }
@@ -159,7 +173,6 @@ void Progress::stop() {
 }
 
 bool Progress::is_stopped() const {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
     return state_->stopped;
 }
 

@@ -37,8 +37,9 @@ struct Exchange {
     bool asynchronous;
     /** Whether it copies from one device to another. */
     bool (*serves)(const Device &from, const Device &to);
-    /** Called once for each pair of devices of a group, before anything else. */
-    void (*connect)(distile_context &from, distile_context &to);
+    /** Called once for each pair of devices of a group, before anything else. With `beside`, a device computes while
+     * copies to it travel. */
+    void (*connect)(distile_context &from, distile_context &to, bool beside);
     /** Gives a context the masks and the spans of a new plan, so that copies need not wait for them. */
     void (*prepare)(distile_context &of, const std::vector<MaskOfPlan> &masks,
                     const std::vector<const SpanList *> &lists);

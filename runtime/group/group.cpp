@@ -117,7 +117,7 @@ void connect_all(const distile_group &group) {
     for (size_t from = 0; from < group.contexts.size(); from++) {
         for (size_t to = 0; to < group.contexts.size(); to++) {
             try {
-                group.exchange(from, to).connect(*group.contexts[from], *group.contexts[to]);
+                group.exchange(from, to).connect(*group.contexts[from], *group.contexts[to], group.overlaps(to));
             } catch (const Failure &failure) {
                 fail_group(failure.status, "%s", distile_context_message(group.contexts[to]));
             }
@@ -327,10 +327,10 @@ private:
             require_of(context, distile_mask_create(context, &mask));
             return Mask(mask);
         };
-        device.shape_of_input = make_mask();
+        device.input = make_mask();
         device.images.shape = make_mask();
         for (int32_t i = 0; i < count_; i++) {
-            device.layers.push_back({make_mask(), make_mask(), make_mask(), nullptr});
+            device.layers.push_back({make_mask(), make_mask(), make_mask(), make_mask(), {}, nullptr});
         }
         device.tensors.resize(static_cast<size_t>(count_) + 1);
         return device;
@@ -467,10 +467,10 @@ distile_status distile_group_create(distile_context *const *contexts, int32_t co
         constexpr double usual_imbalance = .1;
         constexpr int32_t usual_timeout = 60000;
         created->exchanges = find_exchanges(created->contexts);
-        connect_all(*created);
         created->imbalance = chosen.imbalance > 0 ? chosen.imbalance : usual_imbalance;
         created->timeout = std::chrono::milliseconds(chosen.timeout_ms > 0 ? chosen.timeout_ms : usual_timeout);
         created->overlap = chosen.overlap;
+        connect_all(*created);
         created->crew = std::make_unique<Crew>(count);
         *group = created.release();
     });

@@ -62,6 +62,8 @@ struct ChainLayer {
 /** What a device has of a layer's output to run it. */
 struct DeviceLayer {
     Mask own, rim, interior;
+    Mask present;  ///< The pixels of the output that the device computes or fetches.
+    BitImage present_bits;
     const char *variant = nullptr;
 };
 
@@ -80,8 +82,8 @@ struct DeviceRun {
     Planner planner;
     KeptImages images;
     std::vector<DeviceLayer> layers;
-    Mask shape_of_input;  ///< Without pixels: planners ask for a mask of each tensor's shape.
-    BitImage no_pixels;
+    Mask input;  ///< The pixels of the chain's input that the device copies.
+    BitImage input_bits;
     std::vector<PlacedTensor> tensors;  ///< As far as the run has made them.
     int64_t plan = 0;                   ///< The number of the plan that its masks are of.
 };

@@ -40,7 +40,7 @@ void read_cpu_bits(distile_mask &mask, BitImage &bits) {
 const Exchange process_exchange = {
     false,
     [](const Device &from, const Device &to) { return from.kind() == DISTILE_CPU && to.kind() == DISTILE_CPU; },
-    [](distile_context &, distile_context &) {},
+    [](distile_context &, distile_context &, bool) {},
     set_cpu_masks,
     [](distile_context &, int32_t) {},
     [](distile_context &, distile_context &, int32_t) {},

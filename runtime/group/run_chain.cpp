@@ -185,7 +185,8 @@ private:
             spec.width = part.box.shape.width;
             spec.channels = chain_.layers[0].in_channels;
             spec.dtype = chain_.layers[0].dtype;
-            images.next = take(images.planner, spec, images.shape, part.box);
+            // With this mode the whole tensor is zero, and the mask only has its shape.
+            images.next = take(images.planner, spec, images.shape, DISTILE_STORE_TILES, part.box);
             if (run_.takes_kept) {
                 copy_images(by_owner(part.spans, chain_.kept_by, chain_.input, num_parts), &KeptImages::kept,
                             images.next);
@@ -210,12 +211,18 @@ private:
         copy_images(images.fetches, &KeptImages::next, device_.tensors[0]);
     }
 
-    /** Takes zeros for a box of a tensor. */
-    PlacedTensor take(const Planner &planner, const distile_output_spec &spec, const Mask &mask, const PixelBox &box) {
+    /** Takes memory for a box of a tensor, which is zero but for what shall be written. */
+    PlacedTensor take(const Planner &planner, const distile_output_spec &spec, const Mask &mask, distile_store store,
+                      const PixelBox &box) {
         distile_tensor made{};
-        // With this mode the whole tensor is zero, and the mask only has its shape.
-        require_of(&context_, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &made));
+        require_of(&context_, distile_planner_next(planner.get(), &spec, mask.get(), store, &made));
         return {&context_, made, box.image, box.y, box.x};
+    }
+
+    static void add_spans(const SpanList &spans, const PixelBox &box, BitImage &bits) {
+        for (const Span &span : spans) {
+            bits.set(span.image - box.image, span.y - box.y, span.first - box.x, span.last - box.x);
+        }
     }
 
     /** Gives the device a new plan. */
@@ -223,8 +230,9 @@ private:
         if (device_.plan == chain_.plans) {
             return;
         }
-        device_.no_pixels = BitImage(part_.boxes[0].shape);
-        std::vector<MaskOfPlan> masks{{device_.shape_of_input.get(), &device_.no_pixels}};
+        device_.input_bits = BitImage(part_.boxes[0].shape);
+        add_spans(part_.input, part_.boxes[0], device_.input_bits);
+        std::vector<MaskOfPlan> masks{{device_.input.get(), &device_.input_bits}};
         std::vector<const SpanList *> lists{&part_.input, &part_.output};
         for (const std::vector<Fetch> &fetches : part_.fetches) {
             for (const Fetch &piece : fetches) {
@@ -234,7 +242,14 @@ private:
         for (size_t i = 0; i < chain_.layers.size(); i++) {
             DeviceLayer &layer = device_.layers[i];
             const PartOutput &output = part_.layers[i];
+            layer.present_bits = output.own;
+            if (i + 1 < chain_.layers.size()) {
+                for (const Fetch &piece : part_.fetches[i]) {
+                    add_spans(piece.spans, part_.boxes[i + 1], layer.present_bits);
+                }
+            }
             masks.push_back({layer.own.get(), &output.own});
+            masks.push_back({layer.present.get(), &layer.present_bits});
             if (group_.overlaps(number_)) {
                 masks.push_back({layer.rim.get(), &output.rim});
                 masks.push_back({layer.interior.get(), &output.interior});
@@ -247,7 +262,7 @@ private:
         device_.plan = chain_.plans;
     }
 
-    /** Takes zeros for a tensor. The planner gives the memory of a tensor that neither this device nor another needs:
+    /** Takes memory for a tensor. The planner gives the memory of a tensor that neither this device nor another needs:
      * the others have made the tensor before this one, so they have fetched what they read of those before. */
     void make_tensor(size_t tensor) {
         const PixelBox &box = part_.boxes[tensor];
@@ -266,8 +281,8 @@ private:
             spec.border_left = border.left;
             spec.border_right = border.right;
         }
-        const Mask &mask = tensor == 0 ? device_.shape_of_input : device_.layers[tensor - 1].own;
-        device_.tensors[tensor] = take(device_.planner, spec, mask, box);
+        const Mask &mask = tensor == 0 ? device_.input : device_.layers[tensor - 1].present;
+        device_.tensors[tensor] = take(device_.planner, spec, mask, DISTILE_STORE_EXACT, box);
     }
 
     void run_layer(size_t i, const Mask &mask) {
@@ -278,6 +293,8 @@ private:
         args.weights = layer.weights[number_].get();
         args.mask = mask.get();
         args.variant = device_.layers[i].variant;
+        // Parts of a mask shall have the bits of the whole.
+        args.fixed_order = 1;
         if (layer.planned.residual >= 0) {
             args.residual = &device_.tensors[static_cast<size_t>(layer.planned.residual)].tensor;
         }

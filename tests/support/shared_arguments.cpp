@@ -329,6 +329,7 @@ void check_run(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_MASK, &Args::mask, {f.unset.get(), f.foreign_mask.get()})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::store, {-1, 2, INT_MAX})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::fixed_order, {-1, 2, INT_MAX})
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::variant, {"none", ""})
         .reserved<1>(&Args::reserved);
     all.of("distile_run_variant", distile_run_variant, f.kernel.get(), 0, &f.run)

@@ -478,7 +478,11 @@ typedef struct distile_run_args {
     /** The active keys, [batch, 1, key tokens]; null: every key. Rows of an image without an active key become 0.
      * Dense candidates need every key (distile_kernel_add_dense). */
     distile_mask *key_mask;
-    float scale;         /**< Factor of the scores; 0: 1 / sqrt(head_dim). 0 for operators without scores. */
+    float scale; /**< Factor of the scores; 0: 1 / sqrt(head_dim). 0 for operators without scores. */
+    /** 1: a pixel's sum is added up in an order that follows from the variant alone, so a part of a mask gives the bits
+     * of the whole. 0: variants for tensor cores that balance their work may share the sums of some pixels among
+     * multiprocessors, by how many pixels there are; only calls with as many have the same bits then. */
+    int32_t fixed_order;
     int64_t reserved[4]; /**< 0 */
 } distile_run_args;
 

@@ -9,8 +9,9 @@
  *     distile_chain_create(group, layers, 12, &chain);
  *     distile_chain_run(chain, &(distile_chain_args){.input = &input, .output = &output, .masks = masks});
  *
- * Results are bit for bit those of one device: every layer runs the variant that the first context would choose for the
- * whole mask. Devices whose code differs, because they lack features that others have, may round differently.
+ * Results are bit for bit those of one device in calls with `fixed_order`: every layer runs the variant that the first
+ * context would choose for the whole mask. Devices whose code differs, because they lack features that others have, may
+ * round differently.
  *
  * One thread at a time may use a group and its chains. While a call of theirs runs, they use the contexts, each in a
  * thread of their own, and nobody else may. Destroy chains before their group, and the group before its contexts. A

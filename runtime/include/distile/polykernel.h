@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 19
+#define DISTILE_POLYKERNEL_VERSION 20
 
 /* ---- Operators ---------------------------------------------------------------------------- */
 
