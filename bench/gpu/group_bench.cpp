@@ -2,6 +2,7 @@
  * The benchmark of several GPUs: a chain of masked convolutions on a group of them against the same layers on one.
  */
 #include "autoscheduler/measure/gpu.h"
+#include "autoscheduler/scaling/scaling.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
@@ -19,9 +20,9 @@
 #include <distile/group.h>
 #include <exception>
 #include <fmt/core.h>
+#include <map>
 #include <memory>
 #include <random>
-#include <sstream>
 
 namespace {
 
@@ -252,6 +253,59 @@ private:
     Planner planner_;
 };
 
+/** What a layer takes on the whole GPU by active pixels: the fastest variant of the PolyKernel's time table. */
+std::vector<TimePoint> layer_times(const distile_polykernel &code) {
+    std::map<int64_t, double> fastest;
+    int32_t threads = 0;
+    for (int64_t i = 0; i < code.num_times; i++) {
+        threads = std::max(threads, code.times[i].threads);
+    }
+    for (int64_t i = 0; i < code.num_times; i++) {
+        const distile_time_point &point = code.times[i];
+        const distile_variant &variant = code.variants[point.variant];
+        if (point.threads == threads) {
+            const int64_t pixels = point.tiles * variant.tile_h * variant.tile_w;
+            const auto found = fastest.emplace(pixels, point.microseconds).first;
+            found->second = std::min(found->second, point.microseconds);
+        }
+    }
+    std::vector<TimePoint> points;
+    // More pixels take no less time, whatever was measured of another variant.
+    for (const auto &[pixels, us] : fastest) {
+        if (points.empty() || us > points.back().microseconds) {
+            points.push_back({pixels, us});
+        }
+    }
+    return points;
+}
+
+/** What the model of time says of a row. */
+Scaling predict(const distile_polykernel &code, const ByteMask &bytes, int32_t layers, int32_t devices) {
+    const auto &conv = *static_cast<const distile_conv2d *>(code.op);
+    PlannedLayer layer{};
+    layer.rows = rows_of(conv);
+    layer.columns = columns_of(conv);
+    layer.work = static_cast<double>(conv.in_channels) * conv.out_channels * conv.kernel_h * conv.kernel_w;
+    layer.pixel_bytes = conv.out_channels * static_cast<int64_t>(distile_dtype_size(code.operands[0].dtype));
+    BitImage image({bytes.batch, bytes.height, bytes.width});
+    size_t at = 0;
+    for (int32_t n = 0; n < bytes.batch; n++) {
+        for (int32_t y = 0; y < bytes.height; y++) {
+            for (int32_t x = 0; x < bytes.width; x++) {
+                if (bytes.bytes[at++] != 0) {
+                    image.set(n, y, x, x + 1);
+                }
+            }
+        }
+    }
+    Cluster cluster{};
+    cluster.devices = devices;
+    cluster.device.points = layer_times(code);
+    cluster.overlaps = false;
+    const std::vector<const BitImage *> masks(static_cast<size_t>(layers), &image);
+    return predict_scaling(std::vector<PlannedLayer>(static_cast<size_t>(layers), layer), image.shape, masks, cluster);
+}
+
 struct RowOf {
     std::string type;
     int32_t size, batch;
@@ -343,9 +397,16 @@ Json measure(const RowOf &row, const Options &options) {
     const std::vector<Spread> spreads = measure_turns(sides, {options.rounds, options.seconds});
     distile_chain_info info{};
     several.check(distile_chain_get_info(chain.chain.get(), &info));
-    Json result{{"row", row.name()},      {"kind", "group"},          {"type", row.type},
-                {"size", row.size},       {"batch", row.batch},       {"density", bytes.density()},
-                {"devices", row.devices}, {"layers", options.layers}, {"equal", equal},
+    Json result{{"row", row.name()},
+                {"status", "measured"},
+                {"kind", "group"},
+                {"type", row.type},
+                {"size", row.size},
+                {"batch", row.batch},
+                {"density", bytes.density()},
+                {"devices", row.devices},
+                {"layers", options.layers},
+                {"equal", equal},
                 {"in_parts", !whole}};
     result["t_one_us"] = rounded(spreads[0].median);
     result["one_us"] = to_json(spreads[0]);
@@ -360,6 +421,11 @@ Json measure(const RowOf &row, const Options &options) {
     if (whole) {
         result["speed_up_from_input"] = rounded(spreads[0].median / spreads[1].median);
     }
+    const Scaling model = predict(code, bytes, options.layers, row.devices);
+    result["predicted_one_us"] = rounded(model.one_us);
+    result["predicted_us"] = rounded(model.us);
+    result["predicted_speed_up"] = rounded(model.speed_up());
+    result["predicted_communication"] = rounded(model.communication);
     result["imbalance"] = rounded(info.imbalance);
     result["halo_bytes"] = info.halo_bytes;
     result["row_bytes"] = info.row_bytes;
@@ -389,7 +455,9 @@ int run(const Options &options) {
           "microseconds by the host's clock, all sides in turns; t_one_us: the layers on one GPU, called one "
           "after the other (in_parts: as a group of contexts on that GPU, because the images are too large for "
           "a call); t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep "
-          "the images; speed_up: t_one_us / t_kept_us; equal: all bits are those of one GPU"}});
+          "the images; speed_up: t_one_us / t_kept_us; equal: all bits are those of one GPU in calls with a "
+          "fixed order of sums; predicted: by the model of time, from the PolyKernel's time table, with "
+          "copies of 5 us and 300 GB/s"}});
     bool all_equal = true;
     for (const std::string &type : options.types) {
         for (const int32_t size : options.sizes) {

@@ -12,6 +12,7 @@ import sys
 import devices
 import first_screen
 import general
+import groups
 import networks
 import pruned
 import rows
@@ -30,7 +31,7 @@ def parts():
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
     return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts(),
-            **first_screen.parts(), **general.parts()}
+            **first_screen.parts(), **general.parts(), **groups.parts()}
 
 
 def fill(document, known, used):

@@ -1,0 +1,30 @@
+"""Chains on several GPUs against one."""
+import rows
+
+RESULTS = "h200-groups"
+
+
+def parts():
+    return {"groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host"}
+
+
+def _images(row):
+    images = f"{row['batch']} x " if row["batch"] > 1 else ""
+    return f"{images}{row['size']} x {row['size']}"
+
+
+def table():
+    lines = [
+        "| Images | Type | Density | GPUs | One, ms | Several, ms | Times faster | From an input | Model | Imbalance "
+        "| Halos, MB | Rows, MB |",
+        "|" + "---|" * 12,
+    ]
+    for row in rows.measured(RESULTS, kind="group"):
+        given = row.get("speed_up_from_input")
+        lines.append(
+            f"| {_images(row)} | {'TF32' if row['type'] == 'tf32' else row['type']} | {row['density']:.2f} "
+            f"| {row['devices']} | {row['t_one_us'] / 1000:.3g} | {row['t_kept_us'] / 1000:.3g} "
+            f"| {rows.number(row['speed_up'])} | {rows.number(given) if given else '-'} "
+            f"| {rows.number(row['predicted_speed_up'])} | {100 * row['imbalance']:.1f} % "
+            f"| {row['halo_bytes'] / 1e6:.3g} | {row['row_bytes'] / 1e6:.3g} |")
+    return "\n".join(lines) + "\n"
