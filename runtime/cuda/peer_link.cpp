@@ -2,6 +2,7 @@
 #include "runtime/base/types.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/kernels/copy_spans.h"
+#include "runtime/mask/mask.h"
 #include <algorithm>
 #include <array>
 #include <cstring>
