@@ -74,7 +74,7 @@ private:
 
 /** Contexts with streams of their own, and their group. */
 struct GpuGroup {
-    GpuGroup(const std::vector<int32_t> &gpus, bool overlap) {
+    GpuGroup(const std::vector<int32_t> &gpus, bool overlap, bool any_order) {
         std::vector<distile_context *> pointers;
         for (const int32_t gpu : gpus) {
             streams.emplace_back(gpu);
@@ -88,6 +88,7 @@ struct GpuGroup {
         }
         distile_group_options options{};
         options.overlap = overlap ? DISTILE_OVERLAP_ALWAYS : DISTILE_OVERLAP_WHERE_ASYNCHRONOUS;
+        options.any_order = any_order ? 1 : 0;
         distile_group *made = nullptr;
         const distile_status status =
             distile_group_create(pointers.data(), static_cast<int32_t>(gpus.size()), &options, &made);
@@ -214,7 +215,9 @@ public:
         : context_(on.contexts[0]), stream_(on.streams[0]), layers_(layers), kernel_(make_kernel(context_, code)),
           weights_(pack_weights(context_, kernel_, source)), planner_(make_planner(context_, {})) {
     }
-    void run(const distile_tensor &input, const distile_tensor &output, const Mask &mask, bool fixed_order) const {
+    /** With a chain, as its devices compute. */
+    void run(const distile_tensor &input, const distile_tensor &output, const Mask &mask,
+             const distile_chain *like) const {
         distile_tensor from = input;
         distile_output_spec spec{};
         spec.batch = input.batch;
@@ -237,7 +240,8 @@ public:
             args.output = &to;
             args.weights = weights_.get();
             args.mask = mask.get();
-            args.fixed_order = fixed_order ? 1 : 0;
+            args.fixed_order = like ? 1 : 0;
+            args.variant = like ? distile_chain_variant(like, i) : nullptr;
             check(context_, distile_run(kernel_.get(), &args));
             from = to;
         }
@@ -340,8 +344,11 @@ Json measure(const RowOf &row, const Options &options) {
     source.filter = filter.data();
     source.order = DISTILE_HWIO;
 
-    const GpuGroup several(first_gpus(row.devices), options.overlap);
+    const GpuGroup several(first_gpus(row.devices), options.overlap, false);
     const GroupChain chain(several, code, source, options.layers);
+    // Whose sums have any order.
+    const GpuGroup free(first_gpus(row.devices), options.overlap, true);
+    const GroupChain free_chain(free, code, source, options.layers);
     CU(cuCtxSetCurrent, several.streams[0].context());
     const DrawnTensor input(row.batch, row.size, channels, dtype), output(row.batch, row.size, channels, dtype),
         other(row.batch, row.size, channels, dtype);
@@ -366,33 +373,37 @@ Json measure(const RowOf &row, const Options &options) {
     if (whole) {
         one = std::make_unique<OneDevice>(several, code, source, options.layers);
     } else {
-        parts = std::make_unique<GpuGroup>(std::vector<int32_t>(4, 0), false);
+        parts = std::make_unique<GpuGroup>(std::vector<int32_t>(4, 0), false, false);
         chain_of_parts = std::make_unique<GroupChain>(*parts, code, source, options.layers);
         mask_of_parts = mask_in(parts->contexts[0]);
     }
-    const auto run_one = [&](bool fixed_order) {
-        if (one) {
-            one->run(input.tensor, output.tensor, mask, fixed_order);
-        } else {
-            chain_of_parts->run(&input.tensor, &output.tensor, mask_of_parts, options.layers);
-        }
-    };
-    const auto run_group = [&] { chain.run(&input.tensor, &other.tensor, mask, options.layers); };
-    run_one(true);
-    run_group();
+    chain.run(&input.tensor, &other.tensor, mask, options.layers);
+    if (one) {
+        one->run(input.tensor, output.tensor, mask, chain.chain.get());
+    } else {
+        chain_of_parts->run(&input.tensor, &output.tensor, mask_of_parts, options.layers);
+    }
     const bool equal = same_bytes(output, other);
 
-    // The same with images that the devices keep, as steps of diffusion do.
-    chain.run(&input.tensor, nullptr, mask, options.layers);
-    if (chain_of_parts) {
-        chain_of_parts->run(&input.tensor, nullptr, mask_of_parts, options.layers);
-    }
-    const auto run_kept = [&] { chain.run(nullptr, nullptr, mask, options.layers); };
-    std::vector<std::function<void()>> sides{[&] { run_one(false); }, run_group, run_kept};
-    if (chain_of_parts) {
-        sides[0] = [&] { chain_of_parts->run(nullptr, nullptr, mask_of_parts, options.layers); };
-        sides[1] = run_kept;
-        sides.pop_back();
+    // With images that the devices keep, as steps of diffusion do.
+    const auto keep = [&](const GroupChain &of, const Mask &by) {
+        of.run(&input.tensor, nullptr, by, options.layers);
+        return [&] { of.run(nullptr, nullptr, by, options.layers); };
+    };
+    std::vector<std::string> names;
+    std::vector<std::function<void()>> sides;
+    const auto add = [&](const char *name, const std::function<void()> &side) {
+        names.emplace_back(name);
+        sides.push_back(side);
+    };
+    if (one) {
+        add("one", [&] { one->run(input.tensor, output.tensor, mask, nullptr); });
+        add("group", [&] { chain.run(&input.tensor, &other.tensor, mask, options.layers); });
+        add("kept", keep(chain, mask));
+        add("any_order", keep(free_chain, mask));
+    } else {
+        add("one", keep(*chain_of_parts, mask_of_parts));
+        add("kept", keep(chain, mask));
     }
     const std::vector<Spread> spreads = measure_turns(sides, {options.rounds, options.seconds});
     distile_chain_info info{};
@@ -408,18 +419,13 @@ Json measure(const RowOf &row, const Options &options) {
                 {"layers", options.layers},
                 {"equal", equal},
                 {"in_parts", !whole}};
-    result["t_one_us"] = rounded(spreads[0].median);
-    result["one_us"] = to_json(spreads[0]);
-    if (whole) {
-        result["t_group_us"] = rounded(spreads[1].median);
-        result["group_us"] = to_json(spreads[1]);
-    }
-    const Spread &kept = spreads.back();
-    result["t_kept_us"] = rounded(kept.median);
-    result["kept_us"] = to_json(kept);
-    result["speed_up"] = rounded(spreads[0].median / kept.median);
-    if (whole) {
-        result["speed_up_from_input"] = rounded(spreads[0].median / spreads[1].median);
+    const double one_us = spreads[0].median;
+    for (size_t i = 0; i < sides.size(); i++) {
+        result["t_" + names[i] + "_us"] = rounded(spreads[i].median);
+        result[names[i] + "_us"] = to_json(spreads[i]);
+        if (i > 0) {
+            result["speed_up_" + names[i]] = rounded(one_us / spreads[i].median);
+        }
     }
     const Scaling model = predict(code, bytes, options.layers, row.devices);
     result["predicted_one_us"] = rounded(model.one_us);
@@ -453,9 +459,11 @@ int run(const Options &options) {
          {"about",
           "a chain of masked 3x3 convolutions of 256 channels, one mask for all; times are medians in "
           "microseconds by the host's clock, all sides in turns; t_one_us: the layers on one GPU, called one "
-          "after the other (in_parts: as a group of contexts on that GPU, because the images are too large for "
-          "a call); t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep "
-          "the images; speed_up: t_one_us / t_kept_us; equal: all bits are those of one GPU in calls with a "
+          "after the other (in_parts: as a group of contexts on that GPU, because the images are too large for a "
+          "call); "
+          "t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep the images; "
+          "t_any_order_us: so too, but with any_order; speed_up_...: of t_one_us to these; equal: all bits are those "
+          "of one GPU in calls with a "
           "fixed order of sums; predicted: by the model of time, from the PolyKernel's time table, with "
           "copies of 5 us and 300 GB/s"}});
     bool all_equal = true;
@@ -472,15 +480,17 @@ int run(const Options &options) {
                         }
                         const Json result = measure(row, options);
                         all_equal = all_equal && result.at("equal") == true;
-                        std::printf(
-                            "%-32s one %9.1f us, kept %9.1f us: %.2f times%s, imbalance %.3f, bits %s\n",
-                            row.name().c_str(), result.at("t_one_us").get<double>(),
-                            result.at("t_kept_us").get<double>(), result.at("speed_up").get<double>(),
-                            result.contains("speed_up_from_input")
-                                ? fmt::format(" (from an input {:.2f})", result.at("speed_up_from_input").get<double>())
-                                      .c_str()
-                                : "",
-                            result.at("imbalance").get<double>(), result.at("equal") == true ? "equal" : "NOT equal");
+                        std::printf("%-32s one %9.1f us, kept %9.1f us: %.2f times%s, imbalance %.3f, bits %s\n",
+                                    row.name().c_str(), result.at("t_one_us").get<double>(),
+                                    result.at("t_kept_us").get<double>(), result.at("speed_up_kept").get<double>(),
+                                    result.contains("speed_up_group")
+                                        ? fmt::format(" (from an input {:.2f}, in any order {:.2f})",
+                                                      result.at("speed_up_group").get<double>(),
+                                                      result.at("speed_up_any_order").get<double>())
+                                              .c_str()
+                                        : "",
+                                    result.at("imbalance").get<double>(),
+                                    result.at("equal") == true ? "equal" : "NOT equal");
                         std::fflush(stdout);
                         results.add(result);
                     }

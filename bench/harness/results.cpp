@@ -29,10 +29,10 @@ void check_file(const Json &file) {
         }
     }
     file.at("header").at("device");
-    const std::set<std::string> kinds = {"convolution", "type",    "opencl",   "choice",   "bandwidth",  "mask",
-                                         "select",      "pool",    "dispatch", "algebra",  "difference", "layout",
-                                         "token",       "planner", "own",      "linear",   "attention",  "scores",
-                                         "values",      "block",   "scaling",  "quantized"};
+    const std::set<std::string> kinds = {"convolution", "type",    "opencl",   "choice",    "bandwidth",  "mask",
+                                         "select",      "pool",    "dispatch", "algebra",   "difference", "layout",
+                                         "token",       "planner", "own",      "linear",    "attention",  "scores",
+                                         "values",      "block",   "scaling",  "quantized", "group"};
     std::set<std::string> names;
     for (const Json &row : file.at("rows")) {
         const std::string name = row.at("row"), status = row.at("status");

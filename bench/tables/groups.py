@@ -1,7 +1,7 @@
 """Chains on several GPUs against one."""
 import rows
 
-RESULTS = "h200-groups"
+RESULTS = "groups/h200"
 
 
 def parts():
@@ -15,16 +15,17 @@ def _images(row):
 
 def table():
     lines = [
-        "| Images | Type | Density | GPUs | One, ms | Several, ms | Times faster | From an input | Model | Imbalance "
+        "| Images | Type | Density | GPUs | One, ms | Several, ms | Times faster | In any order | From an input | Model | Imbalance "
         "| Halos, MB | Rows, MB |",
-        "|" + "---|" * 12,
+        "|" + "---|" * 13,
     ]
     for row in rows.measured(RESULTS, kind="group"):
-        given = row.get("speed_up_from_input")
+        given, free = ("-" if row.get(name) is None else rows.number(row[name])
+                       for name in ("speed_up_group", "speed_up_any_order"))
         lines.append(
             f"| {_images(row)} | {'TF32' if row['type'] == 'tf32' else row['type']} | {row['density']:.2f} "
             f"| {row['devices']} | {row['t_one_us'] / 1000:.3g} | {row['t_kept_us'] / 1000:.3g} "
-            f"| {rows.number(row['speed_up'])} | {rows.number(given) if given else '-'} "
+            f"| {rows.number(row['speed_up_kept'])} | {free} | {given} "
             f"| {rows.number(row['predicted_speed_up'])} | {100 * row['imbalance']:.1f} % "
             f"| {row['halo_bytes'] / 1e6:.3g} | {row['row_bytes'] / 1e6:.3g} |")
     return "\n".join(lines) + "\n"

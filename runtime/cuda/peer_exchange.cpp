@@ -75,8 +75,8 @@ const Exchange peer_exchange = {
     [](distile_context &to, distile_context &from, int32_t stage) {
         use_link(to, [&](PeerLink &link) { link.follow(*device_of(from).link, stage); });
     },
-    [](distile_context &by, const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans) {
-        use_link(by, [&](PeerLink &link) { link.copy(from, to, spans); });
+    [](distile_context &by, const std::vector<Transfer> &transfers) {
+        use_link(by, [&](PeerLink &link) { link.copy(transfers); });
     },
     [](distile_context &to) { use_link(to, [](PeerLink &link) { link.arrive(); }); },
     [](distile_context &context) { use_link(context, [](PeerLink &link) { link.finish(); }); },

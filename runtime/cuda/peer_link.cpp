@@ -146,34 +146,67 @@ void PeerLink::follow(const PeerLink &other, int32_t stage) const {
     }
 }
 
-void PeerLink::copy(const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans) {
-    if (spans.size() == 0) {
-        return;
+void PeerLink::copy(const std::vector<Transfer> &transfers) {
+    std::vector<Transfer> some;
+    int64_t unit = 0;
+    std::vector<const SpanList *> lists;
+    for (const Transfer &transfer : transfers) {
+        if (transfer.spans->size() > 0 && !transfer.spans->prepared) {
+            lists.push_back(transfer.spans);
+        }
     }
-    if (!spans.prepared) {
-        prepare({}, {&spans});
+    if (!lists.empty()) {
+        prepare({}, lists);
     }
-    in_use_.push_back(spans.prepared);
-    const auto &list = *static_cast<const PreparedSpans *>(spans.prepared.get());
-    const int64_t unit = std::min(unit_of(from.tensor), unit_of(to.tensor));
-    const auto units = static_cast<uint32_t>(from.tensor.channels * element_bytes(from.tensor.dtype) / unit);
-    SpanCopy copy{};
-    copy.from = in_units(from, unit);
-    copy.to = in_units(to, unit);
-    copy.spans = list.spans;
-    copy.count = list.count;
-    copy.units = make_divisor(units);
-    copy.contiguous = copy.from.stride_w == units && copy.to.stride_w == units ? 1 : 0;
-    constexpr uint32_t warp_threads = 32, most_chunks = 64;
-    LaunchGrid grid = grid_of(uint64_t{list.count} * warp_threads);
-    const auto units_of_longest = static_cast<uint64_t>(list.longest) * units;
-    constexpr uint64_t chunk = uint64_t{warp_threads} * units_at_once;
-    grid.y = static_cast<uint32_t>(std::min<uint64_t>(most_chunks, (units_of_longest + chunk - 1) / chunk));
     if (beside_) {
         copies_.fork();
         copies_.begin();
     }
-    device_.launch(device_.kernels->copy_spans(static_cast<int32_t>(unit)), copy_stream(), grid, copy);
+    const auto flush = [&] {
+        if (!some.empty()) {
+            launch(some.data(), some.size(), unit);
+            some.clear();
+        }
+    };
+    for (const Transfer &transfer : transfers) {
+        if (transfer.spans->size() == 0) {
+            continue;
+        }
+        const int64_t own = std::min(unit_of(transfer.from->tensor), unit_of(transfer.to->tensor));
+        if (own != unit || some.size() == most_transfers) {
+            flush();
+        }
+        unit = own;
+        some.push_back(transfer);
+    }
+    flush();
+}
+
+void PeerLink::launch(const Transfer *transfers, size_t count, int64_t unit) {
+    SpanCopies copies{};
+    constexpr uint32_t warp_threads = 32, most_chunks = 64;
+    constexpr uint64_t chunk = uint64_t{warp_threads} * units_at_once;
+    uint32_t most_spans = 0;
+    uint64_t longest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const PlacedTensor &from = *transfers[i].from, &to = *transfers[i].to;
+        in_use_.push_back(transfers[i].spans->prepared);
+        const auto &list = *static_cast<const PreparedSpans *>(transfers[i].spans->prepared.get());
+        const auto units = static_cast<uint32_t>(from.tensor.channels * element_bytes(from.tensor.dtype) / unit);
+        SpanCopy &copy = copies.copies[i];
+        copy.from = in_units(from, unit);
+        copy.to = in_units(to, unit);
+        copy.spans = list.spans;
+        copy.count = list.count;
+        copy.units = make_divisor(units);
+        copy.contiguous = copy.from.stride_w == units && copy.to.stride_w == units ? 1 : 0;
+        most_spans = std::max(most_spans, list.count);
+        longest = std::max(longest, static_cast<uint64_t>(list.longest) * units);
+    }
+    LaunchGrid grid = grid_of(uint64_t{most_spans} * warp_threads);
+    grid.y = static_cast<uint32_t>(std::min<uint64_t>(most_chunks, (longest + chunk - 1) / chunk));
+    grid.z = static_cast<uint32_t>(count);
+    device_.launch(device_.kernels->copy_spans(static_cast<int32_t>(unit)), copy_stream(), grid, copies);
 }
 
 void PeerLink::arrive() const {

@@ -25,12 +25,14 @@ public:
     /** The event of a stage, or null if the GPU has never come to it: then it had nothing to do. */
     CUevent published(int32_t stage) const;
     void follow(const PeerLink &other, int32_t stage) const;
-    void copy(const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans);
+    void copy(const std::vector<Transfer> &transfers);
     void arrive() const;
     void finish();
 
 private:
     CUstream copy_stream() const;
+    /** Copies up to most_transfers in units of as many bytes, in one launch. */
+    void launch(const Transfer *transfers, size_t count, int64_t unit);
 
     CudaDevice &device_;
     SideStream copies_;

@@ -8,12 +8,31 @@
 
 namespace distile {
 
+namespace {
+
+/** Looks for a while whether something has come true. Threads that give work to GPUs come to a layer, and to the end of
+ * a short run, within microseconds of each other; waking one takes longer. */
+template<typename Condition> bool look_for(const Condition &condition) {
+    constexpr std::chrono::microseconds patience(100);
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() >= end) {
+            return false;
+        }
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+}  // namespace
+
 /** What the threads use, which they keep alive. */
 struct Crew::Shared {
     std::mutex mutex;
     std::condition_variable begin, end;
     std::shared_ptr<const std::function<void(int32_t)>> part;
-    int64_t jobs = 0;        ///< The number of the last job.
+    std::atomic<int64_t> jobs{0};  ///< The number of the last job.
+    std::atomic<int32_t> at_work{0};
     std::vector<bool> busy;  ///< For each member.
     bool leaving = false;
     std::vector<std::thread> threads;
@@ -28,6 +47,11 @@ struct Crew::Shared {
         name_library_thread();
         std::unique_lock<std::mutex> lock(mutex);
         for (int64_t done = 0;;) {
+            if (done > 0) {
+                lock.unlock();
+                look_for([&] { return jobs > done; });
+                lock.lock();
+            }
             begin.wait(lock, [&] { return leaving || jobs > done; });
             if (leaving) {
                 return;
@@ -39,6 +63,7 @@ struct Crew::Shared {
             (*own)(member);
             lock.lock();
             busy[static_cast<size_t>(member)] = false;
+            at_work--;
             end.notify_all();
         }
     }
@@ -86,7 +111,11 @@ std::vector<int32_t> Crew::run(const std::function<void(int32_t)> &part, Deadlin
     shared.part = std::make_shared<const std::function<void(int32_t)>>(part);
     shared.jobs++;
     shared.busy.assign(shared.busy.size(), true);
+    shared.at_work = static_cast<int32_t>(shared.busy.size());
     shared.begin.notify_all();
+    lock.unlock();
+    look_for([&] { return shared.at_work == 0; });
+    lock.lock();
     const auto idle = [&] { return shared.is_idle(); };
     if (!shared.end.wait_until(lock, deadline, idle)) {
         lock.unlock();
@@ -150,13 +179,7 @@ void Progress::advance(size_t part, int32_t tensors) {
 
 bool Progress::wait(size_t part, int32_t tensors) {
     const auto ready = [&] { return state_->stopped || state_->tensors[part] >= tensors; };
-    // Threads that give work to GPUs come to a layer within microseconds of each other; waking one takes longer.
-    constexpr std::chrono::microseconds patience(100);
-    const auto sleeps = std::chrono::steady_clock::now() + patience;
-    while (!ready() && std::chrono::steady_clock::now() < sleeps) {
-        std::this_thread::yield();
-    }
-    if (ready()) {
+    if (look_for(ready)) {
         return !state_->stopped;
     }
     std::unique_lock<std::mutex> lock(state_->mutex);

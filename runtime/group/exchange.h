@@ -24,6 +24,12 @@ struct PlacedTensor {
     }
 };
 
+/** Spans of pixels to copy between tensors of the same type and channels. */
+struct Transfer {
+    const PlacedTensor *from, *to;
+    const SpanList *spans;
+};
+
 /** A mask of a device's own, and its pixels. */
 struct MaskOfPlan {
     distile_mask *mask;
@@ -49,9 +55,9 @@ struct Exchange {
     /** The copies of a context, and after arrive() all that it is given, come after what another has published by that
      * stage. */
     void (*follow)(distile_context &to, distile_context &from, int32_t stage);
-    /** Copies spans of pixels between tensors of the same type and channels, after what `by` has been given. That is
-     * the receiver, or where a result goes to the first context, the sender. */
-    void (*copy)(distile_context &by, const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans);
+    /** Copies pixels, after what `by` has been given. That is the receiver, or where a result goes to the first
+     * context, the sender. */
+    void (*copy)(distile_context &by, const std::vector<Transfer> &transfers);
     /** What a context is given from now on comes after its copies. */
     void (*arrive)(distile_context &to);
     /** Waits until everything that a context has been given is done. */

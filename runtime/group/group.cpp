@@ -95,6 +95,9 @@ void check_group_options(const distile_group_options &options, int32_t count) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "overlap is %d; it must be 0 to %d", raw(options.overlap),
                    DISTILE_OVERLAP_NEVER);
     }
+    if (options.any_order != 0 && options.any_order != 1) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "any_order is %d; it must be 0 or 1", options.any_order);
+    }
     check_speeds(options.speeds, count);
 }
 
@@ -170,6 +173,9 @@ public:
             buffers = residual < 0 ? buffers : std::max(buffers, static_cast<int32_t>(i) + 1 - residual + 2);
         }
         chain_->variants.resize(last);
+        distile_mask *mask = nullptr;
+        require_of(group_.contexts[0], distile_mask_create(group_.contexts[0], &mask));
+        chain_->largest.reset(mask);
         for (distile_context *context : group_.contexts) {
             chain_->devices.push_back(make_device(context, buffers));
         }
@@ -470,6 +476,7 @@ distile_status distile_group_create(distile_context *const *contexts, int32_t co
         created->imbalance = chosen.imbalance > 0 ? chosen.imbalance : usual_imbalance;
         created->timeout = std::chrono::milliseconds(chosen.timeout_ms > 0 ? chosen.timeout_ms : usual_timeout);
         created->overlap = chosen.overlap;
+        created->any_order = chosen.any_order != 0;
         connect_all(*created);
         created->crew = std::make_unique<Crew>(count);
         *group = created.release();
@@ -590,6 +597,13 @@ distile_status distile_chain_get_info(const distile_chain *chain, distile_chain_
         }
         *info = found;
     });
+}
+
+const char *distile_chain_variant(const distile_chain *chain, int32_t layer) {
+    const bool known = chain && chain->input.num_pixels() > 0 && layer >= 0 &&
+                       static_cast<size_t>(layer) < chain->variants.size() &&
+                       !chain->variants[static_cast<size_t>(layer)].empty();
+    return known ? chain->variants[static_cast<size_t>(layer)].c_str() : nullptr;
 }
 
 }  // extern "C"

@@ -37,7 +37,8 @@ struct distile_group {
     double imbalance;
     std::chrono::milliseconds timeout;
     distile_overlap overlap;
-    bool is_lost = false; /**< A device may still be at work. */
+    bool any_order = false; /**< Devices may add sums in an order of their own. */
+    bool is_lost = false;   /**< A device may still be at work. */
     char message[800] = "";
     std::unique_ptr<distile::Crew> crew;
 
@@ -105,7 +106,8 @@ struct distile_chain {
     std::vector<std::shared_ptr<distile::BitImage>> bits; /**< One for each layer; equal masks are one image. */
     distile::Partition partition;
     distile::ChainPlan plan;
-    std::vector<std::string> variants; /**< One for each layer. */
+    std::vector<std::string> variants; /**< One for each layer; "" where no device has pixels. */
+    distile::Mask largest;             /**< The largest part of a layer, for the first context to choose by. */
     int64_t plans = 0, partitions = 0, moved_pixels = 0;
 
     // The images that the devices keep; no extents if they keep none.

@@ -6,10 +6,11 @@ namespace distile {
 
 namespace {
 
-void copy_in_process(distile_context &, const PlacedTensor &from, const PlacedTensor &to, const SpanList &spans) {
+void copy_spans(const Transfer &transfer) {
+    const PlacedTensor &from = *transfer.from, &to = *transfer.to;
     const auto pixel_bytes = static_cast<size_t>(from.tensor.channels) * distile_dtype_size(from.tensor.dtype);
     const bool contiguous = from.tensor.stride_w == from.tensor.channels && to.tensor.stride_w == to.tensor.channels;
-    for (const Span &span : spans) {
+    for (const Span &span : *transfer.spans) {
         if (contiguous) {
             std::memcpy(to.pixel(span.image, span.y, span.first), from.pixel(span.image, span.y, span.first),
                         static_cast<size_t>(span.last - span.first) * pixel_bytes);
@@ -18,6 +19,12 @@ void copy_in_process(distile_context &, const PlacedTensor &from, const PlacedTe
         for (int32_t x = span.first; x < span.last; x++) {
             std::memcpy(to.pixel(span.image, span.y, x), from.pixel(span.image, span.y, x), pixel_bytes);
         }
+    }
+}
+
+void copy_in_process(distile_context &, const std::vector<Transfer> &transfers) {
+    for (const Transfer &transfer : transfers) {
+        copy_spans(transfer);
     }
 }
 

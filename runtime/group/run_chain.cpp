@@ -100,14 +100,16 @@ public:
         tell(ready(0));
         const bool overlaps = group_.overlaps(number_);
         const size_t count = chain_.layers.size();
+        make_tensor(1);
         for (size_t i = 0; i < count; i++) {
-            make_tensor(i + 1);
             const PartOutput &output = part_.layers[i];
             DeviceLayer &layer = device_.layers[i];
             const bool in_parts = overlaps && i + 1 < count;
             run_layer(i, in_parts ? layer.rim : layer.own);
             tell(ready(i + 1));
             if (i + 1 < count) {
+                // While others come to this stage.
+                make_tensor(i + 2);
                 fetch(i + 1);
             }
             if (in_parts && output.interior.count() > 0) {
@@ -122,11 +124,13 @@ public:
             for (size_t other = 0; other < group_.contexts.size(); other++) {
                 wait(other, ready(0));
             }
-            group_.exchange(number_, number_).copy(context_, device_.tensors[count], device_.images.next, part_.output);
+            group_.exchange(number_, number_)
+                .copy(context_, {{&device_.tensors[count], &device_.images.next, &part_.output}});
         } else {
             const Exchange &exchange = group_.exchange(number_, 0);
             exchange.follow(context_, *group_.contexts[0], begins);
-            exchange.copy(context_, device_.tensors[count], {group_.contexts[0], run_.output}, part_.output);
+            const PlacedTensor output{group_.contexts[0], run_.output};
+            exchange.copy(context_, {{&device_.tensors[count], &output, &part_.output}});
         }
         group_.exchange(number_, number_).finish(context_);
     }
@@ -151,18 +155,37 @@ private:
     void copy_input(const PlacedTensor &to, const SpanList &spans) {
         const Exchange &exchange = group_.exchange(0, number_);
         exchange.follow(context_, *group_.contexts[0], begins);
-        exchange.copy(context_, {group_.contexts[0], run_.input}, to, spans);
+        const PlacedTensor input{group_.contexts[0], run_.input};
+        exchange.copy(context_, {{&input, &to, &spans}});
         exchange.arrive(context_);
     }
 
     /** Copies pixels of the images that devices keep, its own too, or of those that they kept before. */
     void copy_images(const std::vector<Fetch> &pieces, PlacedTensor KeptImages::*from, const PlacedTensor &to) {
-        for (const Fetch &piece : pieces) {
-            const auto other = static_cast<size_t>(piece.from);
-            group_.exchange(other, number_).copy(context_, chain_.devices[other].images.*from, to, piece.spans);
-        }
+        copy(
+            pieces, [&](size_t other) { return &(chain_.devices[other].images.*from); }, to);
         for (const Fetch &piece : pieces) {
             group_.exchange(static_cast<size_t>(piece.from), number_).arrive(context_);
+        }
+    }
+
+    /** Copies what devices have in a tensor each. A way copies from all that it serves at once. */
+    template<typename TensorOf>
+    void copy(const std::vector<Fetch> &pieces, const TensorOf &tensor_of, const PlacedTensor &to) {
+        std::vector<Transfer> transfers;
+        const Exchange *way = nullptr;
+        for (const Fetch &piece : pieces) {
+            const auto other = static_cast<size_t>(piece.from);
+            const Exchange &exchange = group_.exchange(other, number_);
+            if (way && way != &exchange) {
+                way->copy(context_, transfers);
+                transfers.clear();
+            }
+            way = &exchange;
+            transfers.push_back({tensor_of(other), &to, &piece.spans});
+        }
+        if (way) {
+            way->copy(context_, transfers);
         }
     }
 
@@ -263,7 +286,8 @@ private:
     }
 
     /** Takes memory for a tensor. The planner gives the memory of a tensor that neither this device nor another needs:
-     * the others have made the tensor before this one, so they have fetched what they read of those before. */
+     * the others have told that they have the tensor two before this one, and the work of this device follows that, so
+     * they have fetched what they read of those before it. */
     void make_tensor(size_t tensor) {
         const PixelBox &box = part_.boxes[tensor];
         const bool is_last = tensor == chain_.layers.size();
@@ -294,7 +318,7 @@ private:
         args.mask = mask.get();
         args.variant = device_.layers[i].variant;
         // Parts of a mask shall have the bits of the whole.
-        args.fixed_order = 1;
+        args.fixed_order = group_.any_order ? 0 : 1;
         if (layer.planned.residual >= 0) {
             args.residual = &device_.tensors[static_cast<size_t>(layer.planned.residual)].tensor;
         }
@@ -308,11 +332,9 @@ private:
                 wait(other, ready(tensor));
             }
         }
-        for (const Fetch &piece : part_.fetches[tensor - 1]) {
-            const auto other = static_cast<size_t>(piece.from);
-            group_.exchange(other, number_)
-                .copy(context_, chain_.devices[other].tensors[tensor], device_.tensors[tensor], piece.spans);
-        }
+        copy(
+            part_.fetches[tensor - 1], [&](size_t other) { return &chain_.devices[other].tensors[tensor]; },
+            device_.tensors[tensor]);
     }
 
     /** What the device computes next comes after the copies, and after all that neighbours read of tensors before. */
@@ -400,7 +422,8 @@ void collect_images(const distile_chain &chain, const distile_tensor &output) {
         distile_context &context = *group.contexts[i];
         const Exchange &exchange = group.exchange(i, 0);
         exchange.follow(context, *group.contexts[0], begins);
-        exchange.copy(context, chain.devices[i].images.kept, {group.contexts[0], output}, chain.kept_parts[i].spans);
+        const PlacedTensor to{group.contexts[0], output};
+        exchange.copy(context, {{&chain.devices[i].images.kept, &to, &chain.kept_parts[i].spans}});
         group.exchange(i, i).finish(context);
     }
 }

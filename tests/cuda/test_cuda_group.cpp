@@ -198,6 +198,7 @@ public:
             run.weights = weights_[i].get();
             run.mask = masks_[i].get();
             run.fixed_order = 1;
+            run.variant = distile_chain_variant(chain_.get(), static_cast<int32_t>(i));
             run.inactive = i + 1 == kernels_.size() ? inactive : DISTILE_ZERO;
             check(first_, distile_run(kernels_[i].get(), &run));
         }

@@ -5,6 +5,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/in_child.h"
 #include "tests/support/wrong_arguments.h"
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
@@ -381,6 +383,75 @@ TEST_CASE("Images that devices keep are those of one device, run after run", "[g
     }
 }
 
+TEST_CASE("A chain tells the variants of its last run", "[group]") {
+    TestLayers layers({&test_conv3_16_48_avx2, &test_conv3_48_16_residual_avx2});
+    const TestGroup several(3);
+    const Chain chain = layers.chain(several.group, 3);
+    CHECK(distile_chain_variant(chain.get(), 0) == nullptr);
+    TestImages images(layers, several.contexts[0], 1, 57, 70);
+    for (const double density : {.02, 1.0, 0.0}) {
+        images.draw_masks(density, false);
+        std::vector<float> result;
+        check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+        for (int32_t i = 0; i < 2; i++) {
+            const char *const name = distile_chain_variant(chain.get(), i);
+            // Nothing computes a layer without pixels.
+            REQUIRE((name != nullptr) == (density > 0));
+            const distile_polykernel &polykernel = *layers.polykernels[static_cast<size_t>(i)];
+            CHECK((!name || std::any_of(polykernel.variants, polykernel.variants + polykernel.num_variants,
+                                        [&](const distile_variant &one) { return std::string(one.name) == name; })));
+        }
+        for (const int32_t none : {-1, 2}) {
+            CHECK(distile_chain_variant(chain.get(), none) == nullptr);
+        }
+    }
+}
+
+TEST_CASE("Images may span more elements than a tensor of a device", "[group]") {
+    TestLayers layers(3, {{5, 3, 1, 1, 1, false}, {3, 3, 1, 1, 1, false}}, 12);
+    const TestGroup several(3);
+    const Chain chain = layers.chain(several.group, 3);
+    TestImages images(layers, several.contexts[0], 1, 40, 33);
+    images.draw_masks(.6, false);
+    std::vector<float> result;
+    check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+    // The same images with rows that are so far apart that few of their pages exist.
+    constexpr int64_t row = int64_t{1} << 26, width = 33 * 3;
+    const size_t bytes = size_t{40} * row * sizeof(float);
+    void *const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    auto *const first = static_cast<float *>(memory);
+    distile_tensor wide = images.view(images.input, images.shape, 3), output = images.view(result, images.shape, 3);
+    for (int64_t y = 0; y < 40; y++) {
+        std::copy_n(&images.input[static_cast<size_t>(y * width)], width, first + y * row);
+    }
+    wide.data = first;
+    wide.stride_h = row;
+    wide.stride_n = 40 * row;
+    std::vector<distile_mask *> masks;
+    for (const Mask &mask : images.masks) {
+        masks.push_back(mask.get());
+    }
+    std::vector<float> again = images.before;
+    output.data = again.data();
+    distile_chain_args args{};
+    args.input = &wide;
+    args.output = &output;
+    args.masks = masks.data();
+    check_group(several.group.get(), distile_chain_run(chain.get(), &args));
+    CHECK(same_floats(again, result));
+    // One device would have to zero such an output.
+    args.input = nullptr;
+    args.output = &wide;
+    args.inactive = DISTILE_ZERO;
+    CHECK(distile_chain_run(chain.get(), &args) == DISTILE_ERROR_BAD_VALUE);
+    const distile_tensor input = images.view(images.input, images.shape, 3);
+    args.input = &input;
+    CHECK(distile_chain_run(chain.get(), &args) == DISTILE_ERROR_BAD_STRIDE);
+    munmap(memory, bytes);
+}
+
 TEST_CASE("A device that fails ends the run of all, and the group goes on", "[group]") {
     /** Memory that runs out while somebody wants it to. */
     struct Failing {
@@ -527,6 +598,7 @@ TEST_CASE("Groups refuse every argument that is wrong", "[group]") {
         .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::imbalance, {-.1, std::nan("")})
         .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::timeout_ms, {-1})
         .wrong_number<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::overlap, {-1, 3})
+        .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_group_options::any_order, {-1, 2})
         .reserved<2>(&distile_group_options::reserved)
         .any<2>({nullptr})
         .wrong<3>(DISTILE_ERROR_NULL_POINTER, {nullptr});
@@ -667,7 +739,9 @@ TEST_CASE("Groups refuse every argument that is wrong", "[group]") {
     }
     distile_group_destroy(nullptr);
     distile_chain_destroy(nullptr);
-    for (const char *name : {"distile_group_destroy", "distile_chain_destroy", "distile_group_message"}) {
+    CHECK(distile_chain_variant(nullptr, 0) == nullptr);
+    for (const char *name :
+         {"distile_group_destroy", "distile_chain_destroy", "distile_chain_variant", "distile_group_message"}) {
         all.note(name);
     }
     CHECK(distile_group_message(nullptr) != nullptr);

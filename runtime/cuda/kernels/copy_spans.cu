@@ -1,4 +1,4 @@
-// Copies spans of pixels between two tensors, one of which may lie in another GPU's memory.
+// Copies spans of pixels between tensors, some of which may lie in other GPUs' memory.
 #include "runtime/cuda/kernels/copy_spans.h"
 #include "runtime/cuda/kernels/device.cuh"
 
@@ -55,8 +55,8 @@ template<typename Unit> __device__ void copy_spans(const SpanCopy &copy) {
 }  // namespace
 
 #define DISTILE_COPY_SPANS(name, Unit)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(block_threads) name(SpanCopy copy) {                                  \
-        copy_spans<Unit>(copy);                                                                                        \
+    extern "C" __global__ void __launch_bounds__(block_threads) name(const __grid_constant__ SpanCopies copies) {      \
+        copy_spans<Unit>(copies.copies[blockIdx.z]);                                                                   \
     }
 
 DISTILE_COPY_SPANS(distile_copy_spans_1, uint8_t)

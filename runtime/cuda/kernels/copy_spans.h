@@ -29,6 +29,13 @@ struct SpanCopy {
     uint32_t contiguous;  ///< 1: the pixels of a row follow each other in both tensors.
 };
 
+constexpr uint32_t most_transfers = 16;
+/** Copies in one launch, each along z. */
+struct SpanCopies {
+    SpanCopy copies[most_transfers];
+};
+static_assert(sizeof(SpanCopies) <= 4096, "more arguments than every driver takes");
+
 constexpr uint32_t units_at_once = 8;  ///< Units that a thread has on the way at once.
 
 }  // namespace distile
