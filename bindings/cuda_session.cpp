@@ -4,13 +4,13 @@
 
 namespace distile::bindings {
 
-Context make_cuda_context_of(int32_t device_index, void *stream, distile_math math) {
+Context make_cuda_context_of(int32_t device_index, void *stream, distile_math math, Chooser chooser) {
     distile_context_options options{};
     options.math = math;
     distile_cuda_options cuda{};
     cuda.device = device_index;
     cuda.stream = stream;
-    cuda.choose_on_device = 1;
+    cuda.choose_on_device = chooser == Chooser::gpu ? 1 : 0;
     distile_context *context = nullptr;
     check(distile_cuda_context_create(&options, &cuda, &context), nullptr);
     return Context(context);

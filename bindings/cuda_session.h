@@ -9,9 +9,11 @@
 
 namespace distile::bindings {
 
-/** A context of the GPU with this number and a CUstream, which multiplies float32 as `math` says. The GPU chooses
- * variants, so that no call waits. */
-Context make_cuda_context_of(int32_t device_index, void *stream, distile_math math);
+/** What chooses variants: the GPU, so that no call waits, or the host. */
+enum class Chooser { gpu, host };
+
+/** A context of the GPU with this number and a CUstream, which multiplies float32 as `math` says. */
+Context make_cuda_context_of(int32_t device_index, void *stream, distile_math math, Chooser chooser = Chooser::gpu);
 
 /** Later work of the context goes to this CUstream. */
 void follow_stream(distile_context *context, void *stream);

@@ -3,7 +3,7 @@
 
 namespace distile::bindings {
 
-Context make_cuda_context_of(int32_t, void *, distile_math) {
+Context make_cuda_context_of(int32_t, void *, distile_math, Chooser) {
     fail("this build has no part for NVIDIA GPUs");
 }
 

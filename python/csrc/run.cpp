@@ -44,15 +44,17 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
 }
 
 std::optional<bindings::OperatorTypes> types_of(const WeightedCall &call) {
-    const std::optional<distile_dtype> type = type_of(call.input);
+    return types_of(call.input.scalar_type(), call.weight.scalar_type(), call.input.is_cpu());
+}
+
+std::optional<bindings::OperatorTypes> types_of(ScalarType input, ScalarType weights, bool on_cpu) {
+    const std::optional<distile_dtype> type = type_of(input);
     if (!type) {
         return std::nullopt;
     }
     bindings::OperatorTypes types(*type);
-    const ScalarType weights = call.weight.scalar_type();
-    if (call.input.is_cpu() && *type == DISTILE_FLOAT32 &&
-        (weights == ScalarType::BFloat16 || weights == ScalarType::Half)) {
-        types.weights = *type_of(call.weight);
+    if (on_cpu && *type == DISTILE_FLOAT32 && (weights == ScalarType::BFloat16 || weights == ScalarType::Half)) {
+        types.weights = *type_of(weights);
     }
     return types;
 }

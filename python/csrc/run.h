@@ -29,6 +29,7 @@ void check_call(const Session &session, const WeightedCall &call, const Ints &re
 /** The types of a call's operator; nothing if no PolyKernel can have them. Weights of 16 bits have PolyKernels of their
  * own where the input is float32, on CPUs (operators.py). */
 std::optional<bindings::OperatorTypes> types_of(const WeightedCall &call);
+std::optional<bindings::OperatorTypes> types_of(ScalarType input, ScalarType weights, bool on_cpu);
 
 /** The tensor that a call returns: `out`, or a new one with these sizes. */
 Tensor output_of(const WeightedCall &call, const Ints &result);

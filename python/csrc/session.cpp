@@ -47,15 +47,6 @@ CurrentStream find_current_stream() {
     return reinterpret_cast<CurrentStream>(library ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr);
 }
 
-void *current_stream(int32_t device_index) {
-    static const CurrentStream function = find_current_stream();
-    void *stream = nullptr;
-    if (!function || function(device_index, &stream) != 0) {
-        fail("this PyTorch does not tell its current CUDA stream");
-    }
-    return stream;
-}
-
 bool have_one_shape(const bindings::MaskBytes &a, const bindings::MaskBytes &b) {
     return a.batch == b.batch && a.height == b.height && a.width == b.width;
 }
@@ -66,6 +57,15 @@ int64_t known_version_of(const Tensor &tensor) {
 }
 
 }  // namespace
+
+void *current_stream(int32_t device_index) {
+    static const CurrentStream function = find_current_stream();
+    void *stream = nullptr;
+    if (!function || function(device_index, &stream) != 0) {
+        fail("this PyTorch does not tell its current CUDA stream");
+    }
+    return stream;
+}
 
 Session::Session(int32_t device_index, int32_t threads, distile_math math)
     : bindings::Session(device_index < 0
@@ -216,6 +216,10 @@ void set_math(int64_t math) {
         fail("there is no math with the number " + std::to_string(math));
     }
     wanted_math = static_cast<distile_math>(math);
+}
+
+distile_math current_math() {
+    return wanted_math;
 }
 
 }  // namespace distile::python

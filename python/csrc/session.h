@@ -77,6 +77,10 @@ private:
 
 /** How GPUs multiply float32 in later calls of all threads: a distile_math. */
 void set_math(int64_t math);
+distile_math current_math();
+
+/** PyTorch's current CUstream of a GPU. */
+void *current_stream(int32_t device_index);
 
 }  // namespace distile::python
 

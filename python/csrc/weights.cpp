@@ -52,24 +52,28 @@ struct Source {
     }
 };
 
+}  // namespace
+
 /** What weights were packed from. */
-struct Sources {
+struct WeightSources {
     Source filter;
     std::optional<Source> bias;
 
-    bool operator==(const Sources &other) const {
+    bool operator==(const WeightSources &other) const {
         return filter == other.filter && bias == other.bias;
     }
 };
 
+namespace {
+
 /** The sources now; nothing if their writes do not show. */
-std::optional<Sources> sources_of(const Tensor &filter, const OptionalTensor &bias) {
+std::optional<WeightSources> sources_of(const Tensor &filter, const OptionalTensor &bias) {
     const std::optional<Fingerprint> of_filter = fingerprint_of(filter);
     const std::optional<Fingerprint> of_bias = bias ? fingerprint_of(*bias) : std::nullopt;
     if (!of_filter || (bias && !of_bias)) {
         return std::nullopt;
     }
-    Sources sources{Source(filter, *of_filter), std::nullopt};
+    WeightSources sources{Source(filter, *of_filter), std::nullopt};
     if (bias) {
         sources.bias.emplace(*bias, *of_bias);
     }
@@ -78,7 +82,7 @@ std::optional<Sources> sources_of(const Tensor &filter, const OptionalTensor &bi
 
 struct Packed {
     const distile_polykernel *polykernel;
-    Sources sources;
+    WeightSources sources;
     float slope;
     SharedWeights weights;
 };
@@ -116,21 +120,8 @@ Tensor host_copy(const Tensor &tensor, bool to_float32) {
 
 SharedWeights pack(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                    const OptionalTensor &bias, distile_weights_order order, float slope) {
-    const Tensor host_filter = host_copy(filter, false);
-    const std::optional<distile_dtype> type = type_of(host_filter);
-    if (!type) {
-        fail("a weight has a type other than " + float_type_names());
-    }
-    OptionalTensor host_bias;
-    distile_weights_source source{};
-    source.filter = host_filter.const_data_ptr();
-    source.dtype = *type;
-    source.order = order;
-    source.slope = &slope;
-    if (bias) {
-        host_bias = host_copy(*bias, true);
-        source.bias = static_cast<const float *>(host_bias->const_data_ptr());
-    }
+    const HostWeights host(filter, bias, order, slope);
+    const distile_weights_source source = host.source();
     distile_weights *weights = nullptr;
     check(distile_weights_pack(session.kernel(polykernel), &source, &weights), session.context());
     packings++;
@@ -139,10 +130,42 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
 
 }  // namespace
 
+HostWeights::HostWeights(const Tensor &filter, const OptionalTensor &bias, distile_weights_order order, float slope)
+    : filter_(host_copy(filter, false)), type_(DISTILE_FLOAT32), order_(order), slope_(slope) {
+    const std::optional<distile_dtype> type = type_of(filter_);
+    if (!type) {
+        fail("a weight has a type other than " + float_type_names());
+    }
+    type_ = *type;
+    if (bias) {
+        bias_ = host_copy(*bias, true);
+    }
+}
+
+distile_weights_source HostWeights::source() const {
+    distile_weights_source source{};
+    source.filter = filter_.const_data_ptr();
+    source.dtype = type_;
+    source.order = order_;
+    source.slope = &slope_;
+    source.bias = bias_ ? static_cast<const float *>(bias_->const_data_ptr()) : nullptr;
+    return source;
+}
+
+WeightState::WeightState(const Tensor &filter, const OptionalTensor &bias) {
+    if (std::optional<WeightSources> sources = sources_of(filter, bias)) {
+        sources_ = std::make_shared<const WeightSources>(std::move(*sources));
+    }
+}
+
+bool WeightState::operator==(const WeightState &other) const {
+    return sources_ && other.sources_ && *sources_ == *other.sources_;
+}
+
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                            const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place) {
     // Before packing: a write meanwhile makes these weights old.
-    std::optional<Sources> sources = place == 0 ? std::nullopt : sources_of(filter, bias);
+    std::optional<WeightSources> sources = place == 0 ? std::nullopt : sources_of(filter, bias);
     if (!sources) {
         return pack(session, polykernel, filter, bias, order, slope);
     }
@@ -210,6 +233,10 @@ void check_contents(bool read) {
 
 int64_t times_packed() {
     return packings;
+}
+
+void count_packed(int64_t times) {
+    packings += times;
 }
 
 }  // namespace distile::python

@@ -20,6 +20,36 @@ using SharedWeights = std::shared_ptr<distile_weights>;
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                            const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place);
 
+/** The weights of an operator in host memory, as the library packs them. */
+class HostWeights {
+public:
+    HostWeights(const Tensor &filter, const OptionalTensor &bias, distile_weights_order order, float slope);
+
+    /** As long as this lives, and stays where it is. */
+    distile_weights_source source() const;
+
+private:
+    Tensor filter_;
+    OptionalTensor bias_;
+    distile_dtype type_;
+    distile_weights_order order_;
+    float slope_;
+};
+
+struct WeightSources;
+
+/** Weights as they are now, to see later whether they are others, or were written, by what pack_weights() goes by. */
+class WeightState {
+public:
+    WeightState(const Tensor &filter, const OptionalTensor &bias);
+
+    /** False also for tensors whose writes do not show. */
+    bool operator==(const WeightState &other) const;
+
+private:
+    std::shared_ptr<const WeightSources> sources_;
+};
+
 /** What a place keeps for stages beside packed weights. */
 enum class StageParameter : int32_t { weights, vector };
 
@@ -36,6 +66,8 @@ void free_weights(int64_t place);
 
 /** How often weights were packed, for tests. */
 int64_t times_packed();
+/** Counts weights that others have packed. */
+void count_packed(int64_t times);
 
 }  // namespace distile::python
 
