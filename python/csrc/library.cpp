@@ -5,6 +5,7 @@
 #include "bindings/registry.h"
 #include "python/csrc/layers.h"
 #include "python/csrc/operators.h"
+#include "python/csrc/parallel.h"
 #include "python/csrc/planner.h"
 #include "python/csrc/session.h"
 #include "python/csrc/twins.h"
@@ -125,6 +126,8 @@ void implement_all(Library &m) {
     m.impl("_fix_result", TORCH_BOX(&fix_result));
     m.impl("_planner_make", TORCH_BOX(&make_planner));
     m.impl("_planner_next", TORCH_BOX(&next_output));
+    m.impl("_chain_run", TORCH_BOX(&run_chain));
+    m.impl("_chain_collect", TORCH_BOX(&collect_images));
 }
 
 }  // namespace
@@ -178,6 +181,18 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_planner_next(Tensor mask, int planner, int channels, ScalarType dtype, bool whole) -> int");
     m.def("_planner_bytes(int planner) -> int");
     m.def("_planner_free(int planner) -> ()");
+    m.def("_group_make(int[] devices, int[] streams, int[] threads, float[] speeds, float imbalance, int timeout_ms, "
+          "int overlap) -> int");
+    m.def("_group_free(int group) -> ()");
+    const std::string chain = "(int group, Tensor[] parameters, ScalarType dtype, int[] layers, str activations) -> ";
+    m.def(("_chain_lacks" + chain + "int[]").c_str());
+    m.def(("_chain_make" + chain + "int").c_str());
+    m.def("_chain_run(Tensor? input, Tensor[] masks, Tensor(a!)? output, Tensor[] parameters, int chain, bool zero) "
+          "-> ()");
+    m.def("_chain_kept(int chain) -> int[]");
+    m.def("_chain_collect(Tensor(a!) output, int chain) -> ()");
+    m.def("_chain_info(int chain) -> float[]");
+    m.def("_chain_free(int chain) -> ()");
     m.def("_load(str path) -> ()");
     m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
@@ -218,6 +233,13 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_trace_stages", TORCH_BOX(&trace_stages));
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
     m.impl("_planner_free", TORCH_BOX(&free_planner));
+    m.impl("_group_make", TORCH_BOX(&make_group));
+    m.impl("_group_free", TORCH_BOX(&free_group));
+    m.impl("_chain_lacks", TORCH_BOX(&lacking_polykernels));
+    m.impl("_chain_make", TORCH_BOX(&make_chain));
+    m.impl("_chain_kept", TORCH_BOX(&kept_images));
+    m.impl("_chain_info", TORCH_BOX(&chain_info));
+    m.impl("_chain_free", TORCH_BOX(&free_chain));
     m.impl("_load", TORCH_BOX(&load));
     m.impl("_set_math", TORCH_BOX(&set_math));
     m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 
 if importlib.util.find_spec("torch"):
-    from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
+    from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, parallel, shapes  # noqa: F401
     from .building import build
     from .changes import Changes
     from .conversion import convert, trace
@@ -36,7 +36,7 @@ if importlib.util.find_spec("torch"):
     load_own_weights()
     __all__ = [
         "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "cast_weights", "convert",
-        "forget", "fuse", "image", "mask", "masks", "missing", "nn", "prune", "read_stage", "run_stage", "set_build", "set_math",
+        "forget", "fuse", "image", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",
         "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip
 

@@ -38,7 +38,8 @@ from .operators import why_groups_not_built
 from .shapes import convolved
 
 
-def _padding_of(conv) -> tuple[int, int, int, int]:
+def padding_of(conv) -> tuple[int, int, int, int]:
+    """The padding of a convolution: top, bottom, left, right."""
     if isinstance(conv.padding, str):
         if conv.padding == "valid":
             return 0, 0, 0, 0
@@ -94,7 +95,7 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
         """`input` [N, C, H, W], best in torch.channels_last. `out` keeps its inactive pixels unless `zero`."""
-        top, bottom, left, right = padding = _padding_of(self)
+        top, bottom, left, right = padding = padding_of(self)
         shape, dilation, kernel, stride = input.shape, self.dilation, self.kernel_size, self.stride
         height = convolved(shape[-2], top, bottom, dilation[0], kernel[0], stride[0])
         width = convolved(shape[-1], left, right, dilation[1], kernel[1], stride[1])
@@ -132,7 +133,7 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
             weight, bias = wide_as(input, self.weight, self.bias)
             result = F.conv_transpose2d(input, weight, bias, self.stride, self.padding, more, self.groups, self.dilation)
             return finish_dense(result, residual, self.activation, out)
-        window = self._window(padding=_padding_of(self), output_padding=tuple(more))
+        window = self._window(padding=padding_of(self), output_padding=tuple(more))
         return self._call("conv_transpose2d", input, mask, residual, out, zero, **window)
 
 
@@ -150,7 +151,7 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
         return why_groups_not_built(self.groups)
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
-        top, bottom, left, right = _padding_of(self)
+        top, bottom, left, right = padding_of(self)
         height = convolved(input.shape[-2] * self.scale[0], top, bottom, self.dilation[0], self.kernel_size[0], 1)
         width = convolved(input.shape[-1] * self.scale[1], left, right, self.dilation[1], self.kernel_size[1], 1)
         mask = self._mask(mask, input.shape[0], height, width)

@@ -99,6 +99,15 @@ def provide(operator: Operator | None, typical: dict[str, int], reason: str) -> 
     return False
 
 
+def find_or_note(operator: Operator) -> bool:
+    """As provide(), for callers that run nothing in its place, or nothing dense: nobody is warned."""
+    if load(operator) or _build_on_demand(operator, {}):
+        return True
+    with _lock:
+        _missing.setdefault(operator, {})
+    return False
+
+
 _KEPT, _ONCE, _ALWAYS, _FORGOTTEN = range(4)  # General in csrc/twins.h.
 _general = threading.local()
 
@@ -150,7 +159,7 @@ def _note_missing(operator: Operator | None, typical: dict[str, int], reason: st
     comes = operator is not None and on_demand.is_asked() and not why_not_built(operator)
     with _lock:
         if operator is not None and operator not in _loaded:  # Another thread may have loaded it meanwhile.
-            _missing.setdefault(operator, typical)
+            _missing[operator] = _missing.get(operator) or typical
         warn = not (_warned or comes or _recorders or takes_general_code(operator))
         _warned = _warned or warn
     if warn:

@@ -15,7 +15,7 @@ from . import masks
 from .activations import split_slope
 from .fusion import FUNCTIONS, activation_of, hooked
 from .mappings import UNMAPPED, Nowhere
-from .nn import MaskedConv2d, _padding_of
+from .nn import MaskedConv2d, padding_of
 from .nn_base import Masked
 from .nn_layers import MaskedActivation, MaskedAdd, MaskUnit
 from .stage_description import Reader, Window
@@ -190,7 +190,7 @@ class Chain:
         activation = getattr(layer, "activation", "none")
         step = OpenStep(
             name, x.name, shape[1], Window(*map(tuple, (layer.kernel_size, layer.stride, layer.dilation)),
-            tuple(_padding_of(layer))), node.target, layer.bias is not None,
+            tuple(padding_of(layer))), node.target, layer.bias is not None,
             None if added is None else added.name, None if base is None else base.name, mask.name or None, mask.reader,
             None, activation, layer.groups,
         )  # fmt: skip
