@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:distile")
 @pytest.mark.cpu
 @pytest.mark.parametrize("name, expected", [
     ("block", r"active: 12%, largest error there: [\d.]+e-0[67]"),
+    ("several_devices", r"[2-9] devices, an imbalance of [\d.]+%"),
     ("first_lines", "11% of the result was computed, for a mask of 11%"),
 ])  # fmt: skip
 def test_examples(name, expected):

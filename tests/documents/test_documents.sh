@@ -53,7 +53,7 @@ for document in README.md docs/*.md; do
         quotes+=" $file"
     done < <(grep -nE '^<!-- (all|part) of [^ ]+ -->$' "$document")
 done
-for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/block.cpp apps/own_pool.cpp apps/tokens.c python/examples/{first_lines,block,onnx_block}.py; do
+for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/block.cpp apps/own_pool.cpp apps/tokens.c python/examples/{first_lines,block,onnx_block,several_devices}.py; do
     [[ "$quotes " == *" $file "* ]] || fail "no document shows $file"
 done
 
