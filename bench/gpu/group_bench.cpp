@@ -361,7 +361,7 @@ Json measure(const RowOf &row, const Options &options) {
         CU(cuCtxSynchronize);
         return mask;
     };
-    const Mask mask = mask_in(several.contexts[0]);
+    const Mask mask = mask_in(several.contexts[0]), free_mask = mask_in(free.contexts[0]);
 
     // One device: calls on whole images, or where these are too large for a call, a group of contexts that share it.
     constexpr double most_elements = 2147483647.0;
@@ -400,7 +400,7 @@ Json measure(const RowOf &row, const Options &options) {
         add("one", [&] { one->run(input.tensor, output.tensor, mask, nullptr); });
         add("group", [&] { chain.run(&input.tensor, &other.tensor, mask, options.layers); });
         add("kept", keep(chain, mask));
-        add("any_order", keep(free_chain, mask));
+        add("any_order", keep(free_chain, free_mask));
     } else {
         add("one", keep(*chain_of_parts, mask_of_parts));
         add("kept", keep(chain, mask));

@@ -148,7 +148,7 @@ void PeerLink::follow(const PeerLink &other, int32_t stage) const {
 
 void PeerLink::copy(const std::vector<Transfer> &transfers) {
     std::vector<Transfer> some;
-    int64_t unit = 0;
+    int64_t unit = 1;
     std::vector<const SpanList *> lists;
     for (const Transfer &transfer : transfers) {
         if (transfer.spans->size() > 0 && !transfer.spans->prepared) {

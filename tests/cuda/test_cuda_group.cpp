@@ -85,7 +85,7 @@ struct TwoTensors {
         host.draw(Values::Floats, random);
         device = std::make_unique<DeviceTensor>(host, false);
     }
-    std::vector<uint32_t> bits() {
+    std::vector<uint32_t> bits() const {
         REQUIRE(device->download());
         return host.snapshot();
     }
