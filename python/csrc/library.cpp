@@ -182,7 +182,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_planner_bytes(int planner) -> int");
     m.def("_planner_free(int planner) -> ()");
     m.def("_group_make(int[] devices, int[] streams, int[] threads, float[] speeds, float imbalance, int timeout_ms, "
-          "int overlap) -> int");
+          "int overlap, bool any_order) -> int");
     m.def("_group_free(int group) -> ()");
     const std::string chain = "(int group, Tensor[] parameters, ScalarType dtype, int[] layers, str activations) -> ";
     m.def(("_chain_lacks" + chain + "int[]").c_str());

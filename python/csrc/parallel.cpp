@@ -411,7 +411,7 @@ Numbered<DeviceChain> &chains() {
 }  // namespace
 
 int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads, const std::vector<double> &speeds,
-                   double imbalance, int64_t timeout_ms, int64_t overlap) {
+                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order) {
     if (devices.empty() || streams.size() != devices.size() || threads.size() != devices.size() ||
         (!speeds.empty() && speeds.size() != 2 * devices.size())) {
         fail("the lists of a group have lengths that do not fit");
@@ -442,6 +442,7 @@ int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads
     options.imbalance = imbalance;
     options.timeout_ms = static_cast<int32_t>(std::min<int64_t>(timeout_ms, INT32_MAX));
     options.overlap = static_cast<distile_overlap>(overlap);
+    options.any_order = any_order ? 1 : 0;
     distile_group *group = nullptr;
     bindings::check(distile_group_create(contexts.data(), static_cast<int32_t>(contexts.size()), &options, &group),
                     nullptr);

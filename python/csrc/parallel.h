@@ -11,7 +11,7 @@ namespace distile::python {
 /** The number of a new group of contexts. Each has the number of a GPU and a CUstream of its own, which lives as long
  * as PyTorch does; or -1 for CPUs and a number of threads. `speeds` has two numbers for each, or none. */
 int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads, const std::vector<double> &speeds,
-                   double imbalance, int64_t timeout_ms, int64_t overlap);
+                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order);
 /** It is freed with the last of its chains. */
 void free_group(int64_t group);
 

@@ -69,6 +69,8 @@ class Group:
             unusable, and nothing that the device may use is freed.
         overlap: whether devices compute the pixels that others fetch first, and the others meanwhile: "auto" where
             copies do not keep the devices busy, "always" or "never".
+        any_order: whether GPUs may run what suits their parts best. Faster, but results round otherwise than those of
+            one device.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Group:
         imbalance: float = 0.1,
         timeout: float = 60.0,
         overlap: str = "auto",
+        any_order: bool = False,
     ):
         self.devices = _devices_of(devices)
         count = len(self.devices)
@@ -101,6 +104,7 @@ class Group:
             float(imbalance),
             max(1, math.ceil(timeout * 1000)),
             OVERLAPS.index(overlap),
+            bool(any_order),
         )
         self._chains: weakref.WeakSet[Chain] = weakref.WeakSet()
         self._free = _freed(self, ops._group_free, self._number)

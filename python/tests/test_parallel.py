@@ -86,6 +86,7 @@ def agree(actual, expected):
         assert torch.equal(actual, expected)
 
 
+@torch.inference_mode(False)  # On a GPU, writes of tensors of that mode do not show, and each call would pack them again.
 def convolutions(device, *, layers=3, channels=128, dtype=torch.float32):
     made = [MaskedConv2d(channels, channels, 3, padding=1, activation="relu") for _ in range(layers)]
     return [layer.to(device, dtype) for layer in made]
@@ -142,7 +143,7 @@ def test_batches_with_strides_and_unequal_masks(devices, seed):
         MaskedConv2d(16, 24, 1, bias=False),
         MaskedConv2d(24, 8, 3, padding=(1, 2), dilation=(1, 2), stride=(1, 2), groups=4, activation="gelu"),
     ).to(first)
-    with group_of(devices, overlap="always" if seed % 2 else "never") as group:
+    with group_of(devices, overlap="always" if seed % 2 else "never", any_order=seed % 3 == 2) as group:
         chain = chain_of(group, layers)
         assert len(chain.layers) == 4
         for height, width in ((33, 40), (8, 7)):

@@ -48,14 +48,6 @@ int32_t largest_part(const ChainPlan &plan, size_t layer) {
     return largest;
 }
 
-/** Whether a layer has the code and, in a part, the pixels of another, so that the same variant is chosen. */
-bool is_like(const distile_chain &chain, size_t layer, size_t other, int32_t number) {
-    const Part &part = chain.plan.parts[static_cast<size_t>(number)];
-    const PartOutput &one = part.layers[layer], &two = part.layers[other];
-    return &chain.layers[layer].kernels[0]->polykernel == &chain.layers[other].kernels[0]->polykernel &&
-           one.own.shape == two.own.shape && one.own.words == two.own.words;
-}
-
 /** The variant that the first context chooses for some pixels. */
 std::string choose(const distile_chain &chain, distile_kernel &kernel, const BitImage &pixels) {
     distile_context &first = *chain.group.contexts[0];
@@ -71,8 +63,15 @@ std::string choose(const distile_chain &chain, distile_kernel &kernel, const Bit
     }
 }
 
-/** Chooses the variants that callers leave open, by the first context, for the largest part of each layer. */
-void choose_variants(distile_chain &chain) {
+/** Chooses the variants that callers leave open, by the first context: for the whole mask, whose bits one device has,
+ * or in any order for the largest part. */
+void choose_variants(distile_chain &chain, distile_mask *const *masks) {
+    struct Chosen {
+        const distile_polykernel *code;
+        const BitImage *pixels;
+        std::string variant;
+    };
+    std::vector<Chosen> chosen;
     for (size_t i = 0; i < chain.layers.size(); i++) {
         const ChainLayer &layer = chain.layers[i];
         const int32_t number = largest_part(chain.plan, i);
@@ -80,12 +79,23 @@ void choose_variants(distile_chain &chain) {
         if (!layer.variant.empty() || number < 0) {
             continue;
         }
-        const BitImage &own = chain.plan.parts[static_cast<size_t>(number)].layers[i].own;
-        if (i > 0 && chain.layers[i - 1].variant.empty() && is_like(chain, i, i - 1, number)) {
-            chain.variants[i] = chain.variants[i - 1];
+        distile_kernel &kernel = *layer.kernels[0];
+        if (!chain.group.any_order) {
+            distile_choice choice{};
+            require_of(chain.group.contexts[0], distile_kernel_choose(&kernel, masks[i], &choice));
+            chain.variants[i] = choice.variant;
             continue;
         }
-        chain.variants[i] = choose(chain, *layer.kernels[0], own);
+        const BitImage &own = chain.plan.parts[static_cast<size_t>(number)].layers[i].own;
+        const auto same = std::find_if(chosen.begin(), chosen.end(), [&](const Chosen &one) {
+            return one.code == &kernel.polykernel && one.pixels->shape == own.shape && one.pixels->words == own.words;
+        });
+        if (same != chosen.end()) {
+            chain.variants[i] = same->variant;
+        } else {
+            chain.variants[i] = choose(chain, kernel, own);
+            chosen.push_back({&kernel.polykernel, &own, chain.variants[i]});
+        }
     }
 }
 
@@ -108,7 +118,7 @@ void plan_run(distile_chain &chain, const distile_chain_args &args) {
         chain.moved_pixels = fits(before, input) ? moved_pixels(before, chain.partition, input) : 0;
     }
     chain.plan = plan_chain(chain.planned, input, masks, chain.partition, static_cast<int32_t>(times.size()));
-    choose_variants(chain);
+    choose_variants(chain, args.masks);
     chain.plans++;
     chain.input = input;
 }

@@ -101,31 +101,38 @@ void check_group_options(const distile_group_options &options, int32_t count) {
     check_speeds(options.speeds, count);
 }
 
-/** The ways between all devices of a group. */
-std::vector<const Exchange *> find_exchanges(const std::vector<distile_context *> &contexts) {
-    std::vector<const Exchange *> exchanges;
-    for (const distile_context *from : contexts) {
-        for (const distile_context *to : contexts) {
-            exchanges.push_back(find_exchange(*from->device, *to->device));
-            if (!exchanges.back()) {
-                fail_group(DISTILE_ERROR_UNSUPPORTED_DEVICE, "nothing copies between %s and %s",
-                           device_name(from->device->kind()), device_name(to->device->kind()));
+/** Calls a function for each pair of a group's devices, with their contexts. */
+template<typename Use> void for_each_pair(const std::vector<distile_context *> &contexts, const Use &use) {
+    for (distile_context *from : contexts) {
+        for (distile_context *to : contexts) {
+            try {
+                use(*from, *to);
+            } catch (const Failure &failure) {
+                fail_group(failure.status, "%s", distile_context_message(to));
             }
         }
     }
+}
+
+/** The ways between all devices of a group. */
+std::vector<const Exchange *> find_exchanges(const std::vector<distile_context *> &contexts) {
+    std::vector<const Exchange *> exchanges;
+    for_each_pair(contexts, [&](const distile_context &from, const distile_context &to) {
+        exchanges.push_back(find_exchange(*from.device, *to.device));
+        if (!exchanges.back()) {
+            fail_group(DISTILE_ERROR_UNSUPPORTED_DEVICE, "nothing copies between %s and %s",
+                       device_name(from.device->kind()), device_name(to.device->kind()));
+        }
+    });
     return exchanges;
 }
 
 void connect_all(const distile_group &group) {
-    for (size_t from = 0; from < group.contexts.size(); from++) {
-        for (size_t to = 0; to < group.contexts.size(); to++) {
-            try {
-                group.exchange(from, to).connect(*group.contexts[from], *group.contexts[to], group.overlaps(to));
-            } catch (const Failure &failure) {
-                fail_group(failure.status, "%s", distile_context_message(group.contexts[to]));
-            }
-        }
-    }
+    size_t pair = 0;
+    for_each_pair(group.contexts, [&](distile_context &from, distile_context &to) {
+        const bool beside = group.overlaps(pair % group.contexts.size());
+        group.exchanges[pair++]->connect(from, to, beside);
+    });
 }
 
 /** An operator as a group plans it. */

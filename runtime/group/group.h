@@ -37,7 +37,7 @@ struct distile_group {
     double imbalance;
     std::chrono::milliseconds timeout;
     distile_overlap overlap;
-    bool any_order = false; /**< Devices may add sums in an order of their own. */
+    bool any_order = false; /**< Variants and the order of their sums may follow from the parts. */
     bool is_lost = false;   /**< A device may still be at work. */
     char message[800] = "";
     std::unique_ptr<distile::Crew> crew;

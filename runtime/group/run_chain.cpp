@@ -373,6 +373,14 @@ void compute_part(ChainRun &run, int32_t number) {
         run.fault.set(number, DISTILE_ERROR_INTERNAL, "an unexpected exception");
     }
     progress.stop();
+    // Once the call has returned, nothing may use the caller's tensors.
+    const auto member = static_cast<size_t>(number);
+    const distile_group &group = run.chain.group;
+    try {
+        group.exchange(member, member).finish(*group.contexts[member]);
+    } catch (const Failure &) {
+        // A device that is lost uses nothing.
+    }
 }
 
 }  // namespace

@@ -278,3 +278,64 @@ TEST_CASE("GPUs that cannot read each other's memory form no group, and errors o
     const Group group(made);
     CHECK(count_fake("cuCtxEnablePeerAccess") > 0);
 }
+
+TEST_CASE("Any one call of the driver may fail in a group's run, and the next run succeeds", "[fake_driver]") {
+    const FakeSetting counted("count", 3, 0);
+    const Context context = make_cuda_context();
+    distile_context *const pointer = context.get();
+    distile_group *made_group = nullptr;
+    REQUIRE(name_of(distile_group_create(&pointer, 1, nullptr, &made_group)) == "DISTILE_OK");
+    const Group group(made_group);
+    const GpuLayers layers({&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda});
+    const distile_polykernel *const codes[] = {layers.polykernels[0], layers.polykernels[1]};
+    distile_chain_layer described[2]{};
+    for (size_t i = 0; i < 2; i++) {
+        described[i].polykernels = &codes[i];
+        described[i].weights = &layers.sources[i];
+    }
+    distile_chain *made = nullptr;
+    REQUIRE(name_of(distile_chain_create(group.get(), described, 2, &made)) == "DISTILE_OK");
+    const Chain chain(made);
+
+    constexpr int32_t size = 9, channels = 16;
+    const DeviceArray<float> from(size_t{size} * size * channels), to(size_t{size} * size * channels);
+    const DeviceArray<uint8_t> bytes(std::vector<uint8_t>(size_t{size} * size, 1));
+    const Mask mask = make_mask(context);
+    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, size, size, int64_t{size} * size, size));
+    const distile_tensor input = distile_tensor_make(from.data(), 1, size, size, channels),
+                         output = distile_tensor_make(to.data(), 1, size, size, channels);
+    distile_mask *const masks[] = {mask.get(), mask.get()};
+    distile_chain_args args{};
+    args.masks = masks;
+    // With the images that devices keep, and without.
+    const auto run = [&](bool keeps) {
+        args.input = &input;
+        args.output = keeps ? nullptr : &output;
+        distile_status status = distile_chain_run(chain.get(), &args);
+        if (status == DISTILE_OK && keeps) {
+            args.input = nullptr;
+            status = distile_chain_run(chain.get(), &args);
+        }
+        return keeps && status == DISTILE_OK ? distile_chain_collect(chain.get(), &output) : status;
+    };
+    for (const bool keeps : {false, true}) {
+        REQUIRE(name_of(run(keeps)) == "DISTILE_OK");
+        REQUIRE(name_of(run(keeps)) == "DISTILE_OK");
+        int64_t refused = 0, calls = 0;
+        for (int64_t call = 0;; call++) {
+            CAPTURE(keeps, call);
+            const int64_t failed = count_fake("failed");
+            fail_fake_once(call, CUDA_ERROR_NOT_PERMITTED);
+            const distile_status status = run(keeps);
+            fail_fake_once(-1, CUDA_SUCCESS);
+            if (count_fake("failed") == failed) {
+                calls = call;
+                break;
+            }
+            // A pop that fails is no fault of the run.
+            refused += status != DISTILE_OK ? 1 : 0;
+            REQUIRE(name_of(run(keeps)) == "DISTILE_OK");
+        }
+        CHECK(refused > calls / 2);
+    }
+}

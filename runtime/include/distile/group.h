@@ -9,9 +9,9 @@
  *     distile_chain_create(group, layers, 12, &chain);
  *     distile_chain_run(chain, &(distile_chain_args){.input = &input, .output = &output, .masks = masks});
  *
- * Results are bit for bit those of one device in calls with `fixed_order` that name the same variants: all devices run
- * the variant that the first context would choose for the largest part (distile_chain_variant). Devices whose code
- * differs, because they lack features that others have, may round differently.
+ * Results are bit for bit those of one device in calls with `fixed_order`: every layer runs the variant that the first
+ * context would choose for the whole mask. Devices whose code differs, because they lack features that others have, may
+ * round differently; so do groups with `any_order`.
  *
  * One thread at a time may use a group and its chains. While a call of theirs runs, they use the contexts, each in a
  * thread of their own, and nobody else may. Destroy chains before their group, and the group before its contexts. A
@@ -57,8 +57,8 @@ typedef struct distile_group_options {
     /** The longest that a run may take before it stops; devices then have as long again to end. 0: a minute. */
     int32_t timeout_ms;
     distile_overlap overlap;
-    /** 1: variants for tensor cores that balance their work may do so, without a `fixed_order` (distile_run_args).
-     * Faster by a few percent; results then round otherwise than those of one device. */
+    /** 1: devices run the variant that suits the largest part, and variants for tensor cores that balance their work do
+     * so. Faster, most of all for small images, but results round otherwise than those of one device. */
     int32_t any_order;
     int64_t reserved[4]; /**< 0 */
 } distile_group_options;
@@ -88,7 +88,7 @@ typedef struct distile_chain_layer {
     int32_t residual;
     int32_t reserved32; /**< 0 */
     /** The variant that every device runs, as distile_run_args has it; null: the one that the first context chooses for
-     * the largest part. Copied. */
+     * the whole mask, or with `any_order` for the largest part. Copied. */
     const char *variant;
     int64_t reserved[4]; /**< 0 */
 } distile_chain_layer;
