@@ -6,64 +6,13 @@
 // row of the weights after the other, whose sums stay in registers: all lanes read the same weight, and the column that
 // it multiplies. Reading columns is what takes the time: a multiprocessor reads 32 numbers in a cycle.
 #include "kernels/cuda_nonzeros/arguments.h"
+#include "kernels/cuda_nonzeros/listed_pixels.cuh"
 #include "runtime/cuda/kernels/activations.cuh"
 #include "runtime/cuda/kernels/elements.cuh"
 
 namespace distile::cuda_nonzeros {
 
 constexpr uint32_t whole_warp = 0xffffffff;
-
-/** The output pixel of a row of the matrix product, at x | y << 16; in image -1 if it is not computed. */
-struct Pixel {
-    uint32_t xy;
-    int32_t image;
-
-    __device__ bool is_there() const {
-        return image >= 0;
-    }
-    __device__ int32_t y() const {
-        return static_cast<int32_t>(xy >> 16);
-    }
-    __device__ int32_t x() const {
-        return static_cast<int32_t>(xy & 0xffff);
-    }
-    /** Where it is in a tensor of the output's shape. */
-    __device__ char *in(const CudaTensor &tensor) const {
-        return tensor.data + image * tensor.stride_n + int64_t{y()} * tensor.stride_h + int64_t{x()} * tensor.stride_w;
-    }
-};
-
-/** An entry of the list of tiles, and a pixel of the tile. */
-struct Listed {
-    uint32_t tile, first, down, right;
-    int32_t image;
-};
-/** Reads before the number of tiles is known. Behind the last, anything may stand. */
-__device__ inline Listed listed_of(const Arguments &a, uint32_t index) {
-    const uint32_t tile_pixels = a.rows.tile * a.columns.tile;
-    Listed listed{index, 0, 0, 0, -1};
-    if (tile_pixels > 1) {
-        listed.tile = index / tile_pixels;
-        listed.down = index % tile_pixels / a.columns.tile;
-        listed.right = index % tile_pixels % a.columns.tile;
-    }
-    if (listed.tile < static_cast<uint32_t>(a.capacity)) {
-        listed.first = a.xy[listed.tile];
-        listed.image = static_cast<int32_t>(a.xy[a.capacity + listed.tile]);
-    }
-    return listed;
-}
-__device__ inline Pixel pixel_of(const Arguments &a, const Listed &listed, uint32_t count) {
-    const uint32_t y = (listed.first >> 16) + listed.down, x = (listed.first & 0xffff) + listed.right;
-    const bool is_there =
-        listed.tile < count && y < static_cast<uint32_t>(a.rows.extent) && x < static_cast<uint32_t>(a.columns.extent);
-    return {y << 16 | x, is_there ? listed.image : -1};
-}
-
-/** The quotient of numbers whose product is below 2^32; `factor` is 0 for the divisor 1. */
-__device__ inline int32_t divide(int32_t number, uint32_t factor) {
-    return factor == 0 ? number : static_cast<int32_t>(__umulhi(number, factor));
-}
 
 /** Four neighbouring channels, if there are as many. */
 template<typename Element> __device__ inline float4 read_quad(const char *from, int32_t channels, bool at_once) {
@@ -446,11 +395,6 @@ template<int32_t Pixels, int32_t Channels> struct Product {
         const bool has_bias = threadIdx.x < Channels && in_section < a.section_channels && output < a.out_channels;
         bias = has_bias ? __ldg(a.bias + output) : 0;
     }
-    /** A word of the mask's bits in which that of a pixel is. */
-    __device__ uint32_t word_of(const Pixel &pixel) const {
-        const int64_t line = int64_t{pixel.image} * a.rows.extent + pixel.y();
-        return pixel.is_there() && a.store_tiles == 0 ? a.bits[line * a.words_per_row + pixel.x() / 32] : 0xffffffff;
-    }
     __device__ void find_ranges(int32_t first_chunk, int32_t last_chunk, Range (&ranges)[turns]) const {
 #pragma unroll
         for (int32_t turn = 0; turn < turns; turn++) {
@@ -482,7 +426,7 @@ template<int32_t Pixels, int32_t Channels> struct Product {
             shared.pixels[threadIdx.x] = pixel;
         }
         // Inactive pixels of a tile are computed as well. Whether to store them is known later.
-        const uint32_t word = word_of(pixel);
+        const uint32_t word = word_of(a, pixel);
         Batch first = load_batch(ranges[0].begin);
         while (true) {
             __syncthreads();

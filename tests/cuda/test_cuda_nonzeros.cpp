@@ -1,6 +1,7 @@
 // Code for GPUs that multiplies with the nonzero weights alone, against the plain loops. It reads the operator at run
 // time, so these PolyKernels are written here; nothing is generated.
 #include "kernels/dot_products.h"
+#include "tests/cuda/asked_for.h"
 #include "tests/gpu/gpu_operator.h"
 #include "tests/support/catch.h"
 #include "tests/support/nonzero_cases.h"
@@ -49,46 +50,6 @@ const NonzeroCase more_cases[] = {
      DISTILE_MASKED_CONV2D,
      {40, 40, 40, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 1},
      .5},
-};
-
-/** Hooks that keep what code asks for, in place of a GPU. */
-struct AskedFor {
-    AskedFor() {
-        gpu.use_module = [](distile_hooks *, const char *, size_t) { return 0; };
-        gpu.launch = [](distile_hooks *of, const distile_gpu_launch *launch) {
-            from(of).launched = *launch;
-            return 0;
-        };
-        gpu.allocate = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
-            from(of).scratch = bytes;
-            *address = 256;
-            return 0;
-        };
-        gpu.signals = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
-            from(of).signals = bytes;
-            *address = 256;
-            return 0;
-        };
-        hooks.hooks.gpu = &gpu;
-        hooks.hooks.report = [](distile_hooks *of, const char *message) { from(of).message = message; };
-        hooks.owner = this;
-    }
-    AskedFor(const AskedFor &) = delete;
-    AskedFor &operator=(const AskedFor &) = delete;
-
-    struct Owned {
-        distile_hooks hooks;  // The first member, of which code knows the address.
-        AskedFor *owner;
-    } hooks{};
-    distile_gpu_hooks gpu{};
-    distile_gpu_launch launched{};
-    uint64_t scratch = 0, signals = 0;
-    std::string message;
-
-private:
-    static AskedFor &from(distile_hooks *of) {
-        return *reinterpret_cast<Owned *>(of)->owner;
-    }
 };
 
 template<typename Function> void for_each_case(const Function &function) {
