@@ -229,7 +229,8 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             packed->slope = slope_of(source->slope);
             packed->zero_byte = quantizes ? static_cast<uint8_t>(source->quantization->output.zero_point) : 0;
             for (const WeightLayout *layout : kernel->layouts) {
-                add_layout(*packed, *kernel, {*source, filter.values(), quantizes ? &quantized : nullptr}, *layout);
+                add_layout(*packed, *kernel,
+                           {*source, filter.values(), quantizes ? &quantized : nullptr, kernel->input.dtype}, *layout);
             }
             *weights = packed.release();
             return DISTILE_OK;

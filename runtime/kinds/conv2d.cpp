@@ -86,6 +86,9 @@ bool packs(const void *op, WeightOrder order) {
     if (order == WeightOrder::PairedNonzeros) {
         return packs_paired_nonzeros(filter_extents(conv_of(op)), conv_of(op).groups);
     }
+    if (order == WeightOrder::NonzeroBitmap) {
+        return false;
+    }
     return !on_tensor_cores || conv_of(op).groups == 1 || panels_of(conv_of(op), order).fit;
 }
 

@@ -1,3 +1,4 @@
+#include "runtime/kinds/bitmap_layout.h"
 #include "runtime/kinds/dot_product_layout.h"
 #include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/kinds/tensor_core_layout.h"
@@ -69,6 +70,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_nonzero_quads(extents(op), 1, source);
     case WeightOrder::PairedNonzeros:
         return pack_paired_nonzeros(extents(op), 1, source);
+    case WeightOrder::NonzeroBitmap:
+        return pack_bitmap(extents(op), source);
     case WeightOrder::ChannelBlocks:
         break;
     }

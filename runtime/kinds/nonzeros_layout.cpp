@@ -1,4 +1,5 @@
 #include "runtime/kinds/nonzeros_layout.h"
+#include "kernels/bitmap.h"
 #include "kernels/dot_products.h"
 #include "runtime/kinds/channel_sections.h"
 #include "runtime/kinds/requantization.h"
@@ -462,6 +463,11 @@ std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int3
 int64_t nonzeros_of(const PackedArray &weights, WeightOrder order) {
     if (order == WeightOrder::PairedNonzeros) {
         distile_cuda_nonzero_weights header{};
+        std::memcpy(&header, weights.values.data(), sizeof(header));
+        return header.nonzeros;
+    }
+    if (order == WeightOrder::NonzeroBitmap) {
+        distile_cuda_bitmap_weights header{};
         std::memcpy(&header, weights.values.data(), sizeof(header));
         return header.nonzeros;
     }

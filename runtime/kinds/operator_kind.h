@@ -47,6 +47,7 @@ struct FilterSource {
     const distile_weights_source &source;
     const float *filter;                          /**< Null: packed arrays get extents but no values. */
     const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
+    distile_dtype input = DISTILE_FLOAT32;        /**< The type of the operator's input. */
 };
 
 /** An invalid source of weights. */

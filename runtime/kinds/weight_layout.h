@@ -17,6 +17,7 @@ enum class WeightOrder {
     Nonzeros,            /**< The nonzero weights alone (pack_nonzeros). */
     NonzeroQuads,        /**< The quads of 8 bits with a nonzero weight alone (pack_nonzero_quads). */
     PairedNonzeros,      /**< The nonzero weights alone, in pairs (pack_paired_nonzeros). */
+    NonzeroBitmap,       /**< The nonzero weights in 16 bits, and a bit for each weight (pack_bitmap). */
     TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
     QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
 };
@@ -24,7 +25,7 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** Nonzeros, NonzeroQuads and PairedNonzeros: 0. ChannelBlocks: output channels of a block. DotProducts: elements
+    /** Layouts of nonzero weights: 0. ChannelBlocks: output channels of a block. DotProducts: elements
      * of a step. TensorCore: elements of a step, which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
@@ -41,7 +42,7 @@ inline bool is_quantized(const WeightLayout &layout) {
 /** Whether a layout holds the nonzero weights alone. */
 inline bool skips_zeros(const WeightLayout &layout) {
     return layout.order == WeightOrder::Nonzeros || layout.order == WeightOrder::NonzeroQuads ||
-           layout.order == WeightOrder::PairedNonzeros;
+           layout.order == WeightOrder::PairedNonzeros || layout.order == WeightOrder::NonzeroBitmap;
 }
 
 /** Null for an unknown name. */
