@@ -1,0 +1,212 @@
+// Linear layers on GPUs with a bitmap of their nonzero weights, against the plain loops. The code reads the operator at
+// run time, so these PolyKernels are written here; nothing is generated.
+#include "kernels/bitmap.h"
+#include "kernels/cuda_bitmap/arguments.h"
+#include "tests/cuda/asked_for.h"
+#include "tests/gpu/gpu_operator.h"
+#include "tests/support/catch.h"
+#include "tests/support/nonzero_cases.h"
+#include <string>
+#include <vector>
+
+using namespace distile;
+using namespace distile::gpu_operator;
+
+namespace {
+
+/** Variants of blocks of three sizes, and tiles of as many. */
+const InstructionSet instruction_sets[] = {
+    {"narrow",
+     "sm_80",
+     distile_call_cuda_bitmap,
+     {{8, 16}, {16, 32}, {32, 64}},
+     true,
+     DISTILE_CUDA,
+     {{1, 1}, {2, 3}, {1, 8}},
+     {1, 4, 2}},
+    {"wide",
+     "sm_80",
+     distile_call_cuda_bitmap,
+     {{64, 128}, {8, 128}, {16, 128}},
+     true,
+     DISTILE_CUDA,
+     {{1, 1}, {2, 3}, {1, 8}},
+     {1, 2, 3}},
+    {"between",
+     "sm_80",
+     distile_call_cuda_bitmap,
+     {{8, 32}, {32, 128}, {16, 64}},
+     true,
+     DISTILE_CUDA,
+     {{1, 1}, {1, 2}, {1, 4}},
+     {16, 4, 1}},
+    {"split",
+     "sm_80",
+     distile_call_cuda_bitmap,
+     {{8, 64}, {64, 128}, {32, 64}},
+     true,
+     DISTILE_CUDA,
+     {{1, 1}, {1, 4}, {1, 8}},
+     {2, 4, 1}},
+};
+
+NonzeroCase linear_case(const char *name, int32_t inputs, int32_t outputs, double zeros, distile_activation epilogue,
+                        int32_t residual) {
+    return {name,
+            DISTILE_MASKED_LINEAR,
+            {inputs, outputs, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, epilogue, residual},
+            zeros,
+            DISTILE_FLOAT16};
+}
+
+const NonzeroCase cases[] = {
+    linear_case("one unit", 128, 16, .5, DISTILE_ACTIVATION_NONE, 0),
+    linear_case("one weight", 1, 1, 0, DISTILE_ACTIVATION_NONE, 1),
+    linear_case("odd channels", 37, 21, .5, DISTILE_ACTIVATION_RELU, 1),
+    linear_case("part of a unit", 24, 140, .9, DISTILE_ACTIVATION_GELU, 1),
+    linear_case("no zeros", 520, 40, 0, DISTILE_ACTIVATION_NONE, 0),
+    linear_case("all zeros", 264, 24, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0),
+    linear_case("many units", 1160, 72, .5, DISTILE_ACTIVATION_NONE, 1),
+    linear_case("many units, odd channels", 2307, 50, .8, DISTILE_ACTIVATION_SILU, 0),
+    linear_case("many channels", 256, 528, .7, DISTILE_ACTIVATION_NONE, 0),
+    linear_case("few weights", 1536, 132, .98, DISTILE_ACTIVATION_LEAKY_RELU, 1),
+};
+
+}  // namespace
+
+TEST_CASE("Launches of a bitmap of weights cover the output", "[bitmap_launches]") {
+    // No GPU is needed: nothing of the device is read.
+    constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+    const NonzeroCase one = linear_case("linear", inputs, channels, .9, DISTILE_ACTIVATION_NONE, 0);
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT32}) {
+        const auto array = [&](int32_t of_channels) {
+            return distile_array{nullptr,
+                                 dtype,
+                                 4,
+                                 {{0, of_channels, 1},
+                                  {0, width, of_channels},
+                                  {0, height, width * of_channels},
+                                  {0, 1, count * of_channels}}};
+        };
+        const distile_array operands[] = {array(inputs), array(1), array(1), array(channels)};
+        for (const InstructionSet &set : instruction_sets) {
+            for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
+                const DotProductKernel kernel(set, operator_of(one, "cuda-bitmap"));
+                const distile_variant &of = kernel.polykernel().variants[variant];
+                CAPTURE(set.name, variant, dtype);
+                AskedFor asked;
+                distile_kernel_call call{};
+                call.hooks = &asked.hooks.hooks;
+                call.operands = operands;
+                call.num_operands = 4;
+                call.num_tiles = (height + of.tile_h - 1) / of.tile_h * ((width + of.tile_w - 1) / of.tile_w);
+                call.height = height;
+                if (dtype == DISTILE_FLOAT32) {
+                    CHECK(of.run(&call) != 0);
+                    CHECK(asked.message.find("no kernel") != std::string::npos);
+                    continue;
+                }
+                REQUIRE(of.run(&call) == 0);
+                const distile_gpu_launch launch = asked.launched;
+                const auto &blocks = set.blocks[variant];
+                CHECK(std::string(launch.kernel) ==
+                      std::string("distile_bitmap_") + type_name(dtype) + "_" + std::to_string(blocks.pixels));
+                CHECK(launch.blocks[0] * blocks.pixels >= call.num_tiles * of.tile_h * of.tile_w);
+                CHECK(launch.blocks[1] * blocks.channels >= channels);
+                CHECK((launch.blocks[1] - 1) * blocks.channels < channels);
+                // Each has a unit of 128 channels.
+                CHECK(launch.blocks[2] == std::min(set.reduction_splits[variant], (inputs + 127) / 128));
+                CHECK(launch.threads[0] == 256);
+                CHECK(launch.shared_bytes == cuda_bitmap::shared_bytes);
+                if (launch.blocks[2] > 1) {
+                    const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
+                    CHECK(asked.scratch == outputs * launch.blocks[2] * blocks.pixels * blocks.channels * 4);
+                    CHECK(asked.signals == outputs * sizeof(uint32_t));
+                }
+                // The runtime knows kernels by the addresses of their names.
+                REQUIRE(of.run(&call) == 0);
+                CHECK(asked.launched.kernel == launch.kernel);
+            }
+        }
+    }
+    // GPUs of compute capability 8.6 have this much for a block.
+    CHECK(cuda_bitmap::shared_bytes <= 99 * 1024);
+    for (const auto &[pixels, channels_of_block] :
+         {std::pair{16, 16}, std::pair{32, 32}, std::pair{64, 64}, std::pair{48, 128}, std::pair{16, 256}}) {
+        CHECK(!cuda_bitmap::has_blocks(pixels, channels_of_block));
+    }
+}
+
+TEST_CASE("Variants of a bitmap of weights on a GPU compute what the plain loop computes", "[gpu_bitmap]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const InstructionSet &set : instruction_sets) {
+        for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+            DYNAMIC_SECTION(set.name << " in " << type_name(dtype)) {
+                for (NonzeroCase one : cases) {
+                    INFO(one.name);
+                    one.dtype = dtype;
+                    const DotProductKernel kernel(set, operator_of(one, "cuda-bitmap"));
+                    if (can_run(gpu, kernel.polykernel())) {
+                        OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros);
+                        run_pairwise(test);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Blocks that share an output add in the same order in every call", "[gpu_bitmap]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const NonzeroCase one = linear_case("linear", 4096, 256, .6, DISTILE_ACTIVATION_NONE, 0);
+    for (const InstructionSet &set : instruction_sets) {
+        const DotProductKernel made(set, operator_of(one, "cuda-bitmap"));
+        if (!can_run(gpu, made.polykernel())) {
+            continue;
+        }
+        constexpr int32_t tokens = 50, inputs = 4096, outputs = 256;
+        std::mt19937 random(3);
+        std::vector<float> filter(static_cast<size_t>(inputs) * outputs);
+        for (float &weight : filter) {
+            weight = random() % 5 < 3 ? 0 : static_cast<float>(random() % 1000) / 1000 - .5f;
+        }
+        const Kernel kernel = gpu.make_kernel(made.polykernel());
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OI;
+        const Weights weights = pack_weights(gpu.context, kernel, source);
+        std::vector<uint16_t> input(static_cast<size_t>(tokens) * inputs);
+        for (uint16_t &bits : input) {
+            bits = static_cast<uint16_t>((random() & 0x83ffU) | 0x3800U);
+        }
+        const DeviceArray<uint16_t> from(input), to(static_cast<size_t>(tokens) * outputs);
+        distile_tensor in = distile_tensor_make(from.data(), 1, 1, tokens, inputs),
+                       out = distile_tensor_make(to.data(), 1, 1, tokens, outputs);
+        in.dtype = out.dtype = DISTILE_FLOAT16;
+        const Mask mask = gpu.make_mask();
+        const DeviceArray<uint8_t> active(std::vector<uint8_t>(tokens, 1));
+        set_mask(gpu, mask, active, 1, 1, tokens);
+        for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
+            CAPTURE(set.name, variant);
+            distile_run_args args{};
+            args.input = &in;
+            args.output = &out;
+            args.weights = weights.get();
+            args.mask = mask.get();
+            std::vector<uint16_t> expected;
+            for (int32_t call = 0; call < 20; call++) {
+                gpu.check(distile_run_variant(kernel.get(), variant, &args));
+                gpu.finish();
+                const std::vector<uint16_t> output = to.get();
+                expected = call == 0 ? output : expected;
+                REQUIRE(output == expected);
+            }
+        }
+    }
+}
