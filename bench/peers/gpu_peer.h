@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace distile::bench {
 
@@ -81,6 +82,9 @@ public:
      * [row, output channel]. Throws std::runtime_error if it offers none. */
     std::unique_ptr<GpuPeer> linear(const LinearShape &shape, const void *input, const void *filter, const void *bias,
                                     void *output) const;
+    /** Calls read the filters in turns, as layers of a network, so that no cache has the next one. */
+    std::unique_ptr<GpuPeer> linear(const LinearShape &shape, const void *input,
+                                    const std::vector<const void *> &filters, const void *bias, void *output) const;
 
     struct Session;
 

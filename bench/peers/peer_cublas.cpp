@@ -121,7 +121,7 @@ namespace {
 class Linear : public GpuPeer {
 public:
     Linear(std::shared_ptr<Cublas::Session> session, std::string description, const LinearShape &shape,
-           const void *input, const void *filter, const void *bias, void *output)
+           const void *input, std::vector<const void *> filters, const void *bias, void *output)
         : session_(std::move(session)), description_(std::move(description)),
           product_(make_product(shape.math), LT_FUNCTION(cublasLtMatmulDescDestroy)),
           filter_(make_matrix(type_of(shape.dtype), shape.in_channels, shape.out_channels),
@@ -130,7 +130,7 @@ public:
                  LT_FUNCTION(cublasLtMatrixLayoutDestroy)),
           output_(make_matrix(type_of(shape.dtype), shape.out_channels, shape.rows),
                   LT_FUNCTION(cublasLtMatrixLayoutDestroy)),
-          filter_data_(filter), input_data_(input), output_data_(output) {
+          filters_(std::move(filters)), input_data_(input), output_data_(output) {
         set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
         set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -156,7 +156,8 @@ private:
     }
     cublasStatus_t call(const cublasLtMatmulAlgo_t &algorithm, void *output) const {
         const float one = 1, zero = 0;
-        return LT_FUNCTION(cublasLtMatmul)(session_->handle.get(), product_.get(), &one, filter_data_, filter_.get(),
+        const void *const filter = filters_[next_++ % filters_.size()];
+        return LT_FUNCTION(cublasLtMatmul)(session_->handle.get(), product_.get(), &one, filter, filter_.get(),
                                            input_data_, input_.get(), &zero, output, output_.get(), output,
                                            output_.get(), &algorithm, session_->workspace.data(),
                                            cublas_workspace_bytes, static_cast<cudaStream_t>(session_->slice.stream()));
@@ -188,7 +189,11 @@ private:
         if (call(algorithm, output_data_) != CUBLAS_STATUS_SUCCESS) {
             return std::numeric_limits<double>::infinity();
         }
-        const GpuGraph graph(session_->slice, [&] { require(call(algorithm, output_data_), "cublasLtMatmul"); });
+        const GpuGraph graph(session_->slice, [&] {
+            for (size_t i = 0; i < filters_.size(); i++) {
+                require(call(algorithm, output_data_), "cublasLtMatmul");
+            }
+        });
         std::vector<double> times;
         times.reserve(rounds);
         for (int i = 0; i < rounds; i++) {
@@ -201,7 +206,9 @@ private:
     std::string description_;
     Owned<cublasLtMatmulDesc_t> product_;
     Owned<cublasLtMatrixLayout_t> filter_, input_, output_;
-    const void *filter_data_, *input_data_;
+    std::vector<const void *> filters_;
+    mutable size_t next_ = 0; /**< Calls so far, by which they take turns. */
+    const void *input_data_;
     void *output_data_;
     cublasLtMatmulAlgo_t algorithm_{};
     int chosen_ = 0, num_algorithms_ = 0;
@@ -221,7 +228,13 @@ std::string Cublas::description() const {
 
 std::unique_ptr<GpuPeer> Cublas::linear(const LinearShape &shape, const void *input, const void *filter,
                                         const void *bias, void *output) const {
-    return std::make_unique<Linear>(session_, description(), shape, input, filter, bias, output);
+    return linear(shape, input, std::vector<const void *>{filter}, bias, output);
+}
+
+std::unique_ptr<GpuPeer> Cublas::linear(const LinearShape &shape, const void *input,
+                                        const std::vector<const void *> &filters, const void *bias,
+                                        void *output) const {
+    return std::make_unique<Linear>(session_, description(), shape, input, filters, bias, output);
 }
 
 }  // namespace distile::bench

@@ -19,4 +19,9 @@ std::unique_ptr<GpuPeer> Cublas::linear(const LinearShape &, const void *, const
     return nullptr;
 }
 
+std::unique_ptr<GpuPeer> Cublas::linear(const LinearShape &, const void *, const std::vector<const void *> &,
+                                        const void *, void *) const {
+    return nullptr;
+}
+
 }  // namespace distile::bench
