@@ -42,8 +42,8 @@ typedef struct distile_cuda_bitmap_weights {
 
 /** Computes a linear layer of DISTILE_FLOAT16 or DISTILE_BFLOAT16 by tensor cores, on an NVIDIA GPU of compute
  * capability 8.0 or later, from weights in that layout. Sums are float32. A block of threads computes block_pixels x
- * block_channels, 8, 16, 32 or 64 x 16, 32, 64 or 128, where 16 pixels have at least 32 channels, 32 pixels 64, and 64
- * pixels 128. Weights of as many units as staged_blocks says are fetched ahead. */
+ * block_channels, 8, 16, 32 or 64 x 16, 32, 64 or 128, where 32 pixels have at least 32 channels and 64 pixels 64.
+ * Weights of as many units as staged_blocks says are fetched ahead. */
 int distile_call_cuda_bitmap(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 #ifdef __cplusplus

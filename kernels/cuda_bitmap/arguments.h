@@ -12,12 +12,12 @@ namespace distile::cuda_bitmap {
 
 constexpr int32_t lanes = 32, warps = 8, threads = warps * lanes;
 
-/** The output pixels of the blocks of the kernels distile_bitmap_TYPE_PIXELS, and for both types whether there are such
- * blocks of as many output channels. */
+/** The output pixels of the blocks of the kernels distile_bitmap_TYPE_PIXELS. */
 #define DISTILE_CUDA_BITMAP_PIXELS(ROW) ROW(8) ROW(16) ROW(32) ROW(64)
 constexpr int32_t most_pixels = 64, most_channels = warps * DISTILE_BITMAP_ROWS;
 
-/** Units along the reduction that are staged at a time: 16 KB of the input. */
+/** Pieces of the input that are staged at once, each of some units along the reduction: 16 KB. */
+constexpr int32_t pieces = 2, piece_bytes = most_pixels * DISTILE_BITMAP_COLUMNS * 2;
 constexpr int32_t piece_units_of(int32_t pixels) {
     return most_pixels / pixels;
 }
@@ -25,15 +25,15 @@ constexpr int32_t piece_units_of(int32_t pixels) {
 constexpr int32_t parts_of(int32_t channels) {
     return most_channels / channels;
 }
+/** Whether kernels have blocks of as many output pixels and channels. */
 constexpr bool has_blocks(int32_t pixels, int32_t channels) {
     const bool are_known = (pixels == 8 || pixels == 16 || pixels == 32 || pixels == 64) &&
                            (channels == 16 || channels == 32 || channels == 64 || channels == 128);
-    return are_known && parts_of(channels) <= piece_units_of(pixels);
+    return are_known && parts_of(channels) <= pieces * piece_units_of(pixels);
 }
 
 /** The values of a lane's weights of a unit; the last row is read, but not used. */
 constexpr int32_t value_rows = 64 + 1;
-constexpr int32_t piece_bytes = most_pixels * DISTILE_BITMAP_COLUMNS * 2, pieces = 2;
 /** The bytes of shared memory of a block: those of its SharedMemory. */
 constexpr int32_t shared_bytes = pieces * piece_bytes + warps * value_rows * lanes * 4 + most_pixels * 16 + 16;
 /** The bytes of the sums of a block. */

@@ -36,7 +36,8 @@ __device__ inline uint4 load_shared_four(uint32_t from) {
     uint4 value;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(from));
+                 : "r"(from)
+                 : "memory");
     return value;
 }
 __device__ inline void store_shared(uint32_t to, uint32_t value) {
@@ -63,9 +64,9 @@ __device__ inline uint32_t middle_of(uint32_t low, uint32_t high) {
 __device__ inline void end_group_of_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/** Waits for all groups of copies but the last. */
-__device__ inline void wait_for_groups_but_one() {
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+/** Waits for all groups of copies but the last ones. */
+template<int32_t Last> __device__ inline void wait_for_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Last) : "memory");
 }
 __device__ inline void store_shared_four(uint32_t to, uint4 value) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
@@ -390,21 +391,9 @@ template<class Element, int32_t Pixels> struct Product {
         const Listed listed = threadIdx.x < Pixels ? cuda_nonzeros::listed_of(a, first_pixel + threadIdx.x)
                                                    : Listed{0xffffffff, 0, 0, 0, -1};
         const uint32_t count = *a.count;
-        if (first_pixel >= int64_t{count} * (a.rows.tile * a.columns.tile)) {
-            return;
+        for (int32_t i = 1; i < a.ahead; i++) {
+            fetch(unit + i * parts, last, range_at(unit + i * parts, last));
         }
-        Pixel pixel = cuda_nonzeros::pixel_of(a, listed, count);
-        // Inactive pixels of a tile are not stored, so nothing needs to be computed for them.
-        if ((cuda_nonzeros::word_of(a, pixel) >> (pixel.x() % 32) & 1) == 0) {
-            pixel.image = -1;
-        }
-        if (threadIdx.x < Pixels) {
-            shared.pixels[threadIdx.x] = pixel;
-            shared.rows[threadIdx.x] = pixel.is_there() ? pixel.in(a.input) : nullptr;
-        }
-        __syncthreads();
-        stage(first, 0);
-        stage(first + piece_units, 1);
         Values values;
 #pragma unroll
         for (uint2 &each : values.granules) {
@@ -412,12 +401,30 @@ template<class Element, int32_t Pixels> struct Product {
             each = {tensor_core::keep_value(0), tensor_core::keep_value(0)};
         }
         load(now, values);
-        for (int32_t piece = 0; first + piece * piece_units < last; piece++) {
-            wait_for_groups_but_one();
+        if (first_pixel >= int64_t{count} * (a.rows.tile * a.columns.tile)) {
+            return;
+        }
+        const Pixel pixel = cuda_nonzeros::pixel_of(a, listed, count);
+        if (threadIdx.x < Pixels) {
+            shared.pixels[threadIdx.x] = pixel;
+            shared.rows[threadIdx.x] = pixel.is_there() ? pixel.in(a.input) : nullptr;
+        }
+        // Inactive pixels of a tile are computed as well. Whether to store them is known later.
+        const uint32_t word = cuda_nonzeros::word_of(a, pixel);
+        __syncthreads();
+        stage(first, 0);
+        stage(first + piece_units, 1);
+        // More warps than a piece has units multiply both pieces at once.
+        const int32_t pieces_at_once = parts > piece_units ? pieces : 1;
+        for (int32_t piece = 0; first + piece * piece_units < last; piece += pieces_at_once) {
+            if (pieces_at_once == 1) {
+                wait_for_groups<1>();
+            } else {
+                wait_for_groups<0>();
+            }
             __syncthreads();
-            const uint32_t staged = tensor_core::shared_address(shared.input[piece % pieces]);
 #pragma unroll 1
-            for (int32_t index = part; index < piece_units; index += parts, unit += parts) {
+            for (int32_t index = part; index < pieces_at_once * piece_units; index += parts, unit += parts) {
                 if (!is_in(unit, last)) {
                     continue;
                 }
@@ -428,10 +435,16 @@ template<class Element, int32_t Pixels> struct Product {
                 load(now, values);
                 fetch(unit + a.ahead * parts, last, range);
                 range = range_at(unit + (a.ahead + 1) * parts, last);
-                multiply(bits, staged, index);
+                multiply(bits, tensor_core::shared_address(shared.input[(piece + index / piece_units) % pieces]),
+                         index % piece_units);
             }
             __syncthreads();
-            stage(first + (piece + 2) * piece_units, piece % pieces);
+            for (int32_t i = 0; i < pieces_at_once; i++) {
+                stage(first + (piece + pieces + i) * piece_units, (piece + i) % pieces);
+            }
+        }
+        if (threadIdx.x < Pixels && (word >> (pixel.x() % 32) & 1) == 0) {
+            shared.pixels[threadIdx.x].image = -1;
         }
         turn_sums();
         __syncthreads();

@@ -19,7 +19,7 @@ const InstructionSet instruction_sets[] = {
     {"narrow",
      "sm_80",
      distile_call_cuda_bitmap,
-     {{8, 16}, {16, 32}, {32, 64}},
+     {{8, 16}, {16, 16}, {32, 64}},
      true,
      DISTILE_CUDA,
      {{1, 1}, {2, 3}, {1, 8}},
@@ -43,7 +43,7 @@ const InstructionSet instruction_sets[] = {
     {"split",
      "sm_80",
      distile_call_cuda_bitmap,
-     {{8, 64}, {64, 128}, {32, 64}},
+     {{16, 32}, {64, 64}, {32, 32}},
      true,
      DISTILE_CUDA,
      {{1, 1}, {1, 4}, {1, 8}},
@@ -132,7 +132,7 @@ TEST_CASE("Launches of a bitmap of weights cover the output", "[bitmap_launches]
     // GPUs of compute capability 8.6 have this much for a block.
     CHECK(cuda_bitmap::shared_bytes <= 99 * 1024);
     for (const auto &[pixels, channels_of_block] :
-         {std::pair{16, 16}, std::pair{32, 32}, std::pair{64, 64}, std::pair{48, 128}, std::pair{16, 256}}) {
+         {std::pair{32, 16}, std::pair{64, 16}, std::pair{64, 32}, std::pair{48, 128}, std::pair{16, 256}}) {
         CHECK(!cuda_bitmap::has_blocks(pixels, channels_of_block));
     }
 }
