@@ -188,8 +188,8 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
         endforeach ()
     endif ()
     if (TARGET distile::cuda)
-        list(APPEND hooks "${objects}/distile_dp4a.o" "${objects}/distile_cuda_nonzeros.o"
-            "${objects}/distile_tensor_core.o")
+        list(APPEND hooks "${objects}/distile_dp4a.o" "${objects}/distile_cuda_bitmap.o"
+            "${objects}/distile_cuda_nonzeros.o" "${objects}/distile_tensor_core.o")
     endif ()
     distile_c_compiler(compiler)
     set(environment "CC=${compiler}" "DISTILE_OBJECTS=${objects}")

@@ -1,5 +1,6 @@
 #include "plans/emit.h"
 #include "facts/kind_names.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
@@ -93,6 +94,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             emit_call_of_dot_products(c, plan, variant, function);
         } else if (variant.language == Language::Nonzeros) {
             emit_call_of_nonzeros(c, plan, variant, function);
+        } else if (variant.language == Language::Bitmap) {
+            emit_call_of_bitmap(c, plan, variant, function);
         }
     }
     if (plan.has(Language::TensorCore)) {
@@ -155,7 +158,7 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     if (!points.empty()) {
         c << "    .num_times = " << points.size() << ",\n    .times = times_" << index << ",\n";
     }
-    if (plan.has(Language::Nonzeros)) {
+    if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap)) {
         c << "    .nonzeros = " << typical_nonzeros(plan.op) << ",\n";
     }
     if (index + 1 < plans.size()) {
@@ -205,8 +208,8 @@ std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &
     check_chain(plans);
     std::ostringstream c;
     c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
-      << "#include \"kernels/dot_products.h\"\n#include \"kernels/halide/code.h\"\n"
-      << "#include \"kernels/tensor_core/code.h\"\n\n";
+      << "#include \"kernels/bitmap.h\"\n#include \"kernels/dot_products.h\"\n"
+      << "#include \"kernels/halide/code.h\"\n#include \"kernels/tensor_core/code.h\"\n\n";
     emit_operator(c, plans.front().op);
     // From the last to the first, because each names the one behind it.
     for (size_t i = plans.size(); i-- > 0;) {

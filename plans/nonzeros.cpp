@@ -47,14 +47,6 @@ constexpr const char *nonzeros_gpu_target = "cuda-cuda_capability_80",
                      *nonzeros_gpu_function = "distile_call_cuda_nonzeros",
                      *nonzeros_gpu_object = "distile_cuda_nonzeros.o";
 
-/** Whether GPUs with such features run it. */
-bool run_on_gpu(const std::string &features) {
-    constexpr int least_capability = 80;
-    const std::string beginning = "sm_";
-    return features.compare(0, beginning.size(), beginning) == 0 &&
-           std::atoi(features.c_str() + beginning.size()) >= least_capability;
-}
-
 bool is_for_gpu(const Plan &plan) {
     return plan.backend == cuda_backend().name;
 }
@@ -91,6 +83,13 @@ std::string why_no_nonzeros(const Operator &op) {
                ? ""
                : "there is no code for nonzero weights for this operator: it computes linear layers and "
                  "convolutions, in float32, float16 and bfloat16 with weights of float32, and quantized ones on CPUs";
+}
+
+bool run_on_gpu(const std::string &features) {
+    constexpr int least_capability = 80;
+    const std::string beginning = "sm_";
+    return features.compare(0, beginning.size(), beginning) == 0 &&
+           std::atoi(features.c_str() + beginning.size()) >= least_capability;
 }
 
 bool skips_zeros(const Operator &op) {

@@ -17,6 +17,9 @@ bool has_nonzeros(const DataType &type);
 /** "", or why there is no such code for an operator. */
 std::string why_no_nonzeros(const Operator &op);
 
+/** Whether GPUs with such features, of compute capability 8.0 or later, run code for pruned weights. */
+bool run_on_gpu(const std::string &features);
+
 /** Whether plans multiply with an operator's nonzero weights: there is such code, and at least half of its typical
  * weights are 0, or for quantized operators of its quads of weights. On GPUs they do so in float32. */
 bool skips_zeros(const Operator &op);

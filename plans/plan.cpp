@@ -67,6 +67,7 @@ constexpr struct {
 } languages[] = {{"halide", Language::Halide},
                  {"dot_product", Language::DotProduct},
                  {"nonzeros", Language::Nonzeros},
+                 {"bitmap", Language::Bitmap},
                  {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
@@ -392,7 +393,7 @@ uint64_t plan_hash(const Plan &plan) {
     if (plan.math == Math::TF32) {
         code["math"] = "tf32";
     }
-    if (plan.has(Language::Nonzeros)) {
+    if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap)) {
         code["weight_zeros"] = plan.op.typical_zeros;
     }
     uint64_t hash = 0xcbf29ce484222325;

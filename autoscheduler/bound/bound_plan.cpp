@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/greedy.h"
 #include "autoscheduler/bound/rank.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
@@ -33,7 +34,8 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     // Code for tensor cores gathers single pixels as fast as tiles, and copies boxes where every pixel is active. Dot
     // products skip inactive pixels. Where zeros are skipped, pixels side by side share what they read.
     const bool has_inactive = std::any_of(densities.begin(), densities.end(), [](double d) { return d < 1; });
-    const bool gathers = workload.problem.tensor_cores && (has_inactive || workload.height == 1);
+    const bool gathers =
+        (workload.problem.tensor_cores && (has_inactive || workload.height == 1)) || workload.problem.reads_bitmap;
     const bool coarse = bound_backend(workload.device.backend).coarse_tiles || workload.problem.skips_zeros;
     if (!coarse || gathers || workload.problem.dot_products) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
@@ -166,7 +168,7 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
             }
         }
     }
-    if (plan.has(Language::Nonzeros)) {
+    if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap)) {
         // Weights with fewer zeros, and masks with most pixels, may be faster so.
         add_variants(plan, bound_plan(name, with_all_weights(op), device, {code.target, code.math}, 1),
                      all_weights_prefix);
@@ -184,7 +186,9 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     const BoundBackend &bounds = bound_backend(backend.name);
     std::vector<PlannedCode> planned;
     const Math math = op.dtype().dtype == DISTILE_FLOAT32 ? Math::TF32 : Math::Float32;
-    for (const char *profile : tensor_cores ? bounds.tensor_core_profiles : std::vector<const char *>{}) {
+    // A plan that reads a bitmap of weights has code for tensor cores and all weights, too.
+    const bool on_bitmap = tensor_cores && &backend == &cuda_backend() && reads_bitmap(op);
+    for (const char *profile : tensor_cores && !on_bitmap ? bounds.tensor_core_profiles : std::vector<const char *>{}) {
         const DeviceProfile device = generic_device_profile(profile);
         const std::string best = bounds.tensor_core_targets(device.features).front();
         // If it is not for the device's own tensor cores, the code is that of another profile.
@@ -195,7 +199,8 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
         const bool on_cpus = &backend == &portable_backend();
-        const std::string level = on_cpus ? halide_target(device, platform) : target_for(op, device, platform);
+        const bool is_plain = on_cpus || (reads_bitmap(op) && !on_bitmap);
+        const std::string level = is_plain ? halide_target(device, platform) : target_for(op, device, platform);
         std::vector<std::string> targets =
             on_cpus ? targets_of_dot_products(op, platform, level) : std::vector<std::string>{};
         // Quantized code for CPUs is all of this kind.
@@ -208,9 +213,10 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
                 // Throws where there is no code.
                 const std::string name = op.name + "_" + level_of(target), plain = halide_target(device, platform);
                 const CodeChoice code = choose_code(op, device, target, Math::Float32);
-                const bool skips = !on_cpus && language_of(op, code) == Language::Nonzeros;
-                planned.push_back({skips ? name + "_nonzeros" : name, device, code});
-                if (skips) {
+                const bool skips = !on_cpus && language_of(op, code) == Language::Nonzeros,
+                           reads = !on_cpus && language_of(op, code) == Language::Bitmap;
+                planned.push_back({skips ? name + "_nonzeros" : reads ? name + "_bitmap" : name, device, code});
+                if (skips || reads) {
                     // For older GPUs.
                     planned.push_back({name, device, choose_code(op, device, plain, Math::Float32)});
                 }

@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/candidates.h"
 #include "autoscheduler/bound/code_choice.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
@@ -18,6 +19,7 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
     }
     Problem problem = problem_of(plan.op, plan.backend, 1, 0);
     problem.skips_zeros = variant.language == Language::Nonzeros;
+    problem.reads_bitmap = variant.language == Language::Bitmap;
     return space_of(plan.backend, problem);
 }
 
@@ -27,6 +29,7 @@ void check_buildable(const Plan &plan, const PlanVariant &variant) {
                                     ? why_not_on_tensor_cores(plan.op, tensor_cores_of(plan))
                                 : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
                                 : variant.language == Language::Nonzeros   ? why_no_nonzeros(plan.op)
+                                : variant.language == Language::Bitmap     ? why_no_bitmap(plan.op)
                                                                            : "";
     if (!why_not.empty()) {
         throw FileError(where + why_not);

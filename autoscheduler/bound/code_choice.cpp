@@ -1,5 +1,6 @@
 #include "autoscheduler/bound/code_choice.h"
 #include "autoscheduler/bound/bound_backend.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
@@ -39,6 +40,9 @@ Language language_of(const Operator &op, const CodeChoice &choice) {
         backend.why_no_code(Language::Nonzeros, op.dtype(), features).empty()) {
         return Language::Nonzeros;
     }
+    if (reads_bitmap(op) && backend.why_no_code(Language::Bitmap, op.dtype(), features).empty()) {
+        return Language::Bitmap;
+    }
     if (why_no_dot_products(op).empty() && backend.why_no_code(Language::DotProduct, op.dtype(), features).empty()) {
         return Language::DotProduct;
     }
@@ -47,11 +51,13 @@ Language language_of(const Operator &op, const CodeChoice &choice) {
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device) {
-    return with_nonzeros(op, with_dot_products(op, halide_target(device), device.features), device.features);
+    const std::string target = with_dot_products(op, halide_target(device), device.features);
+    return with_bitmap(op, with_nonzeros(op, target, device.features), device.features);
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device, const Platform &platform) {
-    return with_nonzeros(op, with_dot_products(op, halide_target(device, platform), device.features), device.features);
+    const std::string target = with_dot_products(op, halide_target(device, platform), device.features);
+    return with_bitmap(op, with_nonzeros(op, target, device.features), device.features);
 }
 
 CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {
@@ -62,14 +68,15 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
     const Backend &backend = get_backend(device.backend);
     const std::vector<std::string> has = bound_backend(device.backend).tensor_core_targets(device.features);
     CodeChoice choice{target.empty() ? target_for(op, device) : target, math};
-    if (target.empty()) {
+    if (target.empty() && language_of(op, choice) != Language::Bitmap) {
         const auto best = std::find_if(has.begin(), has.end(), [&](const std::string &each) {
             return language_of(op, {each, math}) == Language::TensorCore;
         });
         choice.target = best == has.end() ? choice.target : *best;
     }
     const std::string features = backend.features_of(choice.target);
-    if (language_of(op, choice) == Language::DotProduct || language_of(op, choice) == Language::Nonzeros) {
+    if (language_of(op, choice) == Language::DotProduct || language_of(op, choice) == Language::Nonzeros ||
+        language_of(op, choice) == Language::Bitmap) {
         return choice;
     }
     if (language_of(op, choice) == Language::TensorCore) {
@@ -112,6 +119,8 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
         problem.skips_zeros = true;
         problem.nonzero_channels = product.channels;
         problem.nonzero_instructions = product.instructions;
+    } else if (language == Language::Bitmap) {
+        problem.reads_bitmap = true;
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }

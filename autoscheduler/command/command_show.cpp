@@ -6,6 +6,7 @@
 #include "autoscheduler/command/commands.h"
 #include "autoscheduler/compile/process.h"
 #include "autoscheduler/compile/tools.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/plan.h"
@@ -116,9 +117,9 @@ void show(const Options &options) {
     if (variant->language != Language::Halide) {
         check_buildable(plan, *variant);
     }
-    const bool skips = variant->language == Language::Nonzeros;
+    const bool skips = variant->language == Language::Nonzeros, on_bitmap = variant->language == Language::Bitmap;
     const Workload workload =
-        workload_of(skips ? plan.op : with_all_weights(plan.op), device, {plan.target, plan.math});
+        workload_of(skips || on_bitmap ? plan.op : with_all_weights(plan.op), device, {plan.target, plan.math});
     const Space &space = space_of(plan.backend, workload.problem);
     const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
@@ -134,6 +135,7 @@ void show(const Options &options) {
     const std::string source = from_halide       ? schedule_source(plan, *variant)
                                : on_tensor_cores ? tensor_core_source(only)
                                : skips           ? call_of_nonzeros(only)
+                               : on_bitmap       ? call_of_bitmap(only)
                                                  : call_of_dot_products(only);
     if (options.json) {
         const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},

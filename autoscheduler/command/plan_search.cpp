@@ -236,8 +236,9 @@ nlohmann::json PlanSearch::report() const {
 void add_code_for_all_weights(const PlanSearch &search) {
     constexpr size_t masked_trials = 8, dense_trials = 4;
     PlanSearchOptions options = search.options();
+    const Language language = language_of(search.session().op, search.session().code);
     if (options.all_weights || !options.folder.empty() || !search.has_plan() ||
-        language_of(search.session().op, search.session().code) != Language::Nonzeros) {
+        (language != Language::Nonzeros && language != Language::Bitmap)) {
         return;
     }
     const std::filesystem::path path = options.plan;

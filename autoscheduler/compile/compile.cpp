@@ -5,6 +5,7 @@
 #include "autoscheduler/compile/job_slots.h"
 #include "autoscheduler/compile/tensor_core_code.h"
 #include "autoscheduler/compile/tools.h"
+#include "plans/bitmap.h"
 #include "plans/dot_product.h"
 #include "plans/emit.h"
 #include "plans/nonzeros.h"
@@ -65,7 +66,8 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
             objects.compilers.push_back(tensor_core_command(plans[i], folder, embedded.back()));
         }
         for (const PlanVariant &variant : plans[i].variants) {
-            if (variant.language == Language::DotProduct || variant.language == Language::Nonzeros) {
+            if (variant.language == Language::DotProduct || variant.language == Language::Nonzeros ||
+                variant.language == Language::Bitmap) {
                 check_buildable(plans[i], variant);
             } else if (variant.language == Language::Halide) {
                 const std::string name = function_name(symbol, i, variant.name);
@@ -94,6 +96,9 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
         }
         if (plan.has(Language::Nonzeros)) {
             own_code.insert(nonzeros_object(plan));
+        }
+        if (plan.has(Language::Bitmap)) {
+            own_code.insert(bitmap_object());
         }
     }
     for (const std::string &object : own_code) {

@@ -88,6 +88,8 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                      "amx_fp16 or amx_bf16 for float16";
     case Language::Nonzeros:
         return has_nonzeros(type) ? "" : std::string("the code for nonzero weights does not multiply ") + type.name;
+    case Language::Bitmap:
+        return "the code for a bitmap of weights is for NVIDIA GPUs by CUDA";
     case Language::TensorCore:
         break;
     }

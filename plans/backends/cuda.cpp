@@ -1,5 +1,6 @@
 #include "facts/weight_layouts.h"
 #include "plans/backend.h"
+#include "plans/bitmap.h"
 #include "plans/json_file.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
@@ -97,6 +98,12 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                : of.number >= 80 && !of.alone
                    ? ""
                    : "the code for nonzero weights on GPUs needs a target of compute capability 80 or 86";
+    }
+    if (language == Language::Bitmap) {
+        return !has_bitmap(type) ? std::string("the code for a bitmap of weights does not multiply ") + type.name
+               : of.number >= 80 && !of.alone
+                   ? ""
+                   : "the code for a bitmap of weights needs a target of compute capability 80 or 86";
     }
     if (!find_tensor_core_element(type)) {
         return std::string("the kernels for tensor cores do not multiply ") + type.name;

@@ -2,6 +2,7 @@
 // run time, so these PolyKernels are written here; nothing is generated.
 #include "kernels/bitmap.h"
 #include "kernels/cuda_bitmap/arguments.h"
+#include "test_pruned_linear_264_72_residual_f16_bitmap.h"
 #include "tests/cuda/asked_for.h"
 #include "tests/gpu/gpu_operator.h"
 #include "tests/support/catch.h"
@@ -208,5 +209,17 @@ TEST_CASE("Blocks that share an output add in the same order in every call", "[g
                 REQUIRE(output == expected);
             }
         }
+    }
+}
+
+TEST_CASE("A PolyKernel of a plan reads a bitmap of weights, and all of them", "[gpu_bitmap]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const distile_polykernel &polykernel = test_pruned_linear_264_72_residual_f16_bitmap;
+    if (can_run(gpu, polykernel)) {
+        OperatorTest test(gpu, {&polykernel, nullptr}, .7);
+        run_pairwise(test);
     }
 }

@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/bound/buildable.h"
 #include "kernels/dot_products.h"
+#include "plans/bitmap.h"
 #include "plans/emit.h"
 #include "plans/nonzeros.h"
 #include "plans/plan.h"
@@ -11,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace distile;
@@ -221,6 +223,87 @@ TEST_CASE("Plans for GPUs skip zeros, with one for older GPUs behind", "[plan]")
     wrong = plan;
     wrong.target = "x86-64-linux-cuda-cuda_capability_75";
     refuse([&] { read_plan(folder.write("wrong.json", to_json(wrong).dump())); }, {"compute capability 80 or 86"});
+}
+
+TEST_CASE("Plans for GPUs read a bitmap of the weights of linear layers of few tokens", "[plan]") {
+    const TemporaryFolder folder;
+    const auto linear = [](const char *dtype, double zeros, int32_t tokens) {
+        return parse_operator({{"distile_operator", 1},
+                               {"name", "pruned"},
+                               {"generator", "masked_linear"},
+                               {"params", {{"dtype", dtype}, {"in_channels", 2048}, {"out_channels", 4096}}},
+                               {"typical", {{"batch", 1}, {"tokens", tokens}, {"weight_zeros", zeros}}}},
+                              "test");
+    };
+    const Platform &platform = get_platform("x86-64-linux");
+    for (const char *dtype : {"float16", "bfloat16"}) {
+        const Operator op = linear(dtype, .7, 16);
+        CHECK(reads_bitmap(op));
+        const std::vector<Plan> plans = bound_plans(op, cuda_backend(), true, platform);
+        REQUIRE(plans.size() == 2);
+        const Plan &plan = plans.front();
+        CAPTURE(plan.name);
+        CHECK(plan.features() == "sm_80");
+        CHECK(plan.layout == "cuda-bitmap");
+        int dense = 0;
+        for (const PlanVariant &variant : plan.variants) {
+            CAPTURE(variant.name);
+            const bool all = variant.name.rfind(all_weights_prefix, 0) == 0;
+            CHECK(variant.language == (all ? Language::TensorCore : Language::Bitmap));
+            CHECK(plan.layout_of(variant) == (all ? "cuda-k16" : "cuda-bitmap"));
+            CHECK((all || !variant.dense || variant.theta.at("pixels") >= 16));
+            dense += all && variant.dense ? 1 : 0;
+        }
+        CHECK(dense == 1);
+        check_buildable(plan);
+        CHECK(plans.back().features() == "sm_70");
+        CHECK_FALSE(plans.back().has(Language::Bitmap));
+        const std::string c = emit_polykernels(plans, "s");
+        for (const std::string word :
+             {"distile_call_cuda_bitmap(&code, call);", "#include \"kernels/bitmap.h\"", ".layout = \"cuda-bitmap\"",
+              ".nonzeros = 2516582,", ".fallback = &polykernel_1"}) {
+            CAPTURE(word, c);
+            CHECK(contains(c, word));
+        }
+        CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+        Plan other = plan;
+        other.op.typical_zeros = .8;
+        CHECK(plan_hash(other) != plan_hash(plan));
+        Plan wrong = plan;
+        wrong.variants.resize(1);
+        const auto check_refused = [&](const Theta &theta, const char *why) {
+            wrong.variants.front().theta = theta;
+            refuse([&] { check_buildable(wrong); }, {why});
+        };
+        const Theta theta = {{"tile_h", 1},    {"tile_w", 1},  {"pixels", 16},
+                             {"channels", 16}, {"splits", 16}, {"ahead", 0}};
+        wrong.variants.front().theta = theta;
+        check_buildable(wrong);
+        for (const auto &[knob, value, why] :
+             {std::tuple{"pixels", 48, "8, 16, 32, 64"}, std::tuple{"channels", 48, "16, 32, 64, 128"},
+              std::tuple{"pixels", 32, "at least 32 output channels"},
+              std::tuple{"splits", 17, "a unit of 128 columns"}}) {
+            Theta changed = theta;
+            changed[knob] = value;
+            check_refused(changed, why);
+        }
+        wrong.target = "x86-64-linux-cuda-cuda_capability_75";
+        refuse([&] { read_plan(folder.write("wrong.json", to_json(wrong).dump())); }, {"compute capability 80 or 86"});
+    }
+    // Without code for tensor cores, with few zeros, with many tokens, or in float32, there are the other plans.
+    for (const auto &[op, tensor_cores] :
+         {std::pair{linear("float16", .7, 16), false}, std::pair{linear("float16", .4, 16), true},
+          std::pair{linear("float16", .7, 65), true}, std::pair{linear("float32", .7, 16), true}}) {
+        for (const Plan &plan : bound_plans(op, cuda_backend(), tensor_cores, platform)) {
+            CHECK_FALSE(plan.has(Language::Bitmap));
+        }
+    }
+    for (const Backend *other : {&cpu_backend(), &opencl_backend()}) {
+        for (const Plan &plan : bound_plans(linear("float16", .7, 16), *other, false, platform)) {
+            CHECK_FALSE(plan.has(Language::Bitmap));
+        }
+    }
+    CHECK_FALSE(why_no_bitmap(parse_operator(operator_file(.9, "float16"), "test")).empty());
 }
 
 TEST_CASE("Schedules for nonzero weights are checked", "[plan]") {

@@ -1,11 +1,13 @@
 #include "autoscheduler/bound/bound_attention.h"
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/bound_cuda.h"
+#include "autoscheduler/bound/bound_cuda_bitmap.h"
 #include "autoscheduler/bound/bound_cuda_direct.h"
 #include "autoscheduler/bound/bound_cuda_nonzeros.h"
 #include "autoscheduler/bound/bound_dp4a.h"
 #include "autoscheduler/bound/bound_gpu_tokens.h"
 #include "autoscheduler/bound/bound_tensor_core.h"
+#include "schedules/cuda_bitmap_space.h"
 #include "schedules/cuda_direct_space.h"
 #include "schedules/cuda_nonzeros_space.h"
 #include "schedules/cuda_space.h"
@@ -50,6 +52,11 @@ void add_terms_of_nonzeros(const Workload &workload, const BoundKnobs &knobs, in
     add_cuda_nonzero_terms(workload, CudaNonzeroKnobs::of(knobs.values), tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_bitmap(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_cuda_bitmap_terms(workload, CudaBitmapKnobs::of(knobs.values), tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
         CudaKnobs::names, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
@@ -67,8 +74,13 @@ const BoundTerms &model(const Problem &problem) {
     static const BoundTerms nonzeros = {
         CudaNonzeroKnobs::names,          nullptr, {}, nullptr, add_terms_of_nonzeros<NamedTerms>,
         add_terms_of_nonzeros<TimesAlone>};
+    static const BoundTerms bitmap = {
+        CudaBitmapKnobs::names, nullptr, {}, nullptr, add_terms_of_bitmap<NamedTerms>, add_terms_of_bitmap<TimesAlone>};
     if (problem.dot_products) {
         return dp4a;
+    }
+    if (problem.reads_bitmap) {
+        return bitmap;
     }
     if (problem.skips_zeros) {
         return nonzeros;
@@ -81,6 +93,7 @@ const BoundTerms &model(const Problem &problem) {
 
 const Space &space(const Problem &problem) {
     return problem.dot_products                    ? dot_product_space(*problem.dot_products)
+           : problem.reads_bitmap                  ? cuda_bitmap_space()
            : problem.skips_zeros                   ? cuda_nonzeros_space()
            : problem.tensor_cores                  ? tensor_core_space(*problem.tensor_cores, problem)
            : problem.product != TokenProduct::None ? gpu_token_space()
