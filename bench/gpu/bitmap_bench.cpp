@@ -311,7 +311,7 @@ public:
                     magnitude += std::abs(product);
                 }
                 const double unit = layer.dtype == DISTILE_FLOAT16 ? 1.0 / 1024 : 1.0 / 128;
-                values_.push_back({sum, unit * std::abs(sum) + 1e-5 * magnitude + 1e-6});
+                values_.emplace_back(sum, unit * std::abs(sum) + 1e-5 * magnitude + 1e-6);
             }
         }
     }

@@ -22,7 +22,7 @@ int32_t divide_up(int32_t a, int32_t b) {
 
 /** Where the arrays of the weights are, as pack_bitmap() aligns them. */
 Weights weights_of(const distile_array &array, int64_t units) {
-    constexpr int64_t word = 4, alignment = 16, unit_bytes = lanes * 2 * word;
+    constexpr int64_t word = 4, alignment = 16, unit_bytes = 2 * word * lanes;
     const auto *const data = static_cast<const char *>(array.data);
     const int64_t bits = sizeof(distile_cuda_bitmap_weights), starts = bits + units * unit_bytes,
                   end = starts + (units + 1) * word;
@@ -33,7 +33,7 @@ Weights weights_of(const distile_array &array, int64_t units) {
 Arguments arguments_of(const distile_dot_product_code &code, const distile_kernel_call &call) {
     const distile_array *operands = call.operands;
     const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
-    constexpr int32_t read_at_once = 8, written_at_once = 4, element_bytes = 2;
+    constexpr int64_t read_at_once = 8, written_at_once = 4, element_bytes = 2;
     Arguments a{};
     a.input = distile::cuda_tensor_of(input);
     a.output = distile::cuda_tensor_of(output);

@@ -63,7 +63,7 @@ public:
                     REQUIRE(at[lane] % 128 == 0);
                     REQUIRE(at[lane] / 128 < 65);
                     factors[pair / 4][pair % 4][lane] =
-                        select_bytes(rows_[at[lane] / 128][lane], (weights * (0x21bcU >> bit) + 0x5454) & 0xffff);
+                        select_bytes(rows_.at(at[lane] / 128)[lane], (weights * (0x21bcU >> bit) + 0x5454) & 0xffff);
                     at[lane] = add_bytes(weights, 0x8080U >> bit, at[lane]);
                 }
             }
@@ -125,7 +125,7 @@ private:
     distile_dtype dtype_;
     distile_cuda_bitmap_weights header_{};
     uint32_t bits_[lanes][2] = {};
-    uint32_t rows_[65][lanes] = {};
+    std::array<std::array<uint32_t, lanes>, 65> rows_{};
 };
 
 std::vector<uint32_t> words_of(const PackedArray &packed) {
