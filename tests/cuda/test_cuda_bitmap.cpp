@@ -67,10 +67,10 @@ const NonzeroCase cases[] = {
     linear_case("part of a unit", 24, 140, .9, DISTILE_ACTIVATION_GELU, 1),
     linear_case("no zeros", 520, 40, 0, DISTILE_ACTIVATION_NONE, 0),
     linear_case("all zeros", 264, 24, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0),
-    linear_case("many units", 1160, 72, .5, DISTILE_ACTIVATION_NONE, 1),
-    linear_case("many units, odd channels", 2307, 50, .8, DISTILE_ACTIVATION_SILU, 0),
-    linear_case("many channels", 256, 528, .7, DISTILE_ACTIVATION_NONE, 0),
-    linear_case("few weights", 1536, 132, .98, DISTILE_ACTIVATION_LEAKY_RELU, 1),
+    linear_case("many units", 1160, 40, .5, DISTILE_ACTIVATION_NONE, 1),
+    linear_case("many units, odd channels", 1283, 34, .8, DISTILE_ACTIVATION_SILU, 0),
+    linear_case("many channels", 136, 400, .7, DISTILE_ACTIVATION_NONE, 0),
+    linear_case("few weights", 640, 132, .98, DISTILE_ACTIVATION_LEAKY_RELU, 1),
 };
 
 }  // namespace
