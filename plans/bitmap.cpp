@@ -21,9 +21,11 @@ std::string why_no_bitmap(const Operator &op) {
 }
 
 bool reads_bitmap(const Operator &op) {
-    constexpr int64_t most_tokens = 64;
+    // As measured on an H200 beside cuBLAS (docs/sparse_weights.md).
+    constexpr int64_t most_tokens = 8;
+    constexpr double least_zeros = .9;
     const bool few = int64_t{op.typical_batch} * op.typical_height * op.typical_width <= most_tokens;
-    return few && skips_zeros(op) && why_no_bitmap(op).empty();
+    return few && op.typical_zeros >= least_zeros && why_no_bitmap(op).empty();
 }
 
 std::string with_bitmap(const Operator &op, const std::string &target, const std::string &features) {

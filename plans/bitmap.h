@@ -16,8 +16,9 @@ bool has_bitmap(const DataType &type);
 /** "", or why there is no such code for an operator. */
 std::string why_no_bitmap(const Operator &op);
 
-/** Whether plans for GPUs read a bitmap of an operator's weights: there is such code, at least half of its typical
- * weights are 0, and it has so few typical tokens that reading the weights takes the time. */
+/** Whether plans for GPUs read a bitmap of an operator's weights unless they are asked for other code: there is such
+ * code, at least nine tenths of its typical weights are 0, and at most 8 tokens are typical: with fewer zeros or more
+ * tokens, all weights are faster. */
 bool reads_bitmap(const Operator &op);
 
 /** The target of such code for an operator, if it is for GPUs and one with such features has some; otherwise the target

@@ -20,6 +20,7 @@
 #include <distile/group.h>
 #include <exception>
 #include <fmt/core.h>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -259,26 +260,30 @@ private:
 
 /** What a layer takes on the whole GPU by active pixels: the fastest variant of the PolyKernel's time table. */
 std::vector<TimePoint> layer_times(const distile_polykernel &code) {
-    std::map<int64_t, double> fastest;
     int32_t threads = 0;
     for (int64_t i = 0; i < code.num_times; i++) {
         threads = std::max(threads, code.times[i].threads);
     }
+    std::map<int32_t, std::vector<TimePoint>> by_variant;  // In pixels.
+    std::map<int64_t, double> fastest;
     for (int64_t i = 0; i < code.num_times; i++) {
         const distile_time_point &point = code.times[i];
         const distile_variant &variant = code.variants[point.variant];
-        if (point.threads == threads) {
+        // A dense variant takes as long however many pixels are active.
+        if (point.threads == threads && variant.dense == 0) {
             const int64_t pixels = point.tiles * variant.tile_h * variant.tile_w;
-            const auto found = fastest.emplace(pixels, point.microseconds).first;
-            found->second = std::min(found->second, point.microseconds);
+            by_variant[point.variant].push_back({pixels, point.microseconds});
+            fastest[pixels] = std::numeric_limits<double>::infinity();
+        }
+    }
+    for (auto &[pixels, least] : fastest) {
+        for (const auto &[variant, points] : by_variant) {
+            least = std::min(least, predict_time(points.data(), static_cast<int32_t>(points.size()), pixels));
         }
     }
     std::vector<TimePoint> points;
-    // More pixels take no less time, whatever was measured of another variant.
     for (const auto &[pixels, us] : fastest) {
-        if (points.empty() || us > points.back().microseconds) {
-            points.push_back({pixels, us});
-        }
+        points.push_back({pixels, us});
     }
     return points;
 }
@@ -346,7 +351,7 @@ Json measure(const RowOf &row, const Options &options) {
 
     const GpuGroup several(first_gpus(row.devices), options.overlap, false);
     const GroupChain chain(several, code, source, options.layers);
-    // Whose sums have any order.
+    // A second group adds sums in any order.
     const GpuGroup free(first_gpus(row.devices), options.overlap, true);
     const GroupChain free_chain(free, code, source, options.layers);
     CU(cuCtxSetCurrent, several.streams[0].context());

@@ -5,10 +5,25 @@ import rows
 
 RESULTS = "pruned-epyc-2"
 GPU_RESULTS = "pruned/h200"
+BITMAP_RESULTS = "pruned/h200-bitmap"
 
 
 def parts():
-    return {"pruned": table(), "pruned mean": means(), "pruned gpu": gpu_table()}
+    return {"pruned": table(), "pruned mean": means(), "pruned gpu": gpu_table(), "bitmap": bitmap_table(),
+            "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"]}
+
+
+def bitmap_table():
+    """Speed-ups over cuBLAS by tokens and zeros, over all sizes."""
+    found = collections.defaultdict(list)
+    for row in rows.measured(BITMAP_RESULTS, kind="bitmap"):
+        found[row["tokens"], row["zeros"]].append(row["t_peer_us"] / row["t_us"])
+    shares = sorted({zeros for _, zeros in found})
+    lines = [f"| Tokens | {' | '.join(f'{100 * share:.0f} % zeros' for share in shares)} |", "|---" * (len(shares) + 1) + "|"]
+    for tokens in sorted({tokens for tokens, _ in found}):
+        cells = [rows.number(rows.geometric_mean(found[tokens, share])) for share in shares]
+        lines.append(f"| {tokens} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _found():

@@ -277,7 +277,7 @@ def test_kept_images(devices):
                 assert torch.equal(chain.images(), images)
         out = torch.zeros_like(images)
         assert chain.images(out) is out and torch.equal(out, images)
-        assert chain.info().partitions > 1
+        assert len(devices) < 3 or chain.info().partitions > 1
 
 
 @torch.inference_mode()

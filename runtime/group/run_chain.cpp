@@ -234,7 +234,7 @@ private:
         copy_images(images.fetches, &KeptImages::next, device_.tensors[0]);
     }
 
-    /** Takes memory for a box of a tensor, which is zero but for what shall be written. */
+    /** Takes memory for a box of a tensor, which is zero except where something shall be written. */
     PlacedTensor take(const Planner &planner, const distile_output_spec &spec, const Mask &mask, distile_store store,
                       const PixelBox &box) {
         distile_tensor made{};

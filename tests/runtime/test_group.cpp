@@ -417,7 +417,7 @@ TEST_CASE("Images may span more elements than a tensor of a device", "[group]") 
     images.draw_masks(.6, false);
     std::vector<float> result;
     check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
-    // The same images with rows that are so far apart that few of their pages exist.
+    // These images again, with rows that lie so far apart that few of their pages exist.
     constexpr int64_t row = int64_t{1} << 26, width = 33 * 3;
     const size_t bytes = size_t{40} * row * sizeof(float);
     void *const memory =

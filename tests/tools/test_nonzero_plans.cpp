@@ -237,7 +237,7 @@ TEST_CASE("Plans for GPUs read a bitmap of the weights of linear layers of few t
     };
     const Platform &platform = get_platform("x86-64-linux");
     for (const char *dtype : {"float16", "bfloat16"}) {
-        const Operator op = linear(dtype, .7, 16);
+        const Operator op = linear(dtype, .9, 8);
         CHECK(reads_bitmap(op));
         const std::vector<Plan> plans = bound_plans(op, cuda_backend(), true, platform);
         REQUIRE(plans.size() == 2);
@@ -261,13 +261,13 @@ TEST_CASE("Plans for GPUs read a bitmap of the weights of linear layers of few t
         const std::string c = emit_polykernels(plans, "s");
         for (const std::string word :
              {"distile_call_cuda_bitmap(&code, call);", "#include \"kernels/bitmap.h\"", ".layout = \"cuda-bitmap\"",
-              ".nonzeros = 2516582,", ".fallback = &polykernel_1"}) {
+              ".nonzeros = 838861,", ".fallback = &polykernel_1"}) {
             CAPTURE(word, c);
             CHECK(contains(c, word));
         }
         CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
         Plan other = plan;
-        other.op.typical_zeros = .8;
+        other.op.typical_zeros = .95;
         CHECK(plan_hash(other) != plan_hash(plan));
         Plan wrong = plan;
         wrong.variants.resize(1);
@@ -292,14 +292,14 @@ TEST_CASE("Plans for GPUs read a bitmap of the weights of linear layers of few t
     }
     // Without code for tensor cores, with few zeros, with many tokens, or in float32, there are the other plans.
     for (const auto &[op, tensor_cores] :
-         {std::pair{linear("float16", .7, 16), false}, std::pair{linear("float16", .4, 16), true},
-          std::pair{linear("float16", .7, 65), true}, std::pair{linear("float32", .7, 16), true}}) {
+         {std::pair{linear("float16", .9, 8), false}, std::pair{linear("float16", .8, 8), true},
+          std::pair{linear("float16", .9, 9), true}, std::pair{linear("float32", .9, 8), true}}) {
         for (const Plan &plan : bound_plans(op, cuda_backend(), tensor_cores, platform)) {
             CHECK_FALSE(plan.has(Language::Bitmap));
         }
     }
     for (const Backend *other : {&cpu_backend(), &opencl_backend()}) {
-        for (const Plan &plan : bound_plans(linear("float16", .7, 16), *other, false, platform)) {
+        for (const Plan &plan : bound_plans(linear("float16", .9, 8), *other, false, platform)) {
             CHECK_FALSE(plan.has(Language::Bitmap));
         }
     }

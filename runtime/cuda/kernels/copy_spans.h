@@ -25,7 +25,7 @@ struct SpanCopy {
     PlacedPixels from, to;
     const DeviceSpan *spans;
     uint32_t count;
-    Divisor units;        ///< Of a pixel.
+    Divisor units;        ///< In a pixel.
     uint32_t contiguous;  ///< 1: the pixels of a row follow each other in both tensors.
 };
 
