@@ -5,7 +5,17 @@ RESULTS = "groups/h200"
 
 
 def parts():
-    return {"groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host"}
+    of_run, of_layer = overheads()
+    return {"groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host",
+            "groups run": f"{of_run / 1000:.1f}", "groups layer": f"{of_layer:.0f}"}
+
+
+def overheads():
+    """Microseconds that a group of one GPU takes beyond the layers: in a run, and in each layer."""
+    alone = {row["layers"]: row["t_kept_us"] - row["t_one_us"] for row in rows.measured(RESULTS, devices=1)}
+    most = max(alone)
+    of_layer = (alone[most] - alone[1]) / (most - 1)
+    return alone[1] - of_layer, of_layer
 
 
 def _images(row):
@@ -20,6 +30,8 @@ def table():
         "|" + "---|" * 13,
     ]
     for row in rows.measured(RESULTS, kind="group"):
+        if row["devices"] == 1:
+            continue
         given, free = ("-" if row.get(name) is None else rows.number(row[name])
                        for name in ("speed_up_group", "speed_up_any_order"))
         lines.append(

@@ -30,8 +30,15 @@ std::vector<std::shared_ptr<BitImage>> read_masks(const distile_chain &chain, di
 }
 
 bool same_bits(const std::vector<std::shared_ptr<BitImage>> &one, const std::vector<std::shared_ptr<BitImage>> &other) {
-    return std::equal(one.begin(), one.end(), other.begin(), other.end(),
-                      [](const auto &a, const auto &b) { return a->shape == b->shape && a->words == b->words; });
+    for (size_t i = 0; i < one.size(); i++) {
+        // Layers that share a mask share its image, which is compared once.
+        const bool compared = i > 0 && i < other.size() && one[i] == one[i - 1] && other[i] == other[i - 1];
+        if (i >= other.size() ||
+            (!compared && (!(one[i]->shape == other[i]->shape) || one[i]->words != other[i]->words))) {
+            return false;
+        }
+    }
+    return one.size() == other.size();
 }
 
 /** The device with the most pixels of a layer; -1 if none has any. */
