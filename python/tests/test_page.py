@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 def model():
-    return nn.Sequential(nn.Conv2d(4, 128, 3, padding=1, groups=2), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())
+    return nn.Sequential(nn.ConvTranspose2d(4, 128, 3, padding=1), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU())
 
 def example():
     return torch.randn(1, 4, 16, 12)
