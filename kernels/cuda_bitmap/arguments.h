@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_BITMAP_ARGUMENTS_H
 
 #include "kernels/bitmap.h"
+#include "kernels/cuda_call.h"
 #include "kernels/cuda_tensor.h"
 #include <cstdint>
 
@@ -52,7 +53,7 @@ struct Weights {
     const char *values;
 };
 
-struct Arguments {
+struct Arguments : CudaCall, CudaSplits {
     CudaTensor input, residual, output;  ///< `residual.data` is null if there is none.
     Weights weights;
     const float *bias;
@@ -63,19 +64,6 @@ struct Arguments {
     int32_t reads_whole;   ///< 1: eight neighbouring channels of the input may be read at once.
     int32_t writes_whole;  ///< 1: four neighbouring channels of the output and the residual may be, too.
     int32_t ahead;         ///< Units whose weights are fetched to the L2 cache before they are needed; 0: none.
-    int32_t splits;        ///< Blocks that share an output: each multiplies some of the units.
-    float *parts;          ///< Their sums, and for each output how many have written theirs.
-    uint32_t *signals;
-    int32_t epilogue;
-    float slope;  ///< The epilogue's, if it has one.
-    /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */
-    const uint32_t *xy;
-    const uint32_t *count;
-    int32_t capacity;
-    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
-    const uint32_t *bits;
-    int32_t words_per_row;
-    int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
 };
 static_assert(sizeof(Arguments) <= 4096);
 

@@ -312,18 +312,7 @@ template<class Element, int32_t Pixels> struct Product {
         for (int32_t i = static_cast<int32_t>(threadIdx.x); i < Pixels * fours; i += threads) {
             __stcg(to + i, sum_of_parts(i / fours, i % fours * 4));
         }
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            const bool is_last = atomicAdd(a.signals + output, 1) == static_cast<uint32_t>(a.splits) - 1;
-            if (is_last) {
-                a.signals[output] = 0;
-            }
-            shared.is_last = is_last ? 1 : 0;
-        }
-        __syncthreads();
-        __threadfence();
-        return shared.is_last != 0;
+        return is_last_of(a, output, shared.is_last);
     }
     /** The sums of all splits, in the order of the splits, whoever is the last. */
     __device__ float4 sum_of_splits(int32_t output, int32_t i) const {

@@ -35,6 +35,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
     constexpr int64_t read_at_once = 8, written_at_once = 4, element_bytes = 2;
     Arguments a{};
+    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
     a.input = distile::cuda_tensor_of(input);
     a.output = distile::cuda_tensor_of(output);
     if (call.num_operands > Residual + 1) {
@@ -57,14 +58,6 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
                          : 0;
     a.ahead = std::max(0, code.staged_blocks);
     a.splits = std::clamp(code.reduction_splits, 1, a.units);
-    a.epilogue = code.epilogue;
-    a.slope = call.slope;
-    a.xy = call.tile_xy;
-    a.count = call.tile_count;
-    a.capacity = call.tile_capacity;
-    a.bits = call.bits;
-    a.words_per_row = call.words_per_row;
-    a.store_tiles = call.store_tiles;
     return a;
 }
 
@@ -102,15 +95,8 @@ extern "C" int distile_call_cuda_bitmap(const distile_dot_product_code *code, co
     int result = dtype == DISTILE_FLOAT16
                      ? gpu.use_module(hooks, distile_bitmap_float16_ptx, sizeof(distile_bitmap_float16_ptx) - 1)
                      : gpu.use_module(hooks, distile_bitmap_bfloat16_ptx, sizeof(distile_bitmap_bfloat16_ptx) - 1);
-    if (result == 0 && a.splits > 1) {
-        uint64_t sums = 0, signals = 0;
-        const int64_t bytes = outputs * a.splits * part_bytes(kernel->pixels, a.channels);
-        result = gpu.allocate(hooks, static_cast<uint64_t>(bytes), &sums);
-        if (result == 0) {
-            result = gpu.signals(hooks, static_cast<uint64_t>(outputs) * sizeof(uint32_t), &signals);
-        }
-        a.parts = reinterpret_cast<float *>(sums);
-        a.signals = reinterpret_cast<uint32_t *>(signals);
+    if (result == 0) {
+        result = distile::allocate_splits(hooks, outputs, part_bytes(kernel->pixels, a.channels), a);
     }
     void *arguments[] = {&a};
     const distile_gpu_launch launch = {kernel->name,

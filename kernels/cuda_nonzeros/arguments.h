@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_NONZEROS_ARGUMENTS_H
 #define DISTILE_CUDA_NONZEROS_ARGUMENTS_H
 
+#include "kernels/cuda_call.h"
 #include "kernels/cuda_tensor.h"
 #include "kernels/dot_products.h"
 #include <cstdint>
@@ -70,7 +71,7 @@ struct Weights {
     const char *pairs;
 };
 
-struct Arguments {
+struct Arguments : CudaCall, CudaSplits {
     CudaTensor input, residual, output;  ///< `residual.data` is null if there is none.
     Weights weights;
     const float *bias;
@@ -84,19 +85,6 @@ struct Arguments {
     int32_t dtype;          ///< The type of the input, the residual and the output.
     int32_t reads_quads;    ///< 1: four neighbouring channels may be read at once.
     int32_t section_parts;  ///< Blocks of threads for a section.
-    int32_t splits;         ///< Blocks that share an output: each multiplies some of the chunks.
-    float *parts;           ///< Their sums, and for each output how many have written theirs.
-    uint32_t *signals;
-    int32_t epilogue;
-    float slope;  ///< The epilogue's, if it has one.
-    /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */
-    const uint32_t *xy;
-    const uint32_t *count;
-    int32_t capacity;
-    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
-    const uint32_t *bits;
-    int32_t words_per_row;
-    int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
 };
 static_assert(sizeof(Arguments) <= 4096);
 

@@ -47,6 +47,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     const distile_array *operands = call.operands;
     const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
     Arguments a{};
+    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
     a.input = distile::cuda_tensor_of(input);
     a.output = distile::cuda_tensor_of(output);
     if (call.num_operands > Residual + 1) {
@@ -75,14 +76,6 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.dtype = input.dtype;
     const bool whole = a.read_channels % quad == 0 && a.in_channels % quad == 0;
     a.reads_quads = whole && distile::is_aligned(a.input, quad * distile::bytes_of_element(input)) ? 1 : 0;
-    a.epilogue = code.epilogue;
-    a.slope = call.slope;
-    a.xy = call.tile_xy;
-    a.count = call.tile_count;
-    a.capacity = call.tile_capacity;
-    a.bits = call.bits;
-    a.words_per_row = call.words_per_row;
-    a.store_tiles = call.store_tiles;
     return a;
 }
 
@@ -130,15 +123,8 @@ extern "C" int distile_call_cuda_nonzeros(const distile_dot_product_code *code, 
     const int32_t parts = divide_up(a.out_channels, a.section_channels) * a.section_parts;
     const int64_t outputs = pixel_blocks * parts;
     int result = gpu.use_module(hooks, distile_cuda_nonzeros_ptx, sizeof(distile_cuda_nonzeros_ptx) - 1);
-    if (result == 0 && a.splits > 1) {
-        uint64_t sums = 0, signals = 0;
-        const int64_t bytes = outputs * a.splits * part_bytes(kernel->pixels, kernel->channels);
-        result = gpu.allocate(hooks, static_cast<uint64_t>(bytes), &sums);
-        if (result == 0) {
-            result = gpu.signals(hooks, static_cast<uint64_t>(outputs) * sizeof(uint32_t), &signals);
-        }
-        a.parts = reinterpret_cast<float *>(sums);
-        a.signals = reinterpret_cast<uint32_t *>(signals);
+    if (result == 0) {
+        result = distile::allocate_splits(hooks, outputs, part_bytes(kernel->pixels, kernel->channels), a);
     }
     void *arguments[] = {&a};
     const distile_gpu_launch launch = {kernel->name,

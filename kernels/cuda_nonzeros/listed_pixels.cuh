@@ -56,11 +56,6 @@ template<class Arguments> __device__ Pixel pixel_of(const Arguments &a, const Li
     return {y << 16 | x, is_there ? listed.image : -1};
 }
 
-/** The quotient of numbers whose product is below 2^32; `factor` is 0 for the divisor 1. */
-__device__ inline int32_t divide(int32_t number, uint32_t factor) {
-    return factor == 0 ? number : static_cast<int32_t>(__umulhi(number, factor));
-}
-
 /** A word of the mask's bits in which that of a pixel is; all of them, if all pixels of tiles are stored. */
 template<class Arguments> __device__ uint32_t word_of(const Arguments &a, const Pixel &pixel) {
     const int64_t line = int64_t{pixel.image} * a.rows.extent + pixel.y();

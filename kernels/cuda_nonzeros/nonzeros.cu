@@ -14,6 +14,11 @@ namespace distile::cuda_nonzeros {
 
 constexpr uint32_t whole_warp = 0xffffffff;
 
+/** The quotient of numbers whose product is below 2^32; `factor` is 0 for the divisor 1. */
+__device__ inline int32_t divide(int32_t number, uint32_t factor) {
+    return factor == 0 ? number : static_cast<int32_t>(__umulhi(number, factor));
+}
+
 /** Four neighbouring channels, if there are as many. */
 template<typename Element> __device__ inline float4 read_quad(const char *from, int32_t channels, bool at_once) {
     const auto *const elements = reinterpret_cast<const Element *>(from);
@@ -306,20 +311,9 @@ template<int32_t Pixels, int32_t Channels> struct Product {
             __stcg(parts + (split * turns + turn) * threads,
                    float4{own.elements[0], own.elements[1], own.elements[2], own.elements[3]});
         }
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            const bool is_last = atomicAdd(a.signals + output, 1) == static_cast<uint32_t>(a.splits) - 1;
-            if (is_last) {
-                a.signals[output] = 0;
-            }
-            shared.is_last = is_last ? 1 : 0;
-        }
-        __syncthreads();
-        if (shared.is_last == 0) {
+        if (!is_last_of(a, output, shared.is_last)) {
             return false;
         }
-        __threadfence();
 #pragma unroll
         for (int32_t turn = 0; turn < turns; turn++) {
             sums[turn] = {};

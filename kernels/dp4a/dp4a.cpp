@@ -59,6 +59,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     const distile_array &input = operands[Input], &weights = operands[Weights],
                         &output = operands[call.num_operands - 1];
     Arguments a{};
+    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
     a.input = distile::cuda_tensor_of(input);
     a.output = distile::cuda_tensor_of(output);
     if (call.num_operands > Residual + 1) {
@@ -86,14 +87,6 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.stores_vectors =
         begins_aligned && distile::is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1
                                                                                                                   : 0;
-    a.epilogue = code.epilogue;
-    a.slope = call.slope;
-    a.xy = call.tile_xy;
-    a.count = call.tile_count;
-    a.capacity = call.tile_capacity;
-    a.bits = call.bits;
-    a.words_per_row = call.words_per_row;
-    a.store_tiles = call.store_tiles;
     return a;
 }
 

@@ -5,6 +5,7 @@
 #ifndef DISTILE_CUDA_DP4A_ARGUMENTS_H
 #define DISTILE_CUDA_DP4A_ARGUMENTS_H
 
+#include "kernels/cuda_call.h"
 #include "kernels/cuda_tensor.h"
 #include <cstdint>
 
@@ -30,7 +31,7 @@ struct Axis {
 };
 
 /** A launch computes one phase of the operator. */
-struct Arguments {
+struct Arguments : CudaCall {
     CudaTensor input, residual, output;  ///< `residual.data` is null if there is none.
     const char *weights;                 ///< The weights of this phase.
     int64_t weight_block;                ///< From one block of output channels to the next.
@@ -48,16 +49,6 @@ struct Arguments {
     int32_t output_bytes;                      ///< The bytes of an output number: 1 or 4.
     int32_t output_least;                      ///< The least one of 8 bits.
     int32_t stores_vectors;                    ///< 1: four neighbouring channels may be stored at once.
-    int32_t epilogue;
-    float slope;  ///< The epilogue's, if it has one.
-    /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. */
-    const uint32_t *xy;
-    const uint32_t *count;
-    int32_t capacity;
-    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
-    const uint32_t *bits;
-    int32_t words_per_row;
-    int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
 };
 static_assert(sizeof(Arguments) <= 4096);
 
