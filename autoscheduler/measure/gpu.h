@@ -55,6 +55,40 @@ private:
     CUmodule module_ = nullptr;
 };
 
+/** A stream of a GPU's primary context, which stays retained for the memory that is used with it. */
+class GpuStream {
+public:
+    explicit GpuStream(int gpu) {
+        CUcontext popped = nullptr;
+        CUdevice device = 0;
+        CU(cuDeviceGet, &device, gpu);
+        CU(cuDevicePrimaryCtxRetain, &context_, device);
+        CU(cuCtxPushCurrent, context_);
+        CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
+        CU(cuCtxPopCurrent, &popped);
+    }
+    ~GpuStream() {
+        try {
+            CU(cuStreamDestroy, stream_);
+        } catch (const std::exception &) {
+            // The context may be gone.
+        }
+    }
+    GpuStream(const GpuStream &) = delete;
+    GpuStream &operator=(const GpuStream &) = delete;
+
+    CUstream get() const {
+        return stream_;
+    }
+    CUcontext context() const {
+        return context_;
+    }
+
+private:
+    CUcontext context_ = nullptr;
+    CUstream stream_ = nullptr;
+};
+
 /** An array on the device. */
 template<typename T> class DeviceArray {
 public:

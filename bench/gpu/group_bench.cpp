@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <distile/cuda.h>
 #include <distile/distile.hpp>
 #include <distile/group.h>
@@ -49,30 +50,6 @@ struct Options {
     bool resume = false, overlap = false;
 };
 
-/** A stream of a GPU. */
-class GpuStream {
-public:
-    explicit GpuStream(int gpu) {
-        CUdevice device = 0;
-        CUcontext popped = nullptr;
-        CU(cuDeviceGet, &device, gpu);
-        CU(cuDevicePrimaryCtxRetain, &context_, device);
-        CU(cuCtxPushCurrent, context_);
-        CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
-        CU(cuCtxPopCurrent, &popped);
-    }
-    CUstream get() const {
-        return stream_;
-    }
-    CUcontext context() const {
-        return context_;
-    }
-
-private:
-    CUcontext context_ = nullptr;
-    CUstream stream_ = nullptr;
-};
-
 /** Contexts with streams of their own, and their group. */
 struct GpuGroup {
     GpuGroup(const std::vector<int32_t> &gpus, bool overlap, bool any_order) {
@@ -102,7 +79,7 @@ struct GpuGroup {
         }
     }
 
-    std::vector<GpuStream> streams;
+    std::deque<GpuStream> streams;
     std::vector<Context> contexts;
     Group group;
 };

@@ -5,6 +5,7 @@
 #define DISTILE_TESTS_ASKED_FOR_H
 
 #include "kernels/call.h"
+#include <distile/polykernel.h>
 #include <string>
 
 namespace distile {
@@ -46,6 +47,39 @@ struct AskedFor {
 private:
     static AskedFor &from(distile_hooks *of) {
         return *reinterpret_cast<Owned *>(of)->owner;
+    }
+};
+
+/** A call for 200 output channels of 30 x 40 pixels, from 600 input channels, that asks for what it needs. No GPU is
+ * needed: nothing of the device is read. */
+struct AskingCall {
+    static constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+
+    explicit AskingCall(distile_dtype dtype, const distile_variant *variant = nullptr)
+        : operands{array(dtype, inputs), array(dtype, 1), array(dtype, 1), array(dtype, channels)} {
+        call.hooks = &asked.hooks.hooks;
+        call.operands = operands;
+        call.num_operands = 4;
+        if (variant) {
+            call.num_tiles =
+                (height + variant->tile_h - 1) / variant->tile_h * ((width + variant->tile_w - 1) / variant->tile_w);
+            call.height = height;
+        }
+    }
+    // It points into itself.
+    AskingCall(const AskingCall &) = delete;
+    AskingCall &operator=(const AskingCall &) = delete;
+
+    AskedFor asked;
+    distile_array operands[4];
+    distile_kernel_call call{};
+
+private:
+    static distile_array array(distile_dtype dtype, int32_t channels) {
+        return {nullptr,
+                dtype,
+                4,
+                {{0, channels, 1}, {0, width, channels}, {0, height, width * channels}, {0, 1, count * channels}}};
     }
 };
 

@@ -76,32 +76,17 @@ const NonzeroCase cases[] = {
 }  // namespace
 
 TEST_CASE("Launches of a bitmap of weights cover the output", "[bitmap_launches]") {
-    // No GPU is needed: nothing of the device is read.
-    constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+    constexpr int32_t channels = AskingCall::channels, inputs = AskingCall::inputs;
     const NonzeroCase one = linear_case("linear", inputs, channels, .9, DISTILE_ACTIVATION_NONE, 0);
     for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT32}) {
-        const auto array = [&](int32_t of_channels) {
-            return distile_array{nullptr,
-                                 dtype,
-                                 4,
-                                 {{0, of_channels, 1},
-                                  {0, width, of_channels},
-                                  {0, height, width * of_channels},
-                                  {0, 1, count * of_channels}}};
-        };
-        const distile_array operands[] = {array(inputs), array(1), array(1), array(channels)};
         for (const InstructionSet &set : instruction_sets) {
             for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
                 const DotProductKernel kernel(set, operator_of(one, "cuda-bitmap"));
                 const distile_variant &of = kernel.polykernel().variants[variant];
                 CAPTURE(set.name, variant, dtype);
-                AskedFor asked;
-                distile_kernel_call call{};
-                call.hooks = &asked.hooks.hooks;
-                call.operands = operands;
-                call.num_operands = 4;
-                call.num_tiles = (height + of.tile_h - 1) / of.tile_h * ((width + of.tile_w - 1) / of.tile_w);
-                call.height = height;
+                AskingCall asking(dtype, &of);
+                const AskedFor &asked = asking.asked;
+                const distile_kernel_call &call = asking.call;
                 if (dtype == DISTILE_FLOAT32) {
                     CHECK(of.run(&call) != 0);
                     CHECK(asked.message.find("no kernel") != std::string::npos);

@@ -6,6 +6,7 @@
 #include "tests/gpu/device_tensor.h"
 #include "tests/support/reference.h"
 #include <array>
+#include <deque>
 #include <distile/group.h>
 #include <memory>
 #include <random>
@@ -17,26 +18,6 @@ using namespace distile;
 namespace {
 
 constexpr int most_gpus = 8;
-
-/** A stream of a GPU's primary context. */
-class OwnStream {
-public:
-    explicit OwnStream(int gpu) {
-        CUdevice device = 0;
-        CUcontext context = nullptr;
-        CU(cuDeviceGet, &device, gpu);
-        CU(cuDevicePrimaryCtxRetain, &context, device);
-        CU(cuCtxPushCurrent, context);
-        CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
-        CU(cuCtxPopCurrent, &context);
-    }
-    CUstream get() const {
-        return stream_;
-    }
-
-private:
-    CUstream stream_ = nullptr;
-};
 
 /** Contexts on all GPUs in turn, each with a stream of its own, and their group. */
 struct GpuGroup {
@@ -72,7 +53,7 @@ struct GpuGroup {
         REQUIRE(name_of(status) == "DISTILE_OK");
     }
 
-    std::vector<OwnStream> streams;
+    std::deque<GpuStream> streams;
     std::vector<Context> contexts;
     Group group;
 };

@@ -64,34 +64,19 @@ template<typename Function> void for_each_case(const Function &function) {
 }  // namespace
 
 TEST_CASE("Launches of nonzero weights cover the output", "[nonzero_launches]") {
-    // No GPU is needed: nothing of the device is read.
-    constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+    constexpr int32_t channels = AskingCall::channels, inputs = AskingCall::inputs;
     const NonzeroCase one = {"1x1",
                              DISTILE_MASKED_CONV2D,
                              {inputs, channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
                              .9};
-    const auto array = [](int32_t of_channels) {
-        return distile_array{nullptr,
-                             DISTILE_FLOAT32,
-                             4,
-                             {{0, of_channels, 1},
-                              {0, width, of_channels},
-                              {0, height, width * of_channels},
-                              {0, 1, count * of_channels}}};
-    };
-    const distile_array operands[] = {array(inputs), array(1), array(1), array(channels)};
     for (const InstructionSet &set : instruction_sets) {
         for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
             const DotProductKernel kernel(set, operator_of(one, "cuda-nonzeros"));
             const distile_variant &of = kernel.polykernel().variants[variant];
             CAPTURE(set.name, variant);
-            AskedFor asked;
-            distile_kernel_call call{};
-            call.hooks = &asked.hooks.hooks;
-            call.operands = operands;
-            call.num_operands = 4;
-            call.num_tiles = (height + of.tile_h - 1) / of.tile_h * ((width + of.tile_w - 1) / of.tile_w);
-            call.height = height;
+            AskingCall asking(DISTILE_FLOAT32, &of);
+            const AskedFor &asked = asking.asked;
+            const distile_kernel_call &call = asking.call;
             REQUIRE(of.run(&call) == 0);
             const distile_gpu_launch launch = asked.launched;
             CHECK(launch.blocks[0] * set.blocks[variant].pixels >= call.num_tiles * of.tile_h * of.tile_w);
@@ -110,13 +95,9 @@ TEST_CASE("Launches of nonzero weights cover the output", "[nonzero_launches]") 
     InstructionSet other = instruction_sets[0];
     other.blocks[0].pixels = 48;
     const DotProductKernel kernel(other, operator_of(one, "cuda-nonzeros"));
-    AskedFor asked;
-    distile_kernel_call call{};
-    call.hooks = &asked.hooks.hooks;
-    call.operands = operands;
-    call.num_operands = 4;
-    CHECK(kernel.polykernel().variants[0].run(&call) != 0);
-    CHECK(asked.message.find("no kernel") != std::string::npos);
+    const AskingCall asking(DISTILE_FLOAT32);
+    CHECK(kernel.polykernel().variants[0].run(&asking.call) != 0);
+    CHECK(asking.asked.message.find("no kernel") != std::string::npos);
 }
 
 TEST_CASE("Variants of nonzero weights on a GPU compute what the plain loop computes", "[gpu_nonzeros]") {
