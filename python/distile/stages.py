@@ -291,17 +291,21 @@ class stage(TorchDispatchMode):
 
     def flush(self) -> None:
         """Runs what is recorded."""
-        steps, self._steps = self._steps, []
         needed, self._needed = self._needed, {}
         inverse, self._inverse = self._inverse, {}
+        self._run_steps()
+        for mask, *_, make in (*needed.values(), *inverse.values()):
+            if (alive := mask()) is not None:
+                make(alive)
+
+    def _run_steps(self) -> None:
+        """Runs the steps, which hold their masks until it returns."""
+        steps, self._steps = self._steps, []
         if sum(step.kind == CONVOLUTION for step in steps) > 1:
             _launch(steps)
         else:
             for step in steps:
                 step.again()
-        for mask, *_, make in (*needed.values(), *inverse.values()):
-            if (alive := mask()) is not None:
-                make(alive)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

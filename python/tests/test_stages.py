@@ -1,8 +1,11 @@
 """Stages: what is recorded and when it runs, on a CPU by plain PyTorch in place of the launch; on a GPU, the launch."""
 
+import collections
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import distile
 from distile import _facts, dense, masks, stages
@@ -178,6 +181,29 @@ def test_masks_that_are_left_are_made():
         block(x)
     assert torch.equal(other, ~mask)
     assert torch.equal(needed, masks.needed_input(mask, (9, 33), kernel=3, padding=1))
+
+
+class Counted(TorchDispatchMode):
+    """Counts the calls of each operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = collections.Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls[func] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def test_masks_that_nobody_holds_are_not_made():
+    net, x = network(), image()
+    net(x.clone())
+    with Counted() as counted:
+        with distile.stage():
+            net(x.clone())
+    assert RUN == [14]
+    assert counted.calls[ops.mask_needed_input.out] == counted.calls[torch.ops.aten.logical_not.out] == 0
 
 
 @torch.no_grad()
