@@ -32,4 +32,24 @@ uint64_t capture_of(void *stream) {
     return function && function(stream, &status, &number) == 0 && status == 1 ? number : 0;
 }
 
+SharedSwitch make_switch(const Context &context, const distile_cuda_switch_args &args) {
+    distile_cuda_switch *object = nullptr;
+    check(distile_cuda_switch_create(context.get(), &args, &object), context.get());
+    return CudaSwitch(object);
+}
+
+void launch_switch(const Context &context, const SharedSwitch &object) {
+    check(distile_cuda_switch_launch(object.get()), context.get());
+}
+
+void set_switch(const Context &context, const SharedSwitch &object, int32_t way) {
+    check(distile_cuda_switch_set(object.get(), way), context.get());
+}
+
+distile_cuda_switch_info info_of(const Context &context, const SharedSwitch &object) {
+    distile_cuda_switch_info info{};
+    check(distile_cuda_switch_get_info(object.get(), &info), context.get());
+    return info;
+}
+
 }  // namespace distile::bindings

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <distile/distile.hpp>
+#include <memory>
 
 namespace distile::bindings {
 
@@ -20,6 +21,14 @@ void follow_stream(distile_context *context, void *stream);
 
 /** The number of the capture that a CUstream is in; 0 outside of captures, or if the driver does not tell. */
 uint64_t capture_of(void *stream);
+
+/** A switch of captured graphs, whose context must outlive it. Shared, because only the part for GPUs can destroy it.
+ */
+using SharedSwitch = std::shared_ptr<distile_cuda_switch>;
+SharedSwitch make_switch(const Context &context, const distile_cuda_switch_args &args);
+void launch_switch(const Context &context, const SharedSwitch &object);
+void set_switch(const Context &context, const SharedSwitch &object, int32_t way);
+distile_cuda_switch_info info_of(const Context &context, const SharedSwitch &object);
 
 }  // namespace distile::bindings
 

@@ -3,8 +3,14 @@
 
 namespace distile::bindings {
 
+namespace {
+
+constexpr const char *reason = "this build has no part for NVIDIA GPUs";
+
+}  // namespace
+
 Context make_cuda_context_of(int32_t, void *, distile_math, Chooser) {
-    fail("this build has no part for NVIDIA GPUs");
+    fail(reason);
 }
 
 uint64_t capture_of(void *) {
@@ -12,7 +18,23 @@ uint64_t capture_of(void *) {
 }
 
 void follow_stream(distile_context *, void *) {
-    fail("this build has no part for NVIDIA GPUs");
+    fail(reason);
+}
+
+SharedSwitch make_switch(const Context &, const distile_cuda_switch_args &) {
+    fail(reason);
+}
+
+void launch_switch(const Context &, const SharedSwitch &) {
+    fail(reason);
+}
+
+void set_switch(const Context &, const SharedSwitch &, int32_t) {
+    fail(reason);
+}
+
+distile_cuda_switch_info info_of(const Context &, const SharedSwitch &) {
+    fail(reason);
 }
 
 }  // namespace distile::bindings

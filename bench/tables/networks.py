@@ -11,6 +11,7 @@ DENSE = {
 }
 GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}
 MASKED = {"distile": "", "distile-graph": "", "distile-compile": "compiled", "distile-stages": "stages"}
+CHOSEN = "distile-capture"
 TYPES = {"float32": 0, "float32, weights float16": 0.3, "float32, weights bfloat16": 0.5, "TF32": 1, "float16": 2, "bfloat16": 3}
 
 
@@ -29,14 +30,13 @@ def tables(results: list[dict]) -> str:
 
 
 def table(machine: str, results: list[dict]) -> str:
-    lines = [
-        f"{machine}. Medians, in milliseconds.",
-        "",
-        "| Network | Type | Batch | Density | Dense | | distile | Times faster | By gathering | | Times faster |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
     pairs = [(result, row) for result in results for row in result["rows"] if "milliseconds" in row]
-    lines += [line(result, row) for result, row in sorted(pairs, key=order)]
+    heads = ["Network", "Type", "Batch", "Density", "Dense", "", "distile", "Times faster"]
+    if has_choice := any(CHOSEN in row["milliseconds"] for _, row in pairs):
+        heads += ["Chosen", "Times faster"]
+    heads += ["By gathering", "", "Times faster"]
+    lines = [f"{machine}. Medians, in milliseconds.", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [line(result, row, has_choice) for result, row in sorted(pairs, key=order)]
     return "\n".join(lines) + "\n"
 
 
@@ -100,12 +100,16 @@ def density_of(row: dict) -> float:
     return sum(row["densities"]) / len(row["densities"])
 
 
-def line(result: dict, row: dict) -> str:
+def line(result: dict, row: dict, has_choice: bool) -> str:
     masked, how = fastest(row, MASKED)
     cells = [f"`{result['network']}`", type_of(result), str(result["batch"]), two_digits(density_of(row))]
     *dense, times_faster = figures(fastest(row, DENSE), masked)
     ours = f"{figure(masked)}, {how}" if how else figure(masked)
-    cells += [*dense, ours, times_faster, *figures(fastest(row, GATHERING), masked)]
+    cells += [*dense, ours, times_faster]
+    if has_choice:
+        chosen = row["milliseconds"].get(CHOSEN)
+        cells += ["-", "-"] if chosen is None else [figure(chosen), figures(fastest(row, DENSE), chosen)[-1]]
+    cells += [*figures(fastest(row, GATHERING), masked)]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -8,6 +8,7 @@
 #include "python/csrc/parallel.h"
 #include "python/csrc/planner.h"
 #include "python/csrc/session.h"
+#include "python/csrc/switches.h"
 #include "python/csrc/twins.h"
 #include "python/csrc/weights.h"
 #include <distile/stage.h>
@@ -193,6 +194,11 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_chain_collect(Tensor(a!) output, int chain) -> ()");
     m.def("_chain_info(int chain) -> float[]");
     m.def("_chain_free(int chain) -> ()");
+    m.def("_switch_make(Tensor[] masks, int device, int[] graphs, float budget) -> int");
+    m.def("_switch_launch(int switch) -> ()");
+    m.def("_switch_set(int switch, int way) -> ()");
+    m.def("_switch_info(int switch) -> float[]");
+    m.def("_switch_free(int switch) -> ()");
     m.def("_load(str path) -> ()");
     m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
@@ -240,6 +246,11 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_chain_kept", TORCH_BOX(&kept_images));
     m.impl("_chain_info", TORCH_BOX(&chain_info));
     m.impl("_chain_free", TORCH_BOX(&free_chain));
+    m.impl("_switch_make", TORCH_BOX(&make_switch));
+    m.impl("_switch_launch", TORCH_BOX(&launch_switch));
+    m.impl("_switch_set", TORCH_BOX(&set_switch));
+    m.impl("_switch_info", TORCH_BOX(&switch_info));
+    m.impl("_switch_free", TORCH_BOX(&free_switch));
     m.impl("_load", TORCH_BOX(&load));
     m.impl("_set_math", TORCH_BOX(&set_math));
     m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));

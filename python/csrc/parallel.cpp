@@ -1,6 +1,7 @@
 #include "python/csrc/parallel.h"
 #include "bindings/activation.h"
 #include "bindings/cuda_session.h"
+#include "python/csrc/numbered.h"
 #include "python/csrc/run.h"
 #include <algorithm>
 #include <array>
@@ -9,48 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <unistd.h>
-#include <unordered_map>
 
 namespace distile::python {
 
 namespace {
-
-/** Objects by their numbers, which callers share with those that use them meanwhile. Never destroyed: at the end of a
- * process, tensors may outlive it. */
-template<typename Object> class Numbered {
-public:
-    explicit Numbered(const char *name) : name_(name) {
-    }
-
-    int64_t add(std::shared_ptr<Object> object) {
-        const std::lock_guard lock(mutex_);
-        all_.emplace(++last_, std::move(object));
-        return last_;
-    }
-    std::shared_ptr<Object> find(int64_t number) {
-        const std::lock_guard lock(mutex_);
-        const auto found = all_.find(number);
-        if (found == all_.end()) {
-            fail(std::string("there is no ") + name_ + " with the number " + std::to_string(number));
-        }
-        return found->second;
-    }
-    void remove(int64_t number) {
-        std::shared_ptr<Object> old;  // Freed without the lock.
-        const std::lock_guard lock(mutex_);
-        const auto found = all_.find(number);
-        if (found != all_.end()) {
-            old = std::move(found->second);
-            all_.erase(found);
-        }
-    }
-
-private:
-    const char *name_;
-    std::mutex mutex_;
-    std::unordered_map<int64_t, std::shared_ptr<Object>> all_;
-    int64_t last_ = 0;
-};
 
 /** A group with its contexts. */
 struct DeviceGroup {

@@ -11,6 +11,7 @@ import importlib.util
 if importlib.util.find_spec("torch"):
     from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, parallel, shapes  # noqa: F401
     from .building import build
+    from .capturing import capture
     from .changes import Changes
     from .conversion import convert, trace
     from .mappings import image, tokens
@@ -35,7 +36,7 @@ if importlib.util.find_spec("torch"):
 
     load_own_weights()
     __all__ = [
-        "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "cast_weights", "convert",
+        "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "capture", "cast_weights", "convert",
         "forget", "fuse", "image", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",
         "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip

@@ -136,6 +136,9 @@ class AViT(Network):
             x = layer.plain(x)
         return self.head(self.norm(x[:, 0]))
 
+    def dense_masked(self, x):
+        return self._run(x, lambda number, layer, x, mask: layer.plain(x, mask))
+
     def expected(self):
         return self._run(self.image, lambda number, layer, x, mask: layer.plain(x, self.masks[number]))
 

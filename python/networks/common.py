@@ -69,6 +69,10 @@ class Network(nn.Module):
     def dense(self, *inputs):
         raise NotImplementedError
 
+    def dense_masked(self, *inputs):
+        """What masked() computes, masks included, in PyTorch alone: the network's dense form."""
+        raise NotImplementedError("the network has no dense form with masks of its own")
+
     def expected(self):
         raise NotImplementedError
 
@@ -120,6 +124,17 @@ class Dense(nn.Module):
         return self.network.dense(*inputs)
 
 
+class DenseMasked(nn.Module):
+    """The dense form of a network with its masks."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs):
+        return self.network.dense_masked(*inputs)
+
+
 class Functional(nn.Module):
     """The blocks of a network, in the form that each has without buffers, as one function of the input. `compute` is
     given the input and a function of a block and its input."""
@@ -159,6 +174,12 @@ def profile(blocks: int, mean: float) -> list[float]:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if (drawn**middle).mean() > mean else (low, middle)
     return (drawn**low).tolist()
+
+
+def mask_of(unit: MaskUnit, x: torch.Tensor) -> torch.Tensor:
+    """The mask of a unit in PyTorch, written as a sum, which compilers join with what comes before."""
+    scored = x[..., :: unit.stride, :: unit.stride].float()
+    return (scored * unit.weight.float()[:, None, None]).sum(1) + unit.bias > unit.threshold
 
 
 def threshold(scores: torch.Tensor, density: float) -> float:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import Buffers, Functional, Network, conv, image, profile, randomise, train, visible, where
+from common import Buffers, Functional, Network, conv, image, mask_of, profile, randomise, train, visible, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -125,6 +125,9 @@ class PoseNetwork(Network):
 
     def dense(self, x):
         return self._run(x, lambda block, x, keep=False: block.plain(x))
+
+    def dense_masked(self, x):
+        return self._run(x, lambda block, x, keep=False: block.plain(x, mask_of(block.unit, x)))
 
     def expected(self):
         return self._run(self.image, lambda block, x, keep=False: block.plain(x, block.mask))

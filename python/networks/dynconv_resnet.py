@@ -11,7 +11,7 @@ import copy
 import torch
 from torch import nn
 
-from common import Buffers, Functional, Network, conv, image, nhwc, profile, randomise, train, visible, weight_of, where
+from common import Buffers, Functional, Network, conv, image, mask_of, nhwc, profile, randomise, train, visible, weight_of, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -130,6 +130,9 @@ class Bottlenecks(Network):
 
     def dense(self, x):
         return self._run(x, lambda block, x: block.plain(x))
+
+    def dense_masked(self, x):
+        return self._run(x, lambda block, x: block.plain(x, mask_of(block.unit, x)))
 
     def expected(self):
         return self._run(self.image, lambda block, x: block.plain(x, block.mask))

@@ -172,6 +172,7 @@ def missing_of(network) -> list:
 
 
 def measure(network, options) -> dict:
+    torch.compiler.reset()  # Else what it compiled for another density counts for this one, and it gives up.
     missing = missing_of(network)
     if options.build and missing:
         distile.build(*missing, measure=options.measure, progress=lambda text: print(text, file=sys.stderr))

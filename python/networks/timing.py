@@ -17,7 +17,7 @@ import distile
 from common import Dense, Network, error
 from distile.nn import MaskedConv2d, MaskedLinear
 from gathered import TILE, Gathered
-from graphs import Captured, Replayed
+from graphs import Captured, Chosen, Replayed
 
 
 class Peer:
@@ -94,7 +94,7 @@ def _eager(network):
 
 
 def _compiled(network):
-    return Peer(network, torch.compile(Dense(network).eval()))
+    return Peer(network, torch.compile(Dense(network).eval(), dynamic=False))
 
 
 class MaskedCompiled(Peer):
@@ -178,6 +178,7 @@ def _captured(peer):
 
 PEERS = {
     "distile-graph": Replayed,
+    "distile-capture": Chosen,
     "distile-compile": MaskedCompiled,
     "distile-stages": Fused,
     "eager": _eager,
@@ -190,7 +191,7 @@ PEERS = {
     "tiles": lambda network: Gathered(network, TILE),
     "sige": _sige,
 }
-ONLY_ON_CUDA = ("distile-graph", "eager-graph", "compile-graph")
+ONLY_ON_CUDA = ("distile-graph", "distile-capture", "eager-graph", "compile-graph")
 NOT_ON_CUDA = ("distile-compile", "distile-stages", "onednn-graph", "onnxruntime")
 
 

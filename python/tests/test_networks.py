@@ -92,6 +92,16 @@ def test_dense_then_mask(name, device):
     assert all(picture.isfinite().all() and picture.dim() in (2, 3) for picture in network.pictures().values())
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(("dynconv", "resnet"))])
+def test_the_dense_form_makes_its_own_masks(name, device):
+    network = small(name, device)
+    network.prepare()
+    result = network.masked()
+    found = network.dense_masked(*network.dense_inputs())
+    assert common.error(network, result, found) <= network.bound
+
+
 class Called(TorchDispatchMode):
     """The operators of distile that are called, and how many others."""
 

@@ -21,17 +21,24 @@ struct Loaded {
 #define DISTILE_TEXT(text) #text
 #define DISTILE_LOAD(name) load(library, DISTILE_TEXT(name), driver.name);
         DISTILE_CUDA_FUNCTIONS(DISTILE_LOAD)
+#define DISTILE_FIND(name) find(library, DISTILE_TEXT(name), driver.name);
 #ifdef DISTILE_CUDA_RESOURCES
-        driver.cuCtxGetDevResource =
-            reinterpret_cast<decltype(driver.cuCtxGetDevResource)>(dlsym(library, DISTILE_TEXT(cuCtxGetDevResource)));
+        DISTILE_FIND(cuCtxGetDevResource)
 #endif
+#ifdef DISTILE_CUDA_SWITCHES
+        DISTILE_CUDA_GRAPH_FUNCTIONS(DISTILE_FIND)
+#endif
+#undef DISTILE_FIND
 #undef DISTILE_LOAD
 #undef DISTILE_TEXT
     }
 
 private:
-    template<typename Function> void load(void *library, const char *name, Function &function) {
+    template<typename Function> static void find(void *library, const char *name, Function &function) {
         function = reinterpret_cast<Function>(dlsym(library, name));
+    }
+    template<typename Function> void load(void *library, const char *name, Function &function) {
+        find(library, name, function);
         if (!function) {
             failure = {DISTILE_ERROR_OLD_DRIVER, std::string("the CUDA driver is too old: it lacks ") + name};
         }

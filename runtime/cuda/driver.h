@@ -12,6 +12,10 @@
 #if CUDA_VERSION >= 12040
 #define DISTILE_CUDA_RESOURCES
 #endif
+// Graphs that branch several ways came with CUDA 12.8.
+#if CUDA_VERSION >= 12080
+#define DISTILE_CUDA_SWITCHES
+#endif
 
 namespace distile {
 
@@ -27,6 +31,9 @@ namespace distile {
     X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync)                 \
     X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)                                 \
     X(cuOccupancyMaxActiveClusters) X(cuTensorMapEncodeTiled) X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess)
+#define DISTILE_CUDA_GRAPH_FUNCTIONS(X)                                                                                \
+    X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphConditionalHandleCreate) X(cuGraphAddNode)                             \
+    X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy)
 // clang-format on
 
 struct Driver {
@@ -36,6 +43,12 @@ struct Driver {
 #undef DISTILE_CUDA_MEMBER
 #ifdef DISTILE_CUDA_RESOURCES
     decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null if the driver is too old.
+#endif
+#ifdef DISTILE_CUDA_SWITCHES
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
+#define DISTILE_CUDA_MEMBER(name) decltype(&::name) name;
+    DISTILE_CUDA_GRAPH_FUNCTIONS(DISTILE_CUDA_MEMBER)  ///< Null if the driver is too old.
+#undef DISTILE_CUDA_MEMBER
 #endif
 };
 

@@ -302,6 +302,49 @@ CUresult cuCtxGetDevResource(CUcontext, CUdevResource *resource, CUdevResourceTy
 }
 #endif
 
+#if CUDA_VERSION >= 12080
+CUresult cuGraphCreate(CUgraph *graph, unsigned int) {
+    return make("cuGraphCreate", graph);
+}
+
+CUresult cuGraphDestroy(CUgraph) {
+    return end("cuGraphDestroy");
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph, CUcontext, unsigned int,
+                                        unsigned int) {
+    *handle = 1;
+    return enter("cuGraphConditionalHandleCreate");
+}
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,
+                        CUgraphNodeParams *params) {
+    // A branching node owns the graphs that it may run.
+    constexpr unsigned int most_branches = 8;
+    static CUgraph branches[most_branches];
+    const CUresult result = enter("cuGraphAddNode");
+    if (result == CUDA_SUCCESS) {
+        *node = reinterpret_cast<CUgraphNode>(static_cast<uintptr_t>(fake().next++));
+        if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && params->conditional.size <= most_branches) {
+            params->conditional.phGraph_out = branches;
+        }
+    }
+    return result;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *instance, CUgraph, unsigned long long) {
+    return make("cuGraphInstantiateWithFlags", instance);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec) {
+    return end("cuGraphExecDestroy");
+}
+
+CUresult cuGraphLaunch(CUgraphExec, CUstream) {
+    return enter("cuGraphLaunch");
+}
+#endif
+
 CUresult cuCtxSynchronize() {
     const CUresult result = enter("cuCtxSynchronize", true);
     for (auto &[stream, side] : fake().streams) {
@@ -363,11 +406,12 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     const auto *text = static_cast<const char *>(image);
-    const bool is_cubin = std::strncmp(text, "\177ELF", 4) == 0 || std::strncmp(text, "cubin", 5) == 0;
-    if (!is_cubin && !std::strstr(text, ".version")) {
+    const auto begins_with = [text](const char *magic) { return std::strncmp(text, magic, std::strlen(magic)) == 0; };
+    const bool is_compiled = begins_with("\177ELF") || begins_with("cubin") || begins_with("\x50\xed\x55\xba");
+    if (!is_compiled && !std::strstr(text, ".version")) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    const int64_t waits = is_cubin ? 0 : occurrences(text, "griddepcontrol.wait");
+    const int64_t waits = is_compiled ? 0 : occurrences(text, "griddepcontrol.wait");
     if (waits > 0) {
         fake().calls["waits"] += waits;
         fake().calls["waiting"] += occurrences(text, ".entry");

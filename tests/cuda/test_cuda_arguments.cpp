@@ -65,6 +65,60 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
             .wrong<0>(DISTILE_ERROR_OTHER_DEVICE, {kernel_of_cpu.get()})
             .wrong<0>(DISTILE_ERROR_BAD_VALUE, {never.get()})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        void *graphs[DISTILE_MOST_WAYS + 1];
+        std::fill(std::begin(graphs), std::end(graphs), &graphs);
+        void *const no_graphs[2] = {&graphs, nullptr};
+        const DeviceArray<uint8_t> bytes(64);
+        const uint8_t on_host[1] = {};
+        const void *masks[DISTILE_MOST_SWITCH_MASKS + 1], *no_masks[] = {nullptr},
+                                                          *host_masks[DISTILE_MOST_SWITCH_MASKS];
+        int64_t counts[DISTILE_MOST_SWITCH_MASKS + 1];
+        const int64_t no_counts[] = {0}, negative[] = {-1}, too_many[] = {(int64_t{1} << 40) + 1};
+        std::fill(std::begin(masks), std::end(masks), bytes.data());
+        std::fill(std::begin(host_masks), std::end(host_masks), on_host);
+        std::fill(std::begin(counts), std::end(counts), 64);
+        distile_cuda_switch_args args{};
+        args.graphs = graphs;
+        args.num_graphs = DISTILE_MOST_WAYS;
+        args.masks = masks;
+        args.mask_bytes = counts;
+        args.num_masks = DISTILE_MOST_SWITCH_MASKS;
+        args.budget = 1;
+        distile_cuda_switch *made_switch = nullptr;
+        using Args = distile_cuda_switch_args;
+        all.of<distile_context *, const Args *, distile_cuda_switch **>(
+               "distile_cuda_switch_create", distile_cuda_switch_create, context.get(), &args, &made_switch)
+            .then([&] {
+                distile_cuda_switch_destroy(made_switch);
+                made_switch = nullptr;
+            })
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<0>(DISTILE_ERROR_OTHER_DEVICE, {cpu.get()})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::num_graphs, {-1, 0, 1, DISTILE_MOST_WAYS + 1, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::num_masks, {-1, DISTILE_MOST_SWITCH_MASKS + 1, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::budget, {-.1, 1.1, HUGE_VAL, NAN})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::graphs, {nullptr, no_graphs})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::masks, {nullptr, no_masks})
+            .wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, &Args::masks, {host_masks})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mask_bytes, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::mask_bytes, {no_counts, negative, too_many})
+            .reserved<1>(&Args::reserved)
+            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        check(context, distile_cuda_switch_create(context.get(), &args, &made_switch));
+        const CudaSwitch chosen(made_switch);
+        all.note("distile_cuda_switch_destroy");
+        distile_cuda_switch_destroy(nullptr);
+        all.of("distile_cuda_switch_launch", distile_cuda_switch_launch, chosen.get())
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        all.of("distile_cuda_switch_set", distile_cuda_switch_set, chosen.get(), int32_t{DISTILE_WAY_SETTLED})
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .any<1>({DISTILE_WAY_LEARNED, 0, DISTILE_MOST_WAYS - 1})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {-3, DISTILE_MOST_WAYS, INT_MIN, INT_MAX});
+        distile_cuda_switch_info info{};
+        all.of("distile_cuda_switch_get_info", distile_cuda_switch_get_info, chosen.get(), &info)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda.h"}));
         CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"cuda.h"}) == "");
     }

@@ -360,10 +360,30 @@ public:
             }
         }
         step(1, [&] { return distile_cuda_planner_join(planner_.get()); });
+        run_switch();
         REQUIRE(count_fake("beside") == 0);
     }
 
 private:
+    void run_switch() {
+        void *graphs[] = {this, this};
+        const void *masks[] = {setup_.output.data};
+        const int64_t bytes[] = {16};
+        distile_cuda_switch_args args{};
+        args.graphs = graphs;
+        args.num_graphs = 2;
+        args.masks = masks;
+        args.mask_bytes = bytes;
+        args.num_masks = 1;
+        make(switch_,
+             [&](distile_cuda_switch **out) { return distile_cuda_switch_create(context_.get(), &args, out); });
+        distile_cuda_switch_info info{};
+        step(0, [&] { return distile_cuda_switch_launch(switch_.get()); });
+        step(0, [&] { return distile_cuda_switch_set(switch_.get(), DISTILE_WAY_SETTLED); });
+        step(0, [&] { return distile_cuda_switch_get_info(switch_.get(), &info); });
+        REQUIRE(info.num_graphs == 2);
+    }
+
     /** A call, and how many launches may go on beside what follows it, be it a success or not. */
     template<typename Call> void step(int64_t beside, const Call &call) {
         const int64_t failed = count_fake("failed"), refused = allocations.failures;
@@ -404,6 +424,7 @@ private:
     Weights weights_;
     Mask mask_, other_;
     Planner planner_;
+    CudaSwitch switch_;
 };
 
 /** With few variants, because sessions are many. */

@@ -65,6 +65,65 @@ DISTILE_API distile_status distile_cuda_last_choice(distile_kernel *kernel, dist
  * begins, before it ends, and before its graph is replayed. Errors: NULL_POINTER, OTHER_DEVICE. */
 DISTILE_API distile_status distile_cuda_planner_join(distile_planner *planner);
 
+/** Several captured graphs that compute the same in other ways, as a network masked and dense, in one graph. At each
+ * launch the GPU runs one of them: that which took the least time in earlier launches. Nothing waits for a mask. Now
+ * and then it tries the others, because times change with the masks. */
+typedef struct distile_cuda_switch distile_cuda_switch;
+
+enum { DISTILE_MOST_WAYS = 8, DISTILE_MOST_SWITCH_MASKS = 32 };
+
+/** Which graph a switch runs, where it is not the number of one. */
+typedef enum distile_cuda_way {
+    DISTILE_WAY_LEARNED = -1, /**< The fastest; others are tried while that costs no more than the budget. */
+    DISTILE_WAY_SETTLED = -2  /**< The fastest by the times that are known. Nothing is tried, so launches that know the
+                               * same times run the same graph, and results repeat bit for bit. */
+} distile_cuda_way;
+
+/** Zero-initialise, then set what differs. */
+typedef struct distile_cuda_switch_args {
+    void *const *graphs; /**< CUgraphs of the context's GPU, of which it keeps copies. What they read and write must
+                          * outlive the switch. */
+    int32_t num_graphs;  /**< 2 to DISTILE_MOST_WAYS. */
+    int32_t num_masks;   /**< 0 to DISTILE_MOST_SWITCH_MASKS. */
+    /** Bytes on the GPU that each launch counts, those that are not 0 as active: it keeps times by their share, so that
+     * the masks of a launch decide about it. Masks that the graphs make themselves are not known before: then times of
+     * the last launches decide. */
+    const void *const *masks;
+    const int64_t *mask_bytes; /**< How many bytes each mask has, at least 1. */
+    double budget;             /**< The share of the time that trying other graphs may add, up to 1. 0: .01. */
+    int64_t reserved[3];       /**< 0 */
+} distile_cuda_switch_args;
+
+/** What a switch has done. */
+typedef struct distile_cuda_switch_info {
+    int32_t way;                     /**< The graph of the last launch, -1 before it. */
+    int32_t num_graphs;              /**< How many it has. */
+    double density;                  /**< The share of active pixels in the last launch, to a 16th. */
+    int64_t runs[DISTILE_MOST_WAYS]; /**< How often each graph ran. */
+    /** What each takes at this density, or the nearest at which it ran, in microseconds; below 0 if it never ran. */
+    double us[DISTILE_MOST_WAYS];
+} distile_cuda_switch_info;
+
+/** Makes a switch. Its launches start on the context's stream. A graph may have neither allocations nor host functions.
+ * Errors: NULL_POINTER, BAD_VALUE, NOT_DEVICE_MEMORY (masks), OTHER_DEVICE, OLD_DRIVER (below CUDA 12.8, or the library
+ * was built without), UNSUPPORTED_DEVICE, KERNEL (a graph that the driver takes into no switch), CAPTURING,
+ * OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
+DISTILE_API distile_status distile_cuda_switch_create(distile_context *context, const distile_cuda_switch_args *args,
+                                                      distile_cuda_switch **result);
+
+/** Enqueues one of the graphs on the context's stream. Errors: NULL_POINTER, CAPTURING, KERNEL, DEVICE_LOST. */
+DISTILE_API distile_status distile_cuda_switch_launch(distile_cuda_switch *object);
+
+/** From the next launch on, a way to choose (distile_cuda_way), or the number of the graph to run. Waits for the
+ * stream. Errors: NULL_POINTER, BAD_VALUE, CAPTURING. */
+DISTILE_API distile_status distile_cuda_switch_set(distile_cuda_switch *object, int32_t way);
+
+/** Waits for the stream. Errors: NULL_POINTER, CAPTURING. */
+DISTILE_API distile_status distile_cuda_switch_get_info(distile_cuda_switch *object, distile_cuda_switch_info *info);
+
+/** Waits for the stream. Null is allowed. */
+DISTILE_API void distile_cuda_switch_destroy(distile_cuda_switch *object);
+
 #ifdef __cplusplus
 }
 #endif

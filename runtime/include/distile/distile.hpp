@@ -49,6 +49,9 @@ struct Destroy {
     void operator()(distile_chain *chain) const {
         distile_chain_destroy(chain);
     }
+    void operator()(distile_cuda_switch *object) const {
+        distile_cuda_switch_destroy(object);
+    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
@@ -58,6 +61,7 @@ using Weights = std::unique_ptr<distile_weights, Destroy>;
 using Planner = std::unique_ptr<distile_planner, Destroy>;
 using Group = std::unique_ptr<distile_group, Destroy>;
 using Chain = std::unique_ptr<distile_chain, Destroy>;
+using CudaSwitch = std::unique_ptr<distile_cuda_switch, Destroy>;
 
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {

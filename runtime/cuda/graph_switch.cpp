@@ -1,0 +1,308 @@
+#include "runtime/cuda/graph_switch.h"
+#include "runtime/cuda/kernels/switch.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+// Only newer toolkits have what the kernels of a switch call.
+#if __has_include("switch_fatbin.h")
+#include "switch_fatbin.h"
+#define DISTILE_HAS_SWITCHES
+#endif
+
+using namespace distile;
+
+static_assert(most_ways == DISTILE_MOST_WAYS && most_switch_masks == DISTILE_MOST_SWITCH_MASKS);
+static_assert(switch_learns == int32_t{DISTILE_WAY_LEARNED} && switch_settled == int32_t{DISTILE_WAY_SETTLED});
+
+namespace {
+
+SwitchMasks masks_of(const distile_cuda_switch_args &args) {
+    SwitchMasks masks{};
+    masks.count = static_cast<uint32_t>(args.num_masks);
+    for (int32_t mask = 0; mask < args.num_masks; mask++) {
+        const auto pixels = static_cast<uint64_t>(args.mask_bytes[mask]);
+        masks.masks[mask] = {static_cast<const uint8_t *>(args.masks[mask]), pixels};
+        masks.pixels += pixels;
+    }
+    return masks;
+}
+
+}  // namespace
+
+distile_cuda_switch::distile_cuda_switch(CudaDevice &device, const distile_cuda_switch_args &args)
+    : context(device.context), device_(device), state_(device), num_graphs_(args.num_graphs) {
+    try {
+        build(args);
+    } catch (...) {
+        destroy();
+        throw;
+    }
+}
+
+distile_cuda_switch::~distile_cuda_switch() {
+    device_.driver.cuStreamSynchronize(device_.caller_stream);
+    destroy();
+}
+
+void distile_cuda_switch::launch() const {
+    if (device_.is_capturing()) {
+        throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
+                           "distile_cuda_switch_launch: a graph takes in no switch; launch it behind that graph")};
+    }
+#ifdef DISTILE_HAS_SWITCHES
+    device_.check(device_.driver.cuGraphLaunch(instance_, device_.caller_stream), "cuGraphLaunch");
+#endif
+}
+
+void distile_cuda_switch::set_mode(int32_t mode) const {
+    device_.refuse_capture("distile_cuda_switch_set");
+    device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
+    device_.check(device_.driver.cuMemcpyHtoD(state_.address() + offsetof(SwitchState, mode), &mode, sizeof(mode)),
+                  "cuMemcpyHtoD");
+}
+
+distile_cuda_switch_info distile_cuda_switch::info() const {
+    device_.refuse_capture("distile_cuda_switch_get_info");
+    SwitchState state;
+    device_.check(device_.driver.cuMemcpyDtoHAsync(&state, state_.address(), sizeof(state), device_.caller_stream),
+                  "cuMemcpyDtoHAsync");
+    device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
+    distile_cuda_switch_info info{};
+    info.way = state.way;
+    info.num_graphs = num_graphs_;
+    info.density = static_cast<double>(state.density) / (switch_densities - 1);
+    for (int32_t way = 0; way < most_ways; way++) {
+        info.runs[way] = static_cast<int64_t>(state.runs[way]);
+        info.us[way] = static_cast<double>(estimated_us(state, state.density, way));
+    }
+    return info;
+}
+
+#ifdef DISTILE_HAS_SWITCHES
+
+namespace {
+
+constexpr int oldest_cuda = 12080;  // As cuDriverGetVersion() has it.
+
+/** Appends nodes to a graph, each behind the one before. */
+class NodeChain {
+public:
+    NodeChain(const CudaDevice &device, CUgraph graph) : device_(device), graph_(graph) {
+    }
+
+    /** With null for data that edges have, as every edge is of the usual kind. */
+    void append(CUgraphNodeParams &params, const char *what) {
+        CUgraphNode node = nullptr;
+        device_.check(
+            device_.driver.cuGraphAddNode(&node, graph_, last_ ? &last_ : nullptr, nullptr, last_ ? 1 : 0, &params),
+            what);
+        last_ = node;
+    }
+    void append_kernel(CUfunction function, uint32_t blocks, uint32_t threads, void **arguments) {
+        CUgraphNodeParams params{};
+        params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        params.kernel.func = function;
+        params.kernel.gridDimX = blocks;
+        params.kernel.gridDimY = params.kernel.gridDimZ = 1;
+        params.kernel.blockDimX = threads;
+        params.kernel.blockDimY = params.kernel.blockDimZ = 1;
+        params.kernel.kernelParams = arguments;
+        append(params, "cuGraphAddNode of a kernel");
+    }
+
+private:
+    const CudaDevice &device_;
+    CUgraph graph_;
+    CUgraphNode last_ = nullptr;
+};
+
+}  // namespace
+
+void distile_cuda_switch::build(const distile_cuda_switch_args &args) {
+    const Driver &driver = device_.driver;
+    if (device_.driver_version < oldest_cuda || !driver.cuGraphConditionalHandleCreate) {
+        throw Failure{fail(&context, DISTILE_ERROR_OLD_DRIVER,
+                           "distile_cuda_switch_create: graphs that choose need a driver of CUDA %d.%d",
+                           oldest_cuda / 1000, oldest_cuda % 1000 / 10)};
+    }
+    device_.refuse_capture("distile_cuda_switch_create");
+    SwitchState first{};
+    first.way = -1;
+    first.mode = switch_learns;
+    first.budget = static_cast<float>(args.budget > 0 ? args.budget : .01);
+    state_.reserve(sizeof(first));
+    device_.check(driver.cuMemcpyHtoD(state_.address(), &first, sizeof(first)), "cuMemcpyHtoD");
+
+    module_ = device_.loader->load(reinterpret_cast<const char *>(distile_switch_fatbin));
+    CUfunction begin = device_.loader->find(module_, "distile_switch_begin");
+    CUfunction end = device_.loader->find(module_, "distile_switch_end");
+    device_.check(driver.cuGraphCreate(&graph_, 0), "cuGraphCreate");
+    CUgraphConditionalHandle handle = 0;
+    device_.check(driver.cuGraphConditionalHandleCreate(&handle, graph_, device_.handle(), 0, 0),
+                  "cuGraphConditionalHandleCreate");
+
+    NodeChain nodes(device_, graph_);
+    SwitchMasks masks = masks_of(args);
+    auto *state = state_.as<SwitchState>();
+    void *begin_arguments[] = {&state, &masks, &num_graphs_, &handle};
+    constexpr uint64_t thread_bytes = 64;
+    const uint64_t blocks = masks.pixels / (thread_bytes * block_threads) + 1;
+    nodes.append_kernel(begin, static_cast<uint32_t>(std::min<uint64_t>(blocks, device_.most_blocks())), block_threads,
+                        begin_arguments);
+    CUgraphNodeParams branches{};
+    branches.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    branches.conditional.handle = handle;
+    branches.conditional.type = CU_GRAPH_COND_TYPE_SWITCH;
+    branches.conditional.size = static_cast<unsigned int>(num_graphs_);
+    branches.conditional.ctx = device_.handle();
+    nodes.append(branches, "cuGraphAddNode of a switch");
+    for (int32_t way = 0; way < num_graphs_; way++) {
+        CUgraphNodeParams body{};
+        body.type = CU_GRAPH_NODE_TYPE_GRAPH;
+        body.graph.graph = static_cast<CUgraph>(args.graphs[way]);
+        NodeChain(device_, branches.conditional.phGraph_out[way]).append(body, "cuGraphAddNode of a given graph");
+    }
+    void *end_arguments[] = {&state};
+    nodes.append_kernel(end, 1, 1, end_arguments);
+    device_.check(driver.cuGraphInstantiateWithFlags(&instance_, graph_, 0), "cuGraphInstantiateWithFlags");
+}
+
+void distile_cuda_switch::destroy() {
+    const Driver &driver = device_.driver;
+    if (instance_) {
+        driver.cuGraphExecDestroy(instance_);
+    }
+    if (graph_) {
+        driver.cuGraphDestroy(graph_);
+    }
+    if (module_) {
+        driver.cuModuleUnload(module_);
+    }
+}
+
+#else
+
+void distile_cuda_switch::build(const distile_cuda_switch_args &) {
+    throw Failure{fail(&context, DISTILE_ERROR_OLD_DRIVER,
+                       "distile_cuda_switch_create: the library was built with a CUDA toolkit that has no such graphs: "
+                       "build it with 12.8 or later")};
+}
+
+void distile_cuda_switch::destroy() {
+}
+
+#endif
+
+namespace {
+
+distile_status check_args(distile_context *context, const char *call, const distile_cuda_switch_args &args) {
+    const auto refuse = [&](const char *what) { return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, what); };
+    if (args.num_graphs < 2 || args.num_graphs > DISTILE_MOST_WAYS) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: num_graphs is %d; it must be 2 to %d", call, args.num_graphs,
+                    DISTILE_MOST_WAYS);
+    }
+    if (args.num_masks < 0 || args.num_masks > DISTILE_MOST_SWITCH_MASKS) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: num_masks is %d; it must be 0 to %d", call, args.num_masks,
+                    DISTILE_MOST_SWITCH_MASKS);
+    }
+    if (!std::isfinite(args.budget) || args.budget < 0 || args.budget > 1) {
+        return refuse("budget is a share, from 0 to 1");
+    }
+    if (!is_reserved_zero(args.reserved)) {
+        return refuse("a reserved field of the arguments is not 0");
+    }
+    if (!args.graphs || (args.num_masks > 0 && (!args.masks || !args.mask_bytes))) {
+        return fail_null(context, call, !args.graphs ? "graphs" : "masks");
+    }
+    for (int32_t way = 0; way < args.num_graphs; way++) {
+        if (!args.graphs[way]) {
+            return fail_null(context, call, "graph");
+        }
+    }
+    constexpr int64_t most_bytes = int64_t{1} << 40;
+    for (int32_t mask = 0; mask < args.num_masks; mask++) {
+        if (!args.masks[mask]) {
+            return fail_null(context, call, "mask");
+        }
+        if (args.mask_bytes[mask] < 1 || args.mask_bytes[mask] > most_bytes) {
+            return refuse("a mask has 1 to 2^40 bytes");
+        }
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_cuda_switch_create(distile_context *context, const distile_cuda_switch_args *args,
+                                          distile_cuda_switch **result) {
+    constexpr const char *call = "distile_cuda_switch_create";
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    if (context->device->kind() != DISTILE_CUDA) {
+        return fail(context, DISTILE_ERROR_OTHER_DEVICE, "%s: the context is not for an NVIDIA GPU", call);
+    }
+    if (!args || !result) {
+        return fail_null(context, call, !args ? "arguments" : "pointer to the switch");
+    }
+    const distile_status status = check_args(context, call, *args);
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
+        auto &device = static_cast<CudaDevice &>(*context->device);
+        for (int32_t mask = 0; mask < args->num_masks; mask++) {
+            device.check_pointer(args->masks[mask], 1, "mask");
+        }
+        *result = std::make_unique<distile_cuda_switch>(device, *args).release();
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_launch(distile_cuda_switch *object) {
+    constexpr const char *call = "distile_cuda_switch_launch";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    return guarded(&object->context, call, [&] {
+        object->launch();
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_set(distile_cuda_switch *object, int32_t way) {
+    constexpr const char *call = "distile_cuda_switch_set";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    if (way < DISTILE_WAY_SETTLED || way >= object->num_graphs()) {
+        return fail(&object->context, DISTILE_ERROR_BAD_VALUE, "%s: way is %d; it must be %d to %d", call, way,
+                    DISTILE_WAY_SETTLED, object->num_graphs() - 1);
+    }
+    return guarded(&object->context, call, [&] {
+        object->set_mode(way);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_get_info(distile_cuda_switch *object, distile_cuda_switch_info *info) {
+    constexpr const char *call = "distile_cuda_switch_get_info";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    if (!info) {
+        return fail_null(&object->context, call, "pointer to the information");
+    }
+    return guarded(&object->context, call, [&] {
+        *info = object->info();
+        return DISTILE_OK;
+    });
+}
+
+void distile_cuda_switch_destroy(distile_cuda_switch *object) {
+    if (object) {
+        destroy(object->context, object);
+    }
+}
+
+}  // extern "C"
