@@ -16,27 +16,7 @@ endfunction()
 # Writes machine code for a compute capability, as 90a, to NAME_cubin.h in the current build folder: the array
 # distile_NAME_cubin. For kernels of one architecture, which the driver would take seconds to compile.
 function(distile_embed_cubin name source architecture)
-    distile_embed_kernels(${name} "${source}" cubin "sm_${architecture}" -DFORM=cubin)
-endfunction()
-
-# Writes machine code for GPUs of all generations to NAME_fatbin.h in the current build folder: the array
-# distile_NAME_fatbin. For kernels that call the CUDA device runtime, a library that the driver does not have for PTX.
-function(distile_embed_fatbin name source device_runtime)
-    cmake_path(ABSOLUTE_PATH source)
-    set(header "${CMAKE_CURRENT_BINARY_DIR}/${name}_fatbin.h")
-    set(code "${CMAKE_CURRENT_BINARY_DIR}/${name}_kernels")
-    cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH root)
-    add_custom_command(
-        OUTPUT "${header}"
-        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -dc -std=c++17 -O3 -arch=all-major -I "${root}" -I "${root}/runtime/include"
-                -MMD -MF "${header}.d" -MT "${header}" -o "${code}.o" "${source}"
-        COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -dlink -fatbin -arch=all-major --compress-mode=size -o "${code}.fatbin"
-                "${code}.o" "${device_runtime}"
-        COMMAND "${CMAKE_COMMAND}" -D "CODE=${code}.fatbin" -D "HEADER=${header}" -D NAME=${name} -D FORM=fatbin
-                -P "${root}/cmake/embed_cubin.cmake"
-        DEPENDS "${source}" "${root}/cmake/embed_cubin.cmake"
-        DEPFILE "${header}.d"
-        COMMENT "Compiling the kernels of ${name} for all GPUs" VERBATIM)
+    distile_embed_kernels(${name} "${source}" cubin "sm_${architecture}")
 endfunction()
 
 # Compiles a file to NAME.FORM, which embed_FORM.cmake writes to the header NAME_FORM.h with the definitions behind.

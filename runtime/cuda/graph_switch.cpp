@@ -4,10 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-// Only newer toolkits have what the kernels of a switch call.
-#if __has_include("switch_fatbin.h")
-#include "switch_fatbin.h"
-#define DISTILE_HAS_SWITCHES
+#ifdef DISTILE_CUDA_SWITCHES
+#include "switch_ptx.h"
 #endif
 
 using namespace distile;
@@ -50,7 +48,7 @@ void distile_cuda_switch::launch() const {
         throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
                            "distile_cuda_switch_launch: a graph takes in no switch; launch it behind that graph")};
     }
-#ifdef DISTILE_HAS_SWITCHES
+#ifdef DISTILE_CUDA_SWITCHES
     device_.check(device_.driver.cuGraphLaunch(instance_, device_.caller_stream), "cuGraphLaunch");
 #endif
 }
@@ -79,7 +77,7 @@ distile_cuda_switch_info distile_cuda_switch::info() const {
     return info;
 }
 
-#ifdef DISTILE_HAS_SWITCHES
+#ifdef DISTILE_CUDA_SWITCHES
 
 namespace {
 
@@ -134,7 +132,7 @@ void distile_cuda_switch::build(const distile_cuda_switch_args &args) {
     state_.reserve(sizeof(first));
     device_.check(driver.cuMemcpyHtoD(state_.address(), &first, sizeof(first)), "cuMemcpyHtoD");
 
-    module_ = device_.loader->load(reinterpret_cast<const char *>(distile_switch_fatbin));
+    module_ = device_.loader->load(distile_switch_ptx);
     CUfunction begin = device_.loader->find(module_, "distile_switch_begin");
     CUfunction end = device_.loader->find(module_, "distile_switch_end");
     device_.check(driver.cuGraphCreate(&graph_, 0), "cuGraphCreate");

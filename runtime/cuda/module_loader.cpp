@@ -53,8 +53,8 @@ std::string ModuleLoader::compile(const char *ptx) const {
 CUmodule ModuleLoader::load(const char *code) const {
     const Driver &driver = device_.driver;
     CUmodule module = nullptr;
-    const bool is_compiled = std::strncmp(code, "\177ELF", 4) == 0 || std::strncmp(code, "\x50\xed\x55\xba", 4) == 0;
-    if (is_compiled || !cache_.is_on()) {
+    const bool is_cubin = std::strncmp(code, "\177ELF", 4) == 0;
+    if (is_cubin || !cache_.is_on()) {
         // Nothing to compile, or the driver caches the compilation itself.
         check_code(driver.cuModuleLoadData(&module, code), "");
         return module;

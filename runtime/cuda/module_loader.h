@@ -17,7 +17,7 @@ class ModuleLoader {
 public:
     ModuleLoader(const CudaDevice &device, CubinCache cache);
 
-    /** Loads a cubin, a fat binary, or PTX that ends with a 0 byte. */
+    /** Loads a cubin, or PTX that ends with a 0 byte. */
     CUmodule load(const char *code) const;
     /** Finds and loads a kernel of a module. */
     CUfunction find(CUmodule module, const char *name) const;

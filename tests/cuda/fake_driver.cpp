@@ -406,12 +406,11 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     const auto *text = static_cast<const char *>(image);
-    const auto begins_with = [text](const char *magic) { return std::strncmp(text, magic, std::strlen(magic)) == 0; };
-    const bool is_compiled = begins_with("\177ELF") || begins_with("cubin") || begins_with("\x50\xed\x55\xba");
-    if (!is_compiled && !std::strstr(text, ".version")) {
+    const bool is_cubin = std::strncmp(text, "\177ELF", 4) == 0 || std::strncmp(text, "cubin", 5) == 0;
+    if (!is_cubin && !std::strstr(text, ".version")) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    const int64_t waits = is_compiled ? 0 : occurrences(text, "griddepcontrol.wait");
+    const int64_t waits = is_cubin ? 0 : occurrences(text, "griddepcontrol.wait");
     if (waits > 0) {
         fake().calls["waits"] += waits;
         fake().calls["waiting"] += occurrences(text, ".entry");
