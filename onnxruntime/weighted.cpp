@@ -26,14 +26,48 @@ template<typename Bits> float share_of_zeros(const Tensor &tensor) {
     return static_cast<float>(zeros) / static_cast<float>(std::max<int64_t>(1, tensor.elements()));
 }
 
-/** The share of a filter's weights that are 0, of the types and on the device that have code which skips them; else 0.
+/** The share of a quantized filter's quads that are 0: blocks of four consecutive input channels of a group. */
+float share_of_zero_quads(const Tensor &filter, distile_weights_order order) {
+    constexpr int64_t quad = 4;
+    const bool inner_first = order == DISTILE_IO || order == DISTILE_IOHW;
+    const Shape &shape = filter.shape;
+    const int64_t inputs = shape[inner_first ? 0 : 1], outputs = shape[inner_first ? 1 : 0];
+    const int64_t taps = filter.elements() / std::max<int64_t>(1, inputs * outputs);
+    const int64_t input_stride = (inner_first ? outputs : 1) * taps, output_stride = (inner_first ? 1 : inputs) * taps;
+    const auto *weights = filter.as<int8_t>();
+    int64_t zeros = 0, quads = 0;
+    for (int64_t output = 0; output < outputs; output++) {
+        for (int64_t first = 0; first < inputs; first += quad) {
+            for (int64_t tap = 0; tap < taps; tap++, quads++) {
+                const int8_t *weight = weights + output * output_stride + first * input_stride + tap;
+                bool is_zero = true;
+                for (int64_t input = first; input < std::min(first + quad, inputs); input++, weight += input_stride) {
+                    is_zero = is_zero && *weight == 0;
+                }
+                zeros += is_zero ? 1 : 0;
+            }
+        }
+    }
+    return static_cast<float>(zeros) / static_cast<float>(std::max<int64_t>(1, quads));
+}
+
+/** The share of a filter's weights, or quads of them, that are 0, where the device has code which skips them; else 0.
  */
-float zeros_of(const Tensor &filter, distile_device device) {
-    const distile_dtype type = filter.dtype();
-    return device != DISTILE_CPU                                 ? 0
-           : type == DISTILE_FLOAT32                             ? share_of_zeros<uint32_t>(filter)
-           : type == DISTILE_FLOAT16 || type == DISTILE_BFLOAT16 ? share_of_zeros<uint16_t>(filter)
-                                                                 : 0;
+float zeros_of(const Tensor &filter, distile_weights_order order, distile_device device) {
+    if (device != DISTILE_CPU) {
+        return 0;
+    }
+    switch (filter.dtype()) {
+    case DISTILE_FLOAT32:
+        return share_of_zeros<uint32_t>(filter);
+    case DISTILE_FLOAT16:
+    case DISTILE_BFLOAT16:
+        return share_of_zeros<uint16_t>(filter);
+    case DISTILE_INT8:
+        return share_of_zero_quads(filter, order);
+    default:
+        return 0;
+    }
 }
 
 }  // namespace
@@ -50,7 +84,7 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     : LeasingKernel(setup), order_(what.order), layout_(what.layout),
       activation_(bindings::activation_of(setup.node.text("activation", "none"))), out_channels_(what.out_channels),
       output_type_(element_type(setup.output_type)), filter_(setup.node.constant(input_filter).value()),
-      bias_(setup.node.constant(input_bias)), wanted_(what.key, zeros_of(filter_, setup.device)) {
+      bias_(setup.node.constant(input_bias)), wanted_(what.key, zeros_of(filter_, what.order, setup.device)) {
     if (is_quantized(setup.type)) {
         quantization_.emplace(setup, what.out_channels, activation_.function);
     }

@@ -48,15 +48,19 @@ class Operator:
     @property
     def can_skip_zeros(self) -> bool:
         """Whether there is code for its pruned weights (docs/sparse_weights.md)."""
-        other_weights = self.has_narrow_weights or "output_dtype" in dict(self.params)
-        return self.device == "cpu" and not other_weights and self.generator in ("masked_conv2d", "masked_linear")
+        has_code = self.generator in ("masked_conv2d", "masked_linear") and not self.has_narrow_weights
+        return self.device == "cpu" and has_code
+
+    @property
+    def is_quantized(self) -> bool:
+        return "output_dtype" in dict(self.params)
 
     @property
     def has_general_code(self) -> bool:
         """Whether the library computes it without a PolyKernel of its own: convolutions and linear layers of
         float32, on CPUs (distile/general.h)."""
         params = dict(self.params)
-        plain = self.device == "cpu" and params.get("dtype") == "float32" and "output_dtype" not in params
+        plain = self.device == "cpu" and params.get("dtype") == "float32" and not self.is_quantized
         return plain and self.generator in ("masked_conv2d", "masked_depthwise_conv2d", "masked_linear")
 
     @property

@@ -43,7 +43,7 @@ def with_steps_before(graph: Graph, unit: Unit, steps: Unit) -> Unit | None:
     factor, summand = (vector.astype(np.float64) for vector in steps.inputs[1:3])
     given, bias = unit.inputs[1:3]
     filter = graph.constant(given) if isinstance(given, str) else given
-    inner, outer = _places(unit, filter.ndim)
+    inner, outer = channel_places(unit, filter.ndim)
     groups = unit.attributes.get("group", 1)
     of_groups = factor.reshape(groups, -1), summand.reshape(groups, -1)
     matrix = np.moveaxis(filter, (outer, inner), (0, 1)).astype(np.float64).reshape(filter.shape[outer], -1)
@@ -59,6 +59,6 @@ def with_steps_before(graph: Graph, unit: Unit, steps: Unit) -> Unit | None:
     return dataclasses.replace(unit, inputs=inputs, before=[*steps.nodes, *unit.before])
 
 
-def _places(unit: Unit, rank: int) -> tuple[int, int]:
+def channel_places(unit: Unit, rank: int) -> tuple[int, int]:
     """The dimensions of the input and of the output channels in a layer's weights."""
     return (1, 0) if rank == 4 or unit.attributes.get("transB") else (0, 1)

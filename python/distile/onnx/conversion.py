@@ -14,8 +14,8 @@ from ..description import Operator
 from ..mistakes import warn_of_unmatched
 from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
-from ..weight_zeros import zeros_in
-from .chains import reads_pixel_by_pixel, steps_behind, with_steps_before
+from ..weight_zeros import zero_quads_in, zeros_in
+from .chains import channel_places, reads_pixel_by_pixel, steps_behind, with_steps_before
 from .elementwise import Combined, combine
 from .fusion import Fused, fuse
 from .graph import Graph, Nodes, bodies_of, nodes_in
@@ -373,7 +373,8 @@ def _zeros(graph: Graph, unit: Unit, operator: Operator | None) -> dict[str, flo
     if operator is None or not operator.can_skip_zeros:
         return {}
     weights = unit.inputs[1]
-    return zeros_in(weights if isinstance(weights, np.ndarray) else graph.constant(weights))
+    weights = weights if isinstance(weights, np.ndarray) else graph.constant(weights)
+    return zero_quads_in(weights, channel_places(unit, weights.ndim)[0]) if operator.is_quantized else zeros_in(weights)
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:

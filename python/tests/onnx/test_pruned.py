@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from networks import Builder, feeds_of, run
-from onnx import helper, numpy_helper
+from networks import Builder, draw_integers, feeds_of, run
+from onnx import TensorProto, helper, numpy_helper
 from test_conversion import compare
 
 from distile import on_demand
@@ -18,6 +18,7 @@ from distile.onnx.building import build, missing, to_build
 from distile.onnx.library import has_polykernel, shared_object
 from distile.onnx.sparse import dense_tensor
 from distile.toolchain import compiler_folder
+from distile.weight_zeros import QUAD
 
 RULES = [Rule("*", "mask")]
 with_compiler = pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
@@ -82,16 +83,82 @@ def test_layers_with_few_zeros_are_as_ever():
     assert all("weight_zeros" not in row.typical for row in report if isinstance(row, Replaced))
 
 
-def test_depthwise_and_quantized_layers_have_no_such_code():
+def test_depthwise_layers_have_no_such_code():
     b = Builder()
     weights = np.zeros((8, 1, 3, 3), np.float32)
     weights[:, :, 1, 1] = 1
     b.add("Conv", ["x", b.constant("w", weights)], "y", "conv", pads=[1] * 4, group=8)
     _, report = convert(b.model({"x": [1, 8, 9, 9]}, {"y": [1, 8, 9, 9]}), RULES)
     assert [row.zeros for row in report] == [0]
-    quantized = Operator.make("masked_conv2d", dtype="uint8", output_dtype="uint8", in_channels=8, out_channels=8)
     plain = Operator.make("masked_conv2d", dtype="float16", in_channels=8, out_channels=8)
-    assert not quantized.can_skip_zeros and plain.can_skip_zeros and not plain.on("cuda").can_skip_zeros
+    assert plain.can_skip_zeros and not plain.on("cuda").can_skip_zeros
+
+
+def quantized_network(zeros: float, inputs: int, outputs: int):
+    """A convolution and a linear layer of uint8, of whose quads of input channels this share is 0."""
+    b = Builder()
+
+    def filter_of(name: str, *shape: int, axis: int) -> str:
+        weights = b.random.integers(-100, 100, shape).astype(np.int8)
+        rows = np.moveaxis(weights, axis, 0)
+        for first in range(0, rows.shape[0], QUAD):
+            rows[first : first + QUAD, b.random.random(rows.shape[1:]) < zeros] = 0
+        return b.constant(name, weights)
+
+    def numbers(name: str, scale: float, zero: int, kind) -> list[str]:
+        return [b.constant(f"{name}.scale", np.float32(scale)), b.constant(f"{name}.zero", np.array(zero, kind))]
+
+    x, y, z = numbers("x", 0.02, 3, np.uint8), numbers("y", 0.05, 120, np.uint8), numbers("z", 0.06, 110, np.uint8)
+    conv, linear = numbers("conv", 0.001, 0, np.int8), numbers("linear", 0.002, 0, np.int8)
+    filter = filter_of("conv.w", outputs, inputs, 3, 3, axis=1)
+    b.add("QLinearConv", ["x", *x, filter, *conv, *y], "conv.out", "conv", pads=[1] * 4)
+    b.add("Transpose", ["conv.out"], "t", perm=[0, 2, 3, 1])
+    b.add("Reshape", ["t", b.constant("shape", np.array([-1, outputs]))], "rows")
+    b.add("QLinearMatMul", ["rows", *y, filter_of("linear.w", outputs, 30, axis=0), *linear, *z], "z", "linear")
+    model = b.model({"x": [1, inputs, 11, 13]}, {"z": [143, 30]})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.UINT8
+    return model
+
+
+@with_compiler
+@pytest.mark.parametrize("inputs", [20, 22])
+def test_quantized_layers_skip_quads(inputs, monkeypatch):
+    model = quantized_network(0.85, inputs, inputs + 17)
+    converted, report = convert(model, RULES)
+    replaced = {row.name: row for row in report if isinstance(row, Replaced)}
+    assert {"conv", "linear"} == set(replaced)
+    for row in replaced.values():
+        assert 0.75 < row.zeros < 0.95 and row.operator.is_quantized
+    asked = {}
+    with monkeypatch.context() as patched:
+        patched.setattr(on_demand, "ask", lambda operator, typical, cache: asked.update({operator.name: typical}))
+        try:
+            set_build("now")
+            session_of(converted)
+        finally:
+            set_build("never")
+    for row in replaced.values():
+        assert asked[row.operator.skipping_zeros().name] == {"weight_zeros": row.zeros}
+    feeds = feeds_of(converted, 0.3)
+    feeds["x"] = draw_integers(np.random.default_rng(3), np.uint8, *feeds["x"].shape)
+    dense = session_of(converted).run(None, feeds)[0]
+    assert len(build(report)) == 2 and not to_build(report)
+    for row in replaced.values():
+        assert b"cpu-nonzero-quads" in shared_object(row.operator.skipping_zeros()).read_bytes()
+        assert has_polykernel(row.operator.skipping_zeros())
+    np.testing.assert_array_equal(session_of(converted).run(None, feeds)[0], dense)
+
+
+def test_zeros_anywhere_leave_few_quads():
+    model = quantized_network(0, 20, 37)
+    for tensor in model.graph.initializer:
+        if tensor.name.endswith(".w"):
+            weights = numpy_helper.to_array(tensor).copy()
+            weights[np.random.default_rng(1).random(weights.shape) < 0.8] = 0
+            tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+    _, report = convert(model, RULES)
+    assert [row.zeros for row in report if isinstance(row, Replaced)] == [0, 0]
 
 
 MALFORMED = {"unsorted": [5, 1], "twice the same": [5, 5], "outside": [5, 12], "negative": [-1, 5], "too few": [5]}
