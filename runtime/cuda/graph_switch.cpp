@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #ifdef DISTILE_CUDA_SWITCHES
 #include "switch_ptx.h"
 #endif
@@ -39,7 +38,8 @@ distile_cuda_switch::distile_cuda_switch(CudaDevice &device, const distile_cuda_
 }
 
 distile_cuda_switch::~distile_cuda_switch() {
-    device_.driver.cuStreamSynchronize(device_.caller_stream);
+    // Its last launch may be on a stream that the context had before.
+    device_.driver.cuCtxSynchronize();
     destroy();
 }
 

@@ -121,7 +121,7 @@ DISTILE_API distile_status distile_cuda_switch_set(distile_cuda_switch *object, 
 /** Waits for the stream. Errors: NULL_POINTER, CAPTURING. */
 DISTILE_API distile_status distile_cuda_switch_get_info(distile_cuda_switch *object, distile_cuda_switch_info *info);
 
-/** Waits for the stream. Null is allowed. */
+/** Waits for the GPU. Null is allowed. */
 DISTILE_API void distile_cuda_switch_destroy(distile_cuda_switch *object);
 
 #ifdef __cplusplus
