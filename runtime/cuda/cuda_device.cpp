@@ -307,14 +307,19 @@ std::unique_ptr<distile_planner> CudaDevice::make_planner(const PlannerSettings 
     return std::make_unique<CudaPlanner>(*this, settings);
 }
 
-std::shared_ptr<const void> CudaDevice::upload(const void *from, size_t bytes) {
+std::shared_ptr<void> CudaDevice::allocate(size_t bytes) {
     refuse_capture("the call needs more GPU memory");
     const auto memory = std::make_shared<UploadedMemory>(used_);
     check(driver.cuMemAlloc(&memory->address, bytes), "cuMemAlloc");
-    check(driver.cuMemcpyHtoD(memory->address, from, bytes), "cuMemcpyHtoD");
+    return {memory, reinterpret_cast<void *>(memory->address)};
+}
+
+std::shared_ptr<const void> CudaDevice::upload(const void *from, size_t bytes) {
+    std::shared_ptr<void> memory = allocate(bytes);
+    check(driver.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(memory.get()), from, bytes), "cuMemcpyHtoD");
     // The caller's stream may not wait for the default stream, which did the copy.
     check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
-    return {memory, reinterpret_cast<const void *>(memory->address)};
+    return memory;
 }
 
 ScratchMemory CudaDevice::take_scratch(size_t bytes) {

@@ -76,6 +76,8 @@ public:
     std::unique_ptr<distile_mask> make_mask() override;
     std::unique_ptr<distile_planner> make_planner(const PlannerSettings &settings) override;
     std::shared_ptr<const void> upload(const void *from, size_t bytes) override;
+    /** Memory that is not initialised. */
+    std::shared_ptr<void> allocate(size_t bytes);
 
     distile_status check_memory(const char *call, const distile_tensor &tensor, const char *name) const override;
     ScratchMemory take_scratch(size_t bytes) override;

@@ -1,4 +1,5 @@
-// Copies between NVIDIA GPUs of a process, by kernels that read and write another GPU's memory.
+// Copies between NVIDIA GPUs of a process, by kernels that read and write another GPU's memory, and between a GPU and
+// messages for other ranks.
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_mask.h"
 #include "runtime/cuda/peer_link.h"
@@ -81,6 +82,21 @@ const Exchange peer_exchange = {
     [](distile_context &to) { use_link(to, [](PeerLink &link) { link.arrive(); }); },
     [](distile_context &context) { use_link(context, [](PeerLink &link) { link.finish(); }); },
     read_bits,
+    [](distile_context &of, size_t bytes) {
+        CudaDevice &device = device_of(of);
+        const CurrentDevice current(device);
+        return device.allocate(bytes);
+    },
+    [](distile_context &of, const std::vector<const SpanList *> &lists) {
+        use_link(of, [&](PeerLink &link) { link.prepare_packed(lists); });
+    },
+    [](distile_context &by, const std::vector<PackedPixels> &pixels) {
+        use_link(by, [&](PeerLink &link) { link.pack(pixels); });
+    },
+    [](distile_context &by, const std::vector<PackedPixels> &pixels) {
+        use_link(by, [&](PeerLink &link) { link.unpack(pixels); });
+    },
+    [](distile_context &of) -> void * { return device_of(of).link->copy_stream(); },
 };
 
 }  // namespace

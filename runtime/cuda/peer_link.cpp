@@ -9,18 +9,33 @@
 
 namespace distile {
 
+/** Spans in GPU memory. */
+struct PreparedSpans {
+    std::shared_ptr<const void> memory;  ///< Lists of one plan share it.
+    const DeviceSpan *spans;
+    const DeviceSpan *places;  ///< In a message; null for spans that are in none.
+    uint32_t count;
+    int32_t longest;  ///< Pixels.
+};
+
 namespace {
 
 static_assert(sizeof(Span) == sizeof(DeviceSpan));
 constexpr size_t words_of_span = sizeof(Span) / sizeof(uint64_t);
 
-/** Spans in GPU memory. */
-struct PreparedSpans {
-    std::shared_ptr<const void> memory;  ///< Lists of one plan share it.
-    const DeviceSpan *spans;
-    uint32_t count;
-    int32_t longest;  ///< Pixels.
-};
+int32_t longest_of(const SpanList &list) {
+    int32_t longest = 0;
+    for (const Span &span : list) {
+        longest = std::max(longest, span.last - span.first);
+    }
+    return longest;
+}
+
+void append_span(std::vector<uint64_t> &host, const Span &span) {
+    std::array<uint64_t, words_of_span> words{};
+    std::memcpy(words.data(), &span, sizeof(span));
+    host.insert(host.end(), words.begin(), words.end());
+}
 
 /** The bytes of a tensor's element, strides and address have this in common. */
 int64_t unit_of(const distile_tensor &tensor) {
@@ -86,9 +101,7 @@ void PeerLink::prepare(const std::vector<MaskOfPlan> &masks, const std::vector<c
     }
     for (const SpanList *list : lists) {
         for (const Span &span : *list) {
-            std::array<uint64_t, words_of_span> words{};
-            std::memcpy(words.data(), &span, sizeof(span));
-            host.insert(host.end(), words.begin(), words.end());
+            append_span(host, span);
         }
     }
     if (host.empty()) {
@@ -105,11 +118,8 @@ void PeerLink::prepare(const std::vector<MaskOfPlan> &masks, const std::vector<c
     const auto *spans = reinterpret_cast<const DeviceSpan *>(words);
     for (const SpanList *list : lists) {
         const auto count = static_cast<uint32_t>(list->size());
-        int32_t longest = 0;
-        for (const Span &span : *list) {
-            longest = std::max(longest, span.last - span.first);
-        }
-        list->prepared = std::make_shared<const PreparedSpans>(PreparedSpans{memory, spans, count, longest});
+        list->prepared =
+            std::make_shared<const PreparedSpans>(PreparedSpans{memory, spans, nullptr, count, longest_of(*list)});
         spans += count;
     }
 }
@@ -147,8 +157,6 @@ void PeerLink::follow(const PeerLink &other, int32_t stage) const {
 }
 
 void PeerLink::copy(const std::vector<Transfer> &transfers) {
-    std::vector<Transfer> some;
-    int64_t unit = 1;
     std::vector<const SpanList *> lists;
     for (const Transfer &transfer : transfers) {
         if (transfer.spans->size() > 0 && !transfer.spans->prepared) {
@@ -162,41 +170,46 @@ void PeerLink::copy(const std::vector<Transfer> &transfers) {
         copies_.fork();
         copies_.begin();
     }
-    const auto flush = [&] {
-        if (!some.empty()) {
-            launch(some.data(), some.size(), unit);
-            some.clear();
-        }
-    };
+    std::vector<PreparedCopy> copies;
     for (const Transfer &transfer : transfers) {
-        if (transfer.spans->size() == 0) {
-            continue;
+        if (transfer.spans->size() > 0) {
+            copies.push_back({*transfer.from, *transfer.to, transfer.spans->prepared, false, false});
         }
-        const int64_t own = std::min(unit_of(transfer.from->tensor), unit_of(transfer.to->tensor));
-        if (own != unit || some.size() == most_transfers) {
-            flush();
-        }
-        unit = own;
-        some.push_back(transfer);
     }
-    flush();
+    copy_prepared(copies);
 }
 
-void PeerLink::launch(const Transfer *transfers, size_t count, int64_t unit) {
+void PeerLink::copy_prepared(const std::vector<PreparedCopy> &copies) {
+    size_t first = 0;
+    const auto unit_of_copy = [&](size_t i) {
+        return std::min(unit_of(copies[i].from.tensor), unit_of(copies[i].to.tensor));
+    };
+    for (size_t i = 0; i < copies.size(); i++) {
+        const bool ends =
+            i + 1 == copies.size() || i + 1 - first == most_transfers || unit_of_copy(i + 1) != unit_of_copy(first);
+        if (ends) {
+            launch(&copies[first], i + 1 - first, unit_of_copy(first));
+            first = i + 1;
+        }
+    }
+}
+
+void PeerLink::launch(const PreparedCopy *given, size_t count, int64_t unit) {
     SpanCopies copies{};
     constexpr uint32_t warp_threads = 32, most_chunks = 64;
     constexpr uint64_t chunk = uint64_t{warp_threads} * units_at_once;
     uint32_t most_spans = 0;
     uint64_t longest = 0;
     for (size_t i = 0; i < count; i++) {
-        const PlacedTensor &from = *transfers[i].from, &to = *transfers[i].to;
-        in_use_.push_back(transfers[i].spans->prepared);
-        const auto &list = *static_cast<const PreparedSpans *>(transfers[i].spans->prepared.get());
+        const PlacedTensor &from = given[i].from, &to = given[i].to;
+        in_use_.push_back(given[i].memory);
+        const auto &list = *static_cast<const PreparedSpans *>(given[i].memory.get());
         const auto units = static_cast<uint32_t>(from.tensor.channels * element_bytes(from.tensor.dtype) / unit);
         SpanCopy &copy = copies.copies[i];
         copy.from = in_units(from, unit);
         copy.to = in_units(to, unit);
-        copy.spans = list.spans;
+        copy.from_spans = given[i].unpacks ? list.places : list.spans;
+        copy.to_spans = given[i].packs ? list.places : list.spans;
         copy.count = list.count;
         copy.units = make_divisor(units);
         copy.contiguous = copy.from.stride_w == units && copy.to.stride_w == units ? 1 : 0;
@@ -207,6 +220,71 @@ void PeerLink::launch(const Transfer *transfers, size_t count, int64_t unit) {
     grid.y = static_cast<uint32_t>(std::min<uint64_t>(most_chunks, (longest + chunk - 1) / chunk));
     grid.z = static_cast<uint32_t>(count);
     device_.launch(device_.kernels->copy_spans(static_cast<int32_t>(unit)), copy_stream(), grid, copies);
+}
+
+void PeerLink::prepare_packed(const std::vector<const SpanList *> &lists) {
+    std::vector<uint64_t> host;
+    for (const SpanList *list : lists) {
+        for (const Span &span : *list) {
+            append_span(host, span);
+        }
+        // Places count as the pixels of a row, which have fewer than 2^31.
+        int64_t place = 0;
+        for (const Span &span : *list) {
+            const int64_t end = place + span.last - span.first;
+            if (end > INT32_MAX) {
+                throw Failure{fail(&device_.context, DISTILE_ERROR_BAD_SHAPE, "a message has too many pixels")};
+            }
+            append_span(host, {0, 0, static_cast<int32_t>(place), static_cast<int32_t>(end)});
+            place = end;
+        }
+    }
+    if (host.empty()) {
+        return;
+    }
+    const std::shared_ptr<const void> memory = device_.upload(host.data(), host.size() * sizeof(uint64_t));
+    in_use_.push_back(memory);
+    const auto *spans = static_cast<const DeviceSpan *>(memory.get());
+    for (const SpanList *list : lists) {
+        const auto count = static_cast<uint32_t>(list->size());
+        list->prepared_packed = std::make_shared<const PreparedSpans>(
+            PreparedSpans{memory, spans, spans + count, count, longest_of(*list)});
+        spans += 2 * static_cast<size_t>(count);
+    }
+}
+
+PeerLink::PreparedCopy PeerLink::packed(const PackedPixels &pixels, bool packs) {
+    // A message is a row of pixels.
+    const distile_tensor &tensor = pixels.tensor->tensor;
+    PlacedTensor message{pixels.tensor->context, {}};
+    message.tensor.data = pixels.message;
+    message.tensor.dtype = tensor.dtype;
+    message.tensor.batch = message.tensor.height = 1;
+    message.tensor.channels = tensor.channels;
+    message.tensor.stride_w = tensor.channels;
+    return {packs ? *pixels.tensor : message, packs ? message : *pixels.tensor, pixels.spans->prepared_packed, packs,
+            !packs};
+}
+
+void PeerLink::pack(const std::vector<PackedPixels> &pixels) {
+    if (beside_) {
+        // Messages come after this too, and what is unpacked from them.
+        copies_.fork();
+        copies_.begin();
+    }
+    std::vector<PreparedCopy> copies;
+    for (const PackedPixels &some : pixels) {
+        copies.push_back(packed(some, true));
+    }
+    copy_prepared(copies);
+}
+
+void PeerLink::unpack(const std::vector<PackedPixels> &pixels) {
+    std::vector<PreparedCopy> copies;
+    for (const PackedPixels &some : pixels) {
+        copies.push_back(packed(some, false));
+    }
+    copy_prepared(copies);
 }
 
 void PeerLink::arrive() const {

@@ -10,6 +10,8 @@
 
 namespace distile {
 
+struct PreparedSpans;
+
 /** Its functions throw Failure. Other GPUs' threads call published() alone. */
 class PeerLink {
 public:
@@ -26,13 +28,28 @@ public:
     CUevent published(int32_t stage) const;
     void follow(const PeerLink &other, int32_t stage) const;
     void copy(const std::vector<Transfer> &transfers);
+    /** Gives the GPU spans, and where they lie in a message. */
+    void prepare_packed(const std::vector<const SpanList *> &lists);
+    /** Packs pixels into messages, after what the GPU computes, or unpacks them, after the messages. */
+    void pack(const std::vector<PackedPixels> &pixels);
+    void unpack(const std::vector<PackedPixels> &pixels);
     void arrive() const;
     void finish();
+    CUstream copy_stream() const;
 
 private:
-    CUstream copy_stream() const;
+    /** A copy of spans, which are in GPU memory. */
+    struct PreparedCopy {
+        PlacedTensor from, to;
+        std::shared_ptr<const void> memory;  ///< PreparedSpans.
+        bool packs, unpacks;                 ///< The places in a message are those of `to`, or of `from`.
+    };
+
+    /** Copies on the stream for copies. */
+    void copy_prepared(const std::vector<PreparedCopy> &copies);
     /** Copies up to most_transfers in units of as many bytes, in one launch. */
-    void launch(const Transfer *transfers, size_t count, int64_t unit);
+    void launch(const PreparedCopy *copies, size_t count, int64_t unit);
+    static PreparedCopy packed(const PackedPixels &pixels, bool packs);
 
     CudaDevice &device_;
     SideStream copies_;

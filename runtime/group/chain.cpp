@@ -70,8 +70,9 @@ std::string choose(const distile_chain &chain, distile_kernel &kernel, const Bit
     }
 }
 
-/** Chooses the variants that callers leave open, by the first context: for the whole mask, whose bits one device has,
- * or in any order for the largest part. */
+}  // namespace
+
+/** For the whole mask, whose bits one device has, or in any order for the largest part. */
 void choose_variants(distile_chain &chain, distile_mask *const *masks) {
     struct Chosen {
         const distile_polykernel *code;
@@ -106,8 +107,6 @@ void choose_variants(distile_chain &chain, distile_mask *const *masks) {
     }
 }
 
-}  // namespace
-
 void plan_run(distile_chain &chain, const distile_chain_args &args) {
     const MaskShape input = input_shape(chain, args);
     std::vector<std::shared_ptr<BitImage>> bits = read_masks(chain, args.masks);
@@ -125,7 +124,9 @@ void plan_run(distile_chain &chain, const distile_chain_args &args) {
         chain.moved_pixels = fits(before, input) ? moved_pixels(before, chain.partition, input) : 0;
     }
     chain.plan = plan_chain(chain.planned, input, masks, chain.partition, static_cast<int32_t>(times.size()));
-    choose_variants(chain, args.masks);
+    if (!chain.group.ranks) {
+        choose_variants(chain, args.masks);
+    }
     chain.plans++;
     chain.input = input;
 }

@@ -47,6 +47,8 @@ public:
 
     /** What an exchange keeps of these spans on the device that copies them, which is always the same one. */
     mutable std::shared_ptr<const void> prepared;
+    /** Where its pixels lie in a message too. */
+    mutable std::shared_ptr<const void> prepared_packed;
 
 private:
     std::vector<Span> spans_;

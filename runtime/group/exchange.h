@@ -1,6 +1,6 @@
 /** \file
- * How pixels get from one context's memory to another's. To add a way, as NCCL, add a file that defines an Exchange,
- * which the device that has it returns.
+ * How pixels get from one context's memory to another's, or into messages for other ranks. To add a way between
+ * devices, add a file that defines an Exchange, which the device that has it returns.
  */
 #ifndef DISTILE_EXCHANGE_H
 #define DISTILE_EXCHANGE_H
@@ -28,6 +28,13 @@ struct PlacedTensor {
 struct Transfer {
     const PlacedTensor *from, *to;
     const SpanList *spans;
+};
+
+/** Spans of a tensor, whose pixels follow each other in a message. */
+struct PackedPixels {
+    const PlacedTensor *tensor;
+    const SpanList *spans;
+    void *message;
 };
 
 /** A mask of a device's own, and its pixels. */
@@ -64,6 +71,17 @@ struct Exchange {
     void (*finish)(distile_context &context);
     /** Reads a mask of the context. */
     void (*read_bits)(distile_mask &mask, BitImage &bits);
+
+    // For ranks, whose pixels travel in messages. The ways from a context to itself have these.
+    /** Memory of the context's device, for messages. */
+    std::shared_ptr<void> (*message_memory)(distile_context &of, size_t bytes);
+    /** Gives a context spans that it packs, so that messages need not wait for them. */
+    void (*prepare_packed)(distile_context &of, const std::vector<const SpanList *> &lists);
+    /** Packs pixels into messages, after what the context has been given, or unpacks them, after the messages. */
+    void (*pack)(distile_context &by, const std::vector<PackedPixels> &pixels);
+    void (*unpack)(distile_context &by, const std::vector<PackedPixels> &pixels);
+    /** The stream on which it does; null on CPUs. */
+    void *(*message_stream)(distile_context &of);
 };
 
 /** Copies within a process, between CPU contexts. */

@@ -52,22 +52,8 @@ distile_status keep_null(distile_group *group, const char *call, const char *wha
 /** Runs the body of an API function. Never throws. Contexts keep the messages of their own failures. */
 template<typename Body>
 distile_status guarded_group(distile_group *group, const distile_context *context, const char *call, const Body &body) {
-    try {
-        body();
-        return DISTILE_OK;
-    } catch (const GroupFailure &failure) {
-        return keep(group, call, failure.status, failure.message.c_str());
-    } catch (const Failure &failure) {
-        return keep(group, call, failure.status, distile_context_message(context));
-    } catch (const Error &error) {
-        return keep(group, call, error.status(), error.what());
-    } catch (const std::bad_alloc &) {
-        return keep(group, call, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
-    } catch (const std::system_error &error) {
-        return keep(group, call, DISTILE_ERROR_OUT_OF_MEMORY, error.what());
-    } catch (...) {
-        return keep(group, call, DISTILE_ERROR_INTERNAL, "an unexpected exception");
-    }
+    const Outcome outcome = outcome_of(context, body);
+    return outcome.status == DISTILE_OK ? DISTILE_OK : keep(group, call, outcome.status, outcome.message);
 }
 
 void check_speeds(const distile_group_speed *speeds, int32_t count) {
@@ -98,7 +84,27 @@ void check_group_options(const distile_group_options &options, int32_t count) {
     if (options.any_order != 0 && options.any_order != 1) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "any_order is %d; it must be 0 or 1", options.any_order);
     }
+    if (options.reserved32 != 0) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "a reserved field of the options is not 0");
+    }
     check_speeds(options.speeds, count);
+}
+
+void check_transport(const distile_transport &transport) {
+    if (!transport.exchange) {
+        fail_group(DISTILE_ERROR_NULL_POINTER, "the transport's function is null");
+    }
+    if (!is_reserved_zero(transport.reserved) || transport.reserved32 != 0) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "a reserved field of the transport is not 0");
+    }
+    if (transport.ranks < 1 || transport.ranks > most_devices || transport.rank < 0 ||
+        transport.rank >= transport.ranks) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "rank %d of %d; there must be 1 to %d, numbered from 0", transport.rank,
+                   transport.ranks, most_devices);
+    }
+    if (transport.asynchronous != 0 && transport.asynchronous != 1) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "asynchronous is %d; it must be 0 or 1", transport.asynchronous);
+    }
 }
 
 /** Calls a function for each pair of a group's devices, with their contexts. */
@@ -133,6 +139,123 @@ void connect_all(const distile_group &group) {
         const bool beside = group.overlaps(pair % group.contexts.size());
         group.exchanges[pair++]->connect(from, to, beside);
     });
+}
+
+/** Makes a group of this process's contexts. */
+void fill_group(distile_group &group, distile_context *const *contexts, int32_t count,
+                const distile_group_options &options) {
+    if (count < 1 || count > most_devices) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "a group of %d contexts; it must have 1 to %d", count, most_devices);
+    }
+    if (group.ranks && count != 1) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "%d contexts with a transport; a rank has one", count);
+    }
+    check_group_options(options, count);
+    for (int32_t i = 0; i < count; i++) {
+        if (!contexts[i]) {
+            fail_group(DISTILE_ERROR_NULL_POINTER, "the context of device %d is null", i);
+        }
+        if (std::find(contexts, contexts + i, contexts[i]) != contexts + i) {
+            fail_group(DISTILE_ERROR_BAD_VALUE, "context %d is in the group before", i);
+        }
+        group.contexts.push_back(contexts[i]);
+        group.times.push_back(options.speeds
+                                  ? DeviceTime{options.speeds[i].fixed_us, 1 / options.speeds[i].products_per_us}
+                                  : DeviceTime{});
+    }
+    constexpr double usual_imbalance = .1;
+    group.exchanges = find_exchanges(group.contexts);
+    group.imbalance = options.imbalance > 0 ? options.imbalance : usual_imbalance;
+    group.overlap = options.overlap;
+    group.any_order = options.any_order != 0;
+    if (group.ranks && group.ranks->is_asynchronous() && contexts[0]->device->kind() == DISTILE_CPU) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "the transport of a CPU is asynchronous");
+    }
+    connect_all(group);
+    group.crew = std::make_unique<Crew>(count);
+}
+
+uint64_t bits_of(double number) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof(bits));
+    return bits;
+}
+
+double double_of(uint64_t bits) {
+    double number = 0;
+    std::memcpy(&number, &bits, sizeof(number));
+    return number;
+}
+
+/** Makes a group with other ranks. What fails on one does on all. */
+void make_with_ranks(distile_group &group, distile_context *const *contexts, int32_t count,
+                     const distile_group_options &options) {
+    check_transport(*options.transport);
+    group.ranks = std::make_unique<Ranks>(*options.transport);
+    Ranks &ranks = *group.ranks;
+    ranks.begin(std::chrono::steady_clock::now() + group.timeout);
+    const Outcome outcome = outcome_of(count > 0 ? contexts[0] : nullptr, [&] {
+        fill_group(group, contexts, count, options);
+        group.times.reserve(static_cast<size_t>(ranks.count()));
+    });
+    const bool is_well = outcome.status == DISTILE_OK;
+    const DeviceTime own = is_well ? group.times[0] : DeviceTime{};
+    const std::vector<RankRecord> &records =
+        ranks.meet(Meeting::MakeGroup, outcome,
+                   {{"numbers of ranks", static_cast<uint64_t>(ranks.count())},
+                    {"kinds of devices", is_well ? static_cast<uint64_t>(contexts[0]->device->kind()) : 0},
+                    {"settings of imbalance", bits_of(group.imbalance)},
+                    {"settings of any_order", group.any_order ? 1U : 0U},
+                    {"settings of speeds: all ranks give theirs, or none does", options.speeds ? 1U : 0U}},
+                   {bits_of(own.fixed), bits_of(own.per_work)});
+    group.times.clear();
+    for (const RankRecord &record : records) {
+        group.times.push_back({double_of(record.words[0]), double_of(record.words[1])});
+    }
+}
+
+/** What ranks compare of a chain's layers. */
+uint64_t hash_of_layers(const distile_chain &chain) {
+    Hash hash;
+    for (const ChainLayer &layer : chain.layers) {
+        for (const Axis &axis : {layer.planned.rows, layer.planned.columns}) {
+            for (const int32_t number :
+                 {axis.kernel, axis.stride, axis.dilation, axis.pad_before, axis.pad_after, layer.planned.residual}) {
+                hash.add(static_cast<uint64_t>(number));
+            }
+        }
+        const distile_kernel &kernel = *layer.kernels[0];
+        for (const int32_t number : {layer.in_channels, layer.out_channels, static_cast<int32_t>(layer.dtype),
+                                     static_cast<int32_t>(kernel.kind.weights->epilogue(kernel.polykernel.op))}) {
+            hash.add(static_cast<uint64_t>(number));
+        }
+        hash.add_double(layer.planned.work);
+        hash.add_bytes(layer.variant.data(), layer.variant.size());
+    }
+    return hash.value();
+}
+
+/** What ranks compare of its weights, which have been packed. */
+uint64_t hash_of_weights(const distile_chain &chain, const distile_chain_layer *layers) {
+    Hash hash;
+    for (size_t i = 0; i < chain.layers.size(); i++) {
+        const distile_weights_source &source = *layers[i].weights;
+        const auto count = static_cast<size_t>(chain.layers[i].planned.work);
+        const auto channels = static_cast<size_t>(chain.layers[i].out_channels);
+        const distile_dtype dtype = raw(source.dtype) == 0 ? DISTILE_FLOAT32 : source.dtype;
+        // Two weights of int4 share a byte.
+        const size_t bytes = raw(dtype) == DISTILE_INT4 ? (count + 1) / 2 : count * distile_dtype_size(dtype);
+        hash.add(static_cast<uint64_t>(raw(dtype)));
+        hash.add(static_cast<uint64_t>(source.order));
+        hash.add_bytes(source.filter, bytes);
+        for (const float *const array :
+             {source.bias, source.bn_gamma, source.bn_beta, source.bn_mean, source.bn_variance}) {
+            hash.add_bytes(array, array ? channels * sizeof(float) : 0);
+        }
+        hash.add_bytes(source.slope, source.slope ? sizeof(float) : 0);
+        hash.add_double(static_cast<double>(source.bn_epsilon));
+    }
+    return hash.value();
 }
 
 /** An operator as a group plans it. */
@@ -357,9 +480,24 @@ private:
     std::unique_ptr<distile_chain> chain_;
 };
 
+void check_num_layers(int32_t count) {
+    if (count < 1 || count > most_layers) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "a chain of %d layers; it must have 1 to %d", count, most_layers);
+    }
+}
+
+/** Keeps what devices or messages may still use where a checker of leaks finds it. */
+template<typename Object> void keep_forever(Object *object) {
+    static std::atomic<Object *> last{nullptr};
+    object->next_kept = last.exchange(object);
+}
+
 void check_usable(const distile_group &group) {
     if (group.is_lost) {
         fail_group(DISTILE_ERROR_DEVICE_LOST, "a device did not end in time; make another group");
+    }
+    if (group.ranks && group.ranks->is_lost()) {
+        fail_group(DISTILE_ERROR_DEVICE_LOST, "messages to other ranks failed; make another group");
     }
     if (!group.crew->is_ours()) {
         fail_group(DISTILE_ERROR_INTERNAL, "the group is a parent process's");
@@ -389,9 +527,25 @@ void check_result(const distile_chain &chain, const distile_chain_args &args, co
                    args.output->batch, args.output->height, args.output->width, output.batch, output.height,
                    output.width);
     }
-    if (args.input && overlap(without_border(*args.input), without_border(*args.output))) {
+    if (args.input && args.input->data && args.output->data &&
+        overlap(without_border(*args.input), without_border(*args.output))) {
         fail_group(DISTILE_ERROR_ALIASING, "the input overlaps the output");
     }
+}
+
+/** Checks a tensor of the caller's. With ranks its data may be null. */
+void check_caller_tensor(const distile_chain &chain, const char *call, const ChainLayer &layer,
+                         const distile_tensor *tensor, const char *name, int32_t channels, int32_t span_bits) {
+    distile_context *const context = chain.group.contexts[0];
+    if (chain.group.ranks && tensor && !tensor->data) {
+        alignas(64) char nothing = 0;
+        distile_tensor elsewhere = *tensor;
+        elsewhere.data = &nothing;
+        require(check_tensor(context, layer.dtype, call, &elsewhere, name, channels, false, span_bits));
+        return;
+    }
+    require(check_tensor(context, layer.dtype, call, tensor, name, channels, false, span_bits));
+    require(context->device->check_memory(call, *tensor, name));
 }
 
 /** Checks a run's arguments. Contexts keep the messages of shared checks. */
@@ -403,16 +557,17 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
     }
     require(check_enumerator(context, call, "inactive", args.inactive));
     if (args.input) {
-        require(check_tensor(context, first.dtype, call, args.input, "input", first.in_channels, false, shared_bits));
-        require(context->device->check_memory(call, *args.input, "input"));
+        check_caller_tensor(chain, call, first, args.input, "input", first.in_channels, shared_bits);
+        if (!args.input->data && chain.group.first_device() == 0) {
+            fail_group(DISTILE_ERROR_BAD_VALUE, "the first rank has no input: its data is null");
+        }
     } else if (chain.kept.num_pixels() == 0) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "no input is given, and the devices keep no images");
     }
     if (args.output) {
         // One device alone zeroes the inactive pixels.
         const int32_t bits = args.inactive == DISTILE_ZERO ? device_bits : shared_bits;
-        require(check_tensor(context, last.dtype, call, args.output, "output", last.out_channels, false, bits));
-        require(context->device->check_memory(call, *args.output, "output"));
+        check_caller_tensor(chain, call, last, args.output, "output", last.out_channels, bits);
     }
     const std::vector<MaskShape> shapes = shapes_of(chain.planned, input_shape(chain, args));
     for (const MaskShape &shape : shapes) {
@@ -435,6 +590,22 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
     }
 }
 
+/** Checks where images shall be collected. Ranks need not want them. */
+void check_collection(const distile_chain &chain, const char *call, const distile_tensor *output) {
+    const MaskShape &kept = chain.kept;
+    if (!chain.group.ranks || output) {
+        const ChainLayer &first = chain.layers.front();
+        check_caller_tensor(chain, call, first, output, "output", first.in_channels, shared_bits);
+    }
+    if (kept.num_pixels() == 0) {
+        fail_group(DISTILE_ERROR_BAD_VALUE, "the devices keep no images");
+    }
+    if (output && !(MaskShape{output->batch, output->height, output->width} == kept)) {
+        fail_group(DISTILE_ERROR_BAD_SHAPE, "the output is %d x %d x %d, but the images are %d x %d x %d",
+                   output->batch, output->height, output->width, kept.batch, kept.height, kept.width);
+    }
+}
+
 }  // namespace
 
 }  // namespace distile
@@ -442,6 +613,10 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
 using namespace distile;
 
 bool distile_group::overlaps(size_t device) const {
+    if (ranks) {
+        return overlap == DISTILE_OVERLAP_ALWAYS ||
+               (overlap == DISTILE_OVERLAP_WHERE_ASYNCHRONOUS && ranks->is_asynchronous());
+    }
     const auto asynchronous = [&](size_t other) { return other != device && exchange(other, device).asynchronous; };
     bool any = false;
     for (size_t i = 0; i < contexts.size(); i++) {
@@ -459,40 +634,30 @@ distile_status distile_group_create(distile_context *const *contexts, int32_t co
         return fail_null(call, contexts ? "pointer to the group" : "array of contexts");
     }
     return guarded_group(nullptr, nullptr, call, [&] {
-        if (count < 1 || count > most_devices) {
-            fail_group(DISTILE_ERROR_BAD_VALUE, "a group of %d contexts; it must have 1 to %d", count, most_devices);
-        }
         const distile_group_options chosen = options ? *options : distile_group_options{};
-        check_group_options(chosen, count);
-        auto created = std::make_unique<distile_group>();
-        for (int32_t i = 0; i < count; i++) {
-            if (!contexts[i]) {
-                fail_group(DISTILE_ERROR_NULL_POINTER, "the context of device %d is null", i);
-            }
-            if (std::find(contexts, contexts + i, contexts[i]) != contexts + i) {
-                fail_group(DISTILE_ERROR_BAD_VALUE, "context %d is in the group before", i);
-            }
-            created->contexts.push_back(contexts[i]);
-            created->times.push_back(chosen.speeds
-                                         ? DeviceTime{chosen.speeds[i].fixed_us, 1 / chosen.speeds[i].products_per_us}
-                                         : DeviceTime{});
-        }
-        constexpr double usual_imbalance = .1;
         constexpr int32_t usual_timeout = 60000;
-        created->exchanges = find_exchanges(created->contexts);
-        created->imbalance = chosen.imbalance > 0 ? chosen.imbalance : usual_imbalance;
+        auto created = std::make_unique<distile_group>();
         created->timeout = std::chrono::milliseconds(chosen.timeout_ms > 0 ? chosen.timeout_ms : usual_timeout);
-        created->overlap = chosen.overlap;
-        created->any_order = chosen.any_order != 0;
-        connect_all(*created);
-        created->crew = std::make_unique<Crew>(count);
+        if (!chosen.transport) {
+            fill_group(*created, contexts, count, chosen);
+        } else {
+            const Outcome outcome =
+                outcome_of(contexts[0], [&] { make_with_ranks(*created, contexts, count, chosen); });
+            if (outcome.status != DISTILE_OK) {
+                if (created->may_be_in_use()) {
+                    keep_forever(created.release());
+                }
+                fail_group(outcome.status, "%s", outcome.message);
+            }
+        }
         *group = created.release();
     });
 }
 
 void distile_group_destroy(distile_group *group) {
-    // What a device may still use stays.
-    if (group && !(group->is_lost && !group->crew->is_idle())) {
+    if (group && group->may_be_in_use()) {
+        keep_forever(group);
+    } else {
         const std::unique_ptr<distile_group> owned(group);
     }
 }
@@ -511,16 +676,32 @@ distile_status distile_chain_create(distile_group *group, const distile_chain_la
         return keep_null(group, call, layers ? "pointer to the chain" : "array of layers");
     }
     return guarded_group(group, group->contexts[0], call, [&] {
-        if (count < 1 || count > most_layers) {
-            fail_group(DISTILE_ERROR_BAD_VALUE, "a chain of %d layers; it must have 1 to %d", count, most_layers);
-        }
         check_usable(*group);
-        *chain = ChainMaker(*group, layers, count).make().release();
+        if (!group->ranks) {
+            check_num_layers(count);
+            *chain = ChainMaker(*group, layers, count).make().release();
+            return;
+        }
+        group->ranks->begin(std::chrono::steady_clock::now() + group->timeout);
+        std::unique_ptr<distile_chain> made;
+        const Outcome outcome = outcome_of(group->contexts[0], [&] {
+            check_num_layers(count);
+            made = ChainMaker(*group, layers, count).make();
+            made->rounds = std::make_unique<RankRounds>();
+            made->number = ++group->chains;
+        });
+        group->ranks->meet(Meeting::MakeChain, outcome,
+                           {{"layers", made ? hash_of_layers(*made) : 0},
+                            {"weights", made ? hash_of_weights(*made, layers) : 0},
+                            {"numbers of chains", made ? made->number : 0}});
+        *chain = made.release();
     });
 }
 
 void distile_chain_destroy(distile_chain *chain) {
-    if (chain && !(chain->group.is_lost && !chain->group.crew->is_idle())) {
+    if (chain && chain->group.may_be_in_use()) {
+        keep_forever(chain);
+    } else {
         const std::unique_ptr<distile_chain> owned(chain);
     }
 }
@@ -536,6 +717,10 @@ distile_status distile_chain_run(distile_chain *chain, const distile_chain_args 
     }
     return guarded_group(group, group->contexts[0], call, [&] {
         check_usable(*group);
+        if (group->ranks) {
+            run_on_ranks(*chain, *args, [&] { check_args(*chain, call, *args); });
+            return;
+        }
         check_args(*chain, call, *args);
         plan_run(*chain, *args);
         run_chain(*chain, *args);
@@ -551,17 +736,11 @@ distile_status distile_chain_collect(distile_chain *chain, const distile_tensor 
     distile_context *const context = group->contexts[0];
     return guarded_group(group, context, call, [&] {
         check_usable(*group);
-        const ChainLayer &first = chain->layers.front();
-        require(check_tensor(context, first.dtype, call, output, "output", first.in_channels, false, shared_bits));
-        require(context->device->check_memory(call, *output, "output"));
-        const MaskShape &kept = chain->kept;
-        if (kept.num_pixels() == 0) {
-            fail_group(DISTILE_ERROR_BAD_VALUE, "the devices keep no images");
+        if (group->ranks) {
+            collect_on_ranks(*chain, output, [&] { check_collection(*chain, call, output); });
+            return;
         }
-        if (!(MaskShape{output->batch, output->height, output->width} == kept)) {
-            fail_group(DISTILE_ERROR_BAD_SHAPE, "the output is %d x %d x %d, but the images are %d x %d x %d",
-                       output->batch, output->height, output->width, kept.batch, kept.height, kept.width);
-        }
+        check_collection(*chain, call, output);
         collect_images(*chain, *output);
     });
 }

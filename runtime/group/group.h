@@ -6,6 +6,8 @@
 
 #include "runtime/group/crew.h"
 #include "runtime/group/exchange.h"
+#include "runtime/group/rank_rounds.h"
+#include "runtime/group/ranks.h"
 #include <distile/distile.hpp>
 #include <distile/group.h>
 #include <mutex>
@@ -30,8 +32,8 @@ inline void require_of(const distile_context *context, distile_status status) {
 }  // namespace distile
 
 struct distile_group {
-    std::vector<distile_context *> contexts;
-    std::vector<distile::DeviceTime> times;
+    std::vector<distile_context *> contexts; /**< The contexts of this process. */
+    std::vector<distile::DeviceTime> times;  /**< One for each device, of all ranks. */
     /** [from][to] */
     std::vector<const distile::Exchange *> exchanges;
     double imbalance;
@@ -41,11 +43,26 @@ struct distile_group {
     bool is_lost = false;   /**< A device may still be at work. */
     char message[800] = "";
     std::unique_ptr<distile::Crew> crew;
+    std::unique_ptr<distile::Ranks> ranks; /**< Null: all devices are of this process. */
+    uint64_t chains = 0;                   /**< How many it has made. */
+    distile_group *next_kept = nullptr;    /**< The one before among what is never freed. */
 
     const distile::Exchange &exchange(size_t from, size_t to) const {
         return *exchanges[from * contexts.size() + to];
     }
-    bool overlaps(size_t device) const;
+    /** Whether a context computes while copies to it travel. */
+    bool overlaps(size_t context) const;
+    size_t num_devices() const {
+        return times.size();
+    }
+    /** The number of the first context's device. */
+    size_t first_device() const {
+        return ranks ? static_cast<size_t>(ranks->rank()) : 0;
+    }
+    /** Whether a device or messages may still use what the group and its chains have. */
+    bool may_be_in_use() const {
+        return (is_lost && !crew->is_idle()) || (ranks && ranks->is_lost());
+    }
 };
 
 namespace distile {
@@ -98,8 +115,9 @@ struct distile_chain {
     distile_group &group;
     std::vector<distile::ChainLayer> layers;
     std::vector<distile::PlannedLayer> planned; /**< What plans know of the layers. */
-    std::vector<distile::DeviceRun> devices;
+    std::vector<distile::DeviceRun> devices;    /**< One for each context of this process. */
     distile::Progress progress;
+    uint64_t number = 0; /**< Which of the group's chains it is. */
 
     // The plan of the last run.
     distile::MaskShape input{0, 0, 0};
@@ -114,6 +132,12 @@ struct distile_chain {
     distile::MaskShape kept{0, 0, 0};
     distile::Partition kept_by;
     std::vector<distile::KeptPart> kept_parts;
+    uint64_t keeping_runs = 0; /**< How many runs have ended with images kept. */
+
+    std::unique_ptr<distile::RankRounds> rounds; /**< What ranks exchange in a run. */
+    int64_t hashed_plan = 0;                     /**< The number of the plan that these are of. */
+    uint64_t masks_hash = 0, partition_hash = 0;
+    distile_chain *next_kept = nullptr; /**< The one before among what is never freed. */
 
     std::vector<const distile::BitImage *> masks() const;
 };
@@ -125,12 +149,40 @@ inline MaskShape input_shape(const distile_chain &chain, const distile_chain_arg
     return args.input ? MaskShape{args.input->batch, args.input->height, args.input->width} : chain.kept;
 }
 
+/** What went wrong in the body of a call; contexts keep the messages of their own failures. Never throws. */
+template<typename Body> Outcome outcome_of(const distile_context *context, const Body &body) {
+    Outcome outcome;
+    try {
+        body();
+    } catch (const GroupFailure &failure) {
+        outcome.set(failure.status, failure.message.c_str());
+    } catch (const Failure &failure) {
+        outcome.set(failure.status, distile_context_message(context));
+    } catch (const Error &error) {
+        outcome.set(error.status(), error.what());
+    } catch (const std::bad_alloc &) {
+        outcome.set(DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+    } catch (const std::system_error &error) {
+        outcome.set(DISTILE_ERROR_OUT_OF_MEMORY, error.what());
+    } catch (...) {
+        outcome.set(DISTILE_ERROR_INTERNAL, "an unexpected exception");
+    }
+    return outcome;
+}
+
 /** Makes the plan for these arguments, which have been checked, unless the last one is it. */
 void plan_run(distile_chain &chain, const distile_chain_args &args);
+/** Lets the first context choose the variants of a new plan that callers leave open. */
+void choose_variants(distile_chain &chain, distile_mask *const *masks);
 /** Runs the plan. Throws GroupFailure. */
 void run_chain(distile_chain &chain, const distile_chain_args &args);
 /** Copies the images that the devices keep. */
 void collect_images(const distile_chain &chain, const distile_tensor &output);
+
+/** With ranks: checks, plans and runs. */
+void run_on_ranks(distile_chain &chain, const distile_chain_args &args, const std::function<void()> &check);
+/** With ranks: checks and copies the images to those that give an output. */
+void collect_on_ranks(distile_chain &chain, const distile_tensor *output, const std::function<void()> &check);
 
 }  // namespace distile
 

@@ -28,6 +28,41 @@ void copy_in_process(distile_context &, const std::vector<Transfer> &transfers) 
     }
 }
 
+/** Calls use(pixel of the tensor, place in the message, bytes) for what lies together in both. */
+template<typename Use> void for_each_piece(const PackedPixels &pixels, const Use &use) {
+    const PlacedTensor &tensor = *pixels.tensor;
+    const auto pixel_bytes = static_cast<size_t>(tensor.tensor.channels) * distile_dtype_size(tensor.tensor.dtype);
+    const bool contiguous = tensor.tensor.stride_w == tensor.tensor.channels;
+    auto *message = static_cast<char *>(pixels.message);
+    for (const Span &span : *pixels.spans) {
+        const int32_t step = contiguous ? span.last - span.first : 1;
+        for (int32_t x = span.first; x < span.last; x += step) {
+            const size_t bytes = static_cast<size_t>(step) * pixel_bytes;
+            use(tensor.pixel(span.image, span.y, x), message, bytes);
+            message += bytes;
+        }
+    }
+}
+
+void pack_in_process(distile_context &, const std::vector<PackedPixels> &pixels) {
+    for (const PackedPixels &some : pixels) {
+        for_each_piece(some,
+                       [](const char *pixel, char *message, size_t bytes) { std::memcpy(message, pixel, bytes); });
+    }
+}
+
+void unpack_in_process(distile_context &, const std::vector<PackedPixels> &pixels) {
+    for (const PackedPixels &some : pixels) {
+        for_each_piece(some,
+                       [](char *pixel, const char *message, size_t bytes) { std::memcpy(pixel, message, bytes); });
+    }
+}
+
+std::shared_ptr<void> host_message_memory(distile_context &, size_t bytes) {
+    const auto memory = std::make_shared<std::vector<char>>(bytes);
+    return {memory, memory->data()};
+}
+
 void set_cpu_masks(distile_context &, const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &) {
     for (const MaskOfPlan &one : masks) {
         one.mask->set_bits(one.bits->shape, reinterpret_cast<const uint32_t *>(one.bits->words.data()),
@@ -55,6 +90,11 @@ const Exchange process_exchange = {
     [](distile_context &) {},
     [](distile_context &) {},
     read_cpu_bits,
+    host_message_memory,
+    [](distile_context &, const std::vector<const SpanList *> &) {},
+    pack_in_process,
+    unpack_in_process,
+    [](distile_context &) -> void * { return nullptr; },
 };
 
 }  // namespace distile

@@ -1,4 +1,4 @@
-// Copies spans of pixels between tensors, some of which may lie in other GPUs' memory.
+// Copies spans of pixels between tensors, some of which may lie in other GPUs' memory or be messages.
 #include "runtime/cuda/kernels/copy_spans.h"
 #include "runtime/cuda/kernels/device.cuh"
 
@@ -21,9 +21,9 @@ template<typename Unit> __device__ void copy_spans(const SpanCopy &copy) {
         return;
     }
     const uint32_t lane = threadIdx.x % warp_threads;
-    const DeviceSpan span = copy.spans[number];
+    const DeviceSpan span = copy.from_spans[number];
     const Unit *const from = find<const Unit>(copy.from, span);
-    Unit *const to = find<Unit>(copy.to, span);
+    Unit *const to = find<Unit>(copy.to, copy.to_spans[number]);
     const uint32_t units = static_cast<uint32_t>(span.last - span.first) * copy.units.value;
     const auto place = [&](uint32_t unit, const PlacedPixels &pixels) -> int64_t {
         if (copy.contiguous != 0) {

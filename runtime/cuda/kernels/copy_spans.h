@@ -20,10 +20,11 @@ struct PlacedPixels {
     int32_t image, y, x;
 };
 
-/** Copies spans from one tensor to another, of which one may lie in another GPU's memory. */
+/** Copies spans from one tensor to another, of which one may lie in another GPU's memory, or be a message: a row of
+ * pixels, in which they have other places. */
 struct SpanCopy {
     PlacedPixels from, to;
-    const DeviceSpan *spans;
+    const DeviceSpan *from_spans, *to_spans;  ///< As long as each other, span by span.
     uint32_t count;
     Divisor units;        ///< In a pixel.
     uint32_t contiguous;  ///< 1: the pixels of a row follow each other in both tensors.

@@ -13,6 +13,9 @@
  * context would choose for the whole mask. Devices whose code differs, because they lack features that others have, may
  * round differently; so do groups with `any_order`.
  *
+ * The devices may be those of several processes, also on several hosts: each is a rank with one context, gives
+ * `transport` in its options, and makes the same calls in the same order (docs/several_devices.md, Ranks).
+ *
  * One thread at a time may use a group and its chains. While a call of theirs runs, they use the contexts, each in a
  * thread of their own, and nobody else may. Destroy chains before their group, and the group before its contexts. A
  * child of fork() can use no group of its parent.
@@ -47,6 +50,45 @@ typedef enum distile_overlap {
     DISTILE_OVERLAP_NEVER = 2
 } distile_overlap;
 
+/** Bytes that go to another rank, or come from one. */
+typedef struct distile_message {
+    int32_t peer;       /**< The other rank. */
+    int32_t reserved32; /**< 0 */
+    void *data;
+    int64_t bytes; /**< At least 1. */
+} distile_message;
+
+/** Messages that travel at once: at most one to each other rank, and one from each. */
+typedef struct distile_messages {
+    const distile_message *sends, *receives;
+    int32_t num_sends, num_receives;
+    int32_t on_device;  /**< 1: they are in memory of the context's device; 0: in the host's. */
+    int32_t timeout_ms; /**< When to give up, from now on; at least 1. */
+    /** With `on_device`, the GPU's stream (CUstream): sends come after what it has been given, and what it is given
+     * afterwards comes after the receives. */
+    void *stream;
+    char *cause;         /**< For a sentence about a failure, which ends with a null character; "" before. */
+    int32_t cause_bytes; /**< At least 256. */
+    int32_t reserved32;  /**< 0 */
+    int64_t reserved[4]; /**< 0 */
+} distile_messages;
+
+/** What takes messages to the other ranks of a group: for instance MPI, NCCL or torch.distributed. Zero-initialise,
+ * then set. */
+typedef struct distile_transport {
+    int32_t rank, ranks; /**< This process's number, and how many there are, at most 1024. */
+    /** Exchanges messages. A message meets the receive of as many bytes that its peer asks for: between two ranks, in
+     * one direction, messages keep their order, of both kinds of memory apart. Returns once what it was given may be
+     * changed: by the host, or with `on_device` by later work of the stream. No exception may leave it; other threads
+     * than those of the group's calls may call it, one at a time. After another result than OK the group is lost. */
+    distile_status (*exchange)(void *user, const distile_messages *messages);
+    void *user;
+    /** 1: with `on_device`, messages travel while the stream of the context computes; only for GPUs. */
+    int32_t asynchronous;
+    int32_t reserved32;  /**< 0 */
+    int64_t reserved[4]; /**< 0 */
+} distile_transport;
+
 /** Zero-initialise, then set only what differs from the default. */
 typedef struct distile_group_options {
     /** One for each context; null: all are equally fast. Copied. */
@@ -60,12 +102,21 @@ typedef struct distile_group_options {
     /** 1: devices run the variant that suits the largest part, and variants for tensor cores that balance their work do
      * so. Faster, most of all for small images, but results round otherwise than those of one device. */
     int32_t any_order;
-    int64_t reserved[4]; /**< 0 */
+    int32_t reserved32; /**< 0 */
+    /** Null: all devices are of this process. Else each rank gives one context, its device, whose number is the rank;
+     * `speeds` have one element, its own, and `imbalance` and `any_order` are equal everywhere. Copied. */
+    const distile_transport *transport;
+    int64_t reserved[3]; /**< 0 */
 } distile_group_options;
 
 /** Makes a group of `count` contexts, 1 to 1024, each of which is given once. `options` may be null. After an error,
- * distile_group_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE, UNSUPPORTED_DEVICE (nothing copies
- * between two of these devices), OUT_OF_MEMORY. */
+ * distile_group_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also ranks whose options differ),
+ * UNSUPPORTED_DEVICE (nothing copies between two of these devices), OUT_OF_MEMORY, VERSION (a rank has another version
+ * of this library), DEVICE_LOST (a rank does not answer).
+ *
+ * With a transport, ranks do this and all that runs, makes or collects chains together: each call compares what they
+ * give, so a rank that refuses its arguments, or differs from the first one, makes the call fail with the same status
+ * on all. A rank that does not take part makes it return DEVICE_LOST within the time-out, and the group unusable. */
 DISTILE_API distile_status distile_group_create(distile_context *const *contexts, int32_t count,
                                                 const distile_group_options *options, distile_group **group);
 /** Null is allowed. */
@@ -96,7 +147,8 @@ typedef struct distile_chain_layer {
 /** Makes a chain of 1 to 1024 layers, whose strides multiply to at most 256 along each axis. The output of a layer has
  * the type and the channels of the next one's input. Layers without strides may lie between a residual and where it is
  * added, and at most 60 layers. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE (a residual of another size), BAD_TYPE,
- * BAD_CHANNELS, and those of distile_kernel_create and distile_weights_pack. */
+ * BAD_CHANNELS, and those of distile_kernel_create and distile_weights_pack; BAD_VALUE and DEVICE_LOST with ranks, also
+ * where layers or weights differ. */
 DISTILE_API distile_status distile_chain_create(distile_group *group, const distile_chain_layer *layers, int32_t count,
                                                 distile_chain **chain);
 /** Null is allowed. */
@@ -106,6 +158,10 @@ DISTILE_API void distile_chain_destroy(distile_chain *chain);
 typedef struct distile_chain_args {
     /** In memory of the first context's device. They may not overlap. They may span up to 2^40 elements, where no
      * device's box spans 2^31 or more; with DISTILE_ZERO, an output fewer than 2^31.
+     *
+     * With a transport, each rank gives its own, of the same extents, and the whole masks: it reads its part of the
+     * input from there, and gets the whole output. With null as the `data` of the input, which the first rank may not
+     * have, it gets its part from the first rank; with null as that of the output, it gets none.
      *
      * Without an output, the devices keep the result: images of the input's size and channels, which are the input with
      * the active pixels of the last output. Without an input, a run takes the images that the devices keep; they change
@@ -128,9 +184,10 @@ typedef struct distile_chain_args {
  * group is a parent process's), and those of distile_run. */
 DISTILE_API distile_status distile_chain_run(distile_chain *chain, const distile_chain_args *args);
 
-/** Copies the images that the devices keep to a tensor in memory of the first context's device. Errors: NULL_POINTER,
- * BAD_VALUE (they keep none), BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, OUT_OF_MEMORY, DEVICE_LOST,
- * INTERNAL (the group is a parent process's). */
+/** Copies the images that the devices keep to a tensor in memory of the first context's device. With a transport, ranks
+ * whose tensor is null get none. Errors: NULL_POINTER, BAD_VALUE (they keep none; no rank wants them), BAD_SHAPE,
+ * BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, OUT_OF_MEMORY, DEVICE_LOST, INTERNAL (the group is a parent
+ * process's). */
 DISTILE_API distile_status distile_chain_collect(distile_chain *chain, const distile_tensor *output);
 
 /** What the plan of the last run is. */

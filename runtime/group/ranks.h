@@ -1,0 +1,115 @@
+/** \file
+ * The ranks of a group whose devices are of several processes: what they tell each other before they work together and
+ * afterwards, and their messages.
+ *
+ * Every rank does alone what may fail there, and then tells the others how it went. So all go on or none does: a rank
+ * that fails between two such points goes on exchanging messages, whose bytes nobody uses, until the next one.
+ */
+#ifndef DISTILE_RANKS_H
+#define DISTILE_RANKS_H
+
+#include "runtime/group/crew.h"
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <distile/group.h>
+#include <initializer_list>
+
+namespace distile {
+
+/** How work ended. Keeping it allocates nothing. */
+struct Outcome {
+    distile_status status = DISTILE_OK;
+    char message[700] = "";
+
+    void set(distile_status given, const char *text);
+};
+
+/** A call of a group, or a point within it, in which ranks compare what they have. */
+enum class Meeting : int32_t { MakeGroup, MakeChain, Run, Prepare, EndRun, Collect, PrepareCollect, EndCollect };
+
+/** Something that is equal on all ranks, or the call fails. */
+struct Fact {
+    const char *what;  ///< As in "ranks 0 and 1 have different masks".
+    uint64_t value;
+};
+
+/** What a rank tells the others. */
+struct RankRecord {
+    static constexpr size_t most_facts = 10, num_words = 2;
+
+    uint64_t format;  ///< The version of this struct, and of what ranks do.
+    Meeting meeting;
+    int32_t status;
+    uint64_t facts[most_facts];
+    uint64_t words[num_words];  ///< What only the rank itself has.
+    char message[240];
+};
+
+/** Its functions throw GroupFailure. */
+class Ranks {
+public:
+    explicit Ranks(const distile_transport &transport);
+
+    int32_t rank() const {
+        return transport_.rank;
+    }
+    int32_t count() const {
+        return transport_.ranks;
+    }
+    bool is_asynchronous() const {
+        return transport_.asynchronous != 0;
+    }
+    /** Whether messages failed. Others may then still be on their way. */
+    bool is_lost() const {
+        return is_lost_;
+    }
+    /** Begins a call, which ends by then. */
+    void begin(Deadline deadline) {
+        deadline_ = deadline;
+    }
+    /** Tells all ranks how this one did, and what it has. Fails on all if one failed, or has other facts than the
+     * first; else returns what all tell, until the next meeting. */
+    const std::vector<RankRecord> &meet(Meeting meeting, const Outcome &own, std::initializer_list<Fact> facts,
+                                        const std::array<uint64_t, RankRecord::num_words> &words = {});
+    void exchange(const std::vector<distile_message> &sends, const std::vector<distile_message> &receives,
+                  bool on_device, void *stream);
+    /** Copies the first rank's bytes to all. */
+    void broadcast(void *data, size_t bytes);
+
+private:
+    distile_transport transport_;
+    Deadline deadline_{};
+    std::atomic<bool> is_lost_{false};
+    std::vector<RankRecord> records_;
+    std::vector<distile_message> sends_, receives_;  // Records.
+    std::vector<distile_message> down_;              // What the first rank sends to all.
+    std::vector<distile_message> none_;
+};
+
+/** A hash, which is no protection against intent. */
+class Hash {
+public:
+    void add(uint64_t word) {
+        constexpr uint64_t factor = 0x9E3779B97F4A7C15;
+        constexpr int shift = 29;
+        value_ = (value_ ^ word) * factor;
+        value_ ^= value_ >> shift;
+    }
+    void add_double(double number) {
+        uint64_t word = 0;
+        std::memcpy(&word, &number, sizeof(word));
+        add(word);
+    }
+    void add_bytes(const void *data, size_t bytes);
+    uint64_t value() const {
+        return value_;
+    }
+
+private:
+    uint64_t value_ = 0x243F6A8885A308D3;
+};
+
+}  // namespace distile
+
+#endif
