@@ -183,13 +183,13 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_planner_bytes(int planner) -> int");
     m.def("_planner_free(int planner) -> ()");
     m.def("_group_make(int[] devices, int[] streams, int[] threads, float[] speeds, float imbalance, int timeout_ms, "
-          "int overlap, bool any_order) -> int");
+          "int overlap, bool any_order, int rank, int ranks, int exchange, bool asynchronous) -> int");
     m.def("_group_free(int group) -> ()");
     const std::string chain = "(int group, Tensor[] parameters, ScalarType dtype, int[] layers, str activations) -> ";
     m.def(("_chain_lacks" + chain + "int[]").c_str());
     m.def(("_chain_make" + chain + "int").c_str());
-    m.def("_chain_run(Tensor? input, Tensor[] masks, Tensor(a!)? output, Tensor[] parameters, int chain, bool zero) "
-          "-> ()");
+    m.def("_chain_run(Tensor? input, Tensor[] masks, Tensor(a!)? output, Tensor[] parameters, int chain, bool zero, "
+          "int[] input_sizes, int[] output_sizes) -> ()");
     m.def("_chain_kept(int chain) -> int[]");
     m.def("_chain_collect(Tensor(a!) output, int chain) -> ()");
     m.def("_chain_info(int chain) -> float[]");

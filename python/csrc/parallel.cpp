@@ -20,6 +20,7 @@ struct DeviceGroup {
     std::vector<Context> contexts;
     Group group;
     int32_t device_index = -1;        /**< The first context's; below 0 for CPUs. */
+    bool has_ranks = false;           /**< Other processes have the other devices. */
     std::mutex mutex;                 /**< One thread at a time may use the group, its chains and its contexts. */
     std::atomic<bool> is_lost{false}; /**< A device may still be at work. */
     pid_t process = getpid();
@@ -302,6 +303,24 @@ struct DeviceChain {
         return view;
     }
 
+    /** A tensor that another rank has. */
+    distile_tensor tensor_elsewhere(const Ints &sizes) const {
+        if (!group->has_ranks || sizes.size() != (of_tokens() ? 3 : 4)) {
+            fail("no rank has tensors of these sizes");
+        }
+        distile_tensor made{};
+        made.dtype = *type_of(type);
+        made.batch = narrow_int(sizes[0]);
+        const int64_t rows = of_tokens() ? rows_of_tokens(sizes[1]) : sizes[2];
+        made.height = narrow_int(rows);
+        made.width = narrow_int(of_tokens() ? sizes[1] / rows : sizes[3]);
+        made.channels = narrow_int(of_tokens() ? sizes[2] : sizes[1]);
+        made.stride_w = made.channels;
+        made.stride_h = made.stride_w * made.width;
+        made.stride_n = made.stride_h * made.height;
+        return made;
+    }
+
     /** Gives the devices of another chain of these layers the images that those of this one keep: it runs on them with
      * masks without pixels. False if there are none any more. */
     bool move_images(distile_chain *to, const Tensor &images) {
@@ -374,7 +393,8 @@ Numbered<DeviceChain> &chains() {
 }  // namespace
 
 int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads, const std::vector<double> &speeds,
-                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order) {
+                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order, int64_t rank, int64_t ranks,
+                   int64_t exchange, bool asynchronous) {
     if (devices.empty() || streams.size() != devices.size() || threads.size() != devices.size() ||
         (!speeds.empty() && speeds.size() != 2 * devices.size())) {
         fail("the lists of a group have lengths that do not fit");
@@ -406,6 +426,15 @@ int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads
     options.timeout_ms = static_cast<int32_t>(std::min<int64_t>(timeout_ms, INT32_MAX));
     options.overlap = static_cast<distile_overlap>(overlap);
     options.any_order = any_order ? 1 : 0;
+    distile_transport transport{};
+    if (ranks > 0) {
+        transport.rank = static_cast<int32_t>(std::min<int64_t>(rank, INT32_MAX));
+        transport.ranks = static_cast<int32_t>(std::min<int64_t>(ranks, INT32_MAX));
+        transport.exchange = reinterpret_cast<decltype(transport.exchange)>(exchange);
+        transport.asynchronous = asynchronous ? 1 : 0;
+        options.transport = &transport;
+        made->has_ranks = true;
+    }
     distile_group *group = nullptr;
     bindings::check(distile_group_create(contexts.data(), static_cast<int32_t>(contexts.size()), &options, &group),
                     nullptr);
@@ -467,7 +496,8 @@ int64_t make_chain(int64_t group, const std::vector<Tensor> &parameters, ScalarT
 }
 
 void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, const OptionalTensor &output,
-               const std::vector<Tensor> &parameters, int64_t chain, bool zero) {
+               const std::vector<Tensor> &parameters, int64_t chain, bool zero, const Ints &input_sizes,
+               const Ints &output_sizes) {
     const std::shared_ptr<DeviceChain> object = chains().find(chain);
     DeviceChain &run = *object;
     DeviceGroup &group = *run.group;
@@ -478,10 +508,17 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
     }
     // What calls PyTorch comes before the lock, as that may run code of Python's, which may free chains of the group.
     View input_view{};
-    distile_tensor output_tensor{};
+    distile_tensor input_tensor{}, output_tensor{};
+    if (!input_sizes.empty()) {
+        input_tensor = run.tensor_elsewhere(input_sizes);
+    }
+    if (!output_sizes.empty()) {
+        output_tensor = run.tensor_elsewhere(output_sizes);
+    }
     if (input) {
         run.check_tensor(*input, "the input");
         input_view = view_of(*input, type);
+        input_tensor = input_view.view;
     }
     if (output) {
         run.check_tensor(*output, "`out`");
@@ -519,8 +556,8 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
         of_layers.push_back(run.masks[number].get());
     }
     distile_chain_args args{};
-    args.input = input ? &input_view.view : nullptr;
-    args.output = output ? &output_tensor : nullptr;
+    args.input = input || !input_sizes.empty() ? &input_tensor : nullptr;
+    args.output = output || !output_sizes.empty() ? &output_tensor : nullptr;
     args.masks = of_layers.data();
     args.inactive = zero ? DISTILE_ZERO : DISTILE_KEEP;
     run.held.insert(run.held.end(), given.plain.begin(), given.plain.end());
@@ -532,9 +569,8 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
     }
     group.check(distile_chain_run(run.chain.get(), &args));
     old.swap(run.held);  // The devices have ended.
-    if (input && !output) {
-        const distile_tensor &view = input_view.view;
-        run.kept = {view.batch, view.height, view.width, view.channels};
+    if (args.input && !args.output) {
+        run.kept = {input_tensor.batch, input_tensor.height, input_tensor.width, input_tensor.channels};
     }
 }
 
@@ -549,14 +585,18 @@ Ints kept_images(int64_t chain) {
 
 void collect_images(const Tensor &output, int64_t chain) {
     const std::shared_ptr<DeviceChain> object = chains().find(chain);
-    object->check_tensor(output, "`out`");
-    const distile_tensor view = output_view(output, *type_of(object->type));
     DeviceGroup &group = *object->group;
+    const bool elsewhere = group.has_ranks && output.numel() == 0;
+    distile_tensor view{};
+    if (!elsewhere) {
+        object->check_tensor(output, "`out`");
+        view = output_view(output, *type_of(object->type));
+    }
     std::vector<Tensor> old;  // Freed without the lock.
     const std::lock_guard lock(group.mutex);
     group.follow_current_stream();
     object->held.push_back(output);
-    group.check(distile_chain_collect(object->chain.get(), &view));
+    group.check(distile_chain_collect(object->chain.get(), elsewhere ? nullptr : &view));
     old.swap(object->held);
 }
 

@@ -9,9 +9,11 @@
 namespace distile::python {
 
 /** The number of a new group of contexts. Each has the number of a GPU and a CUstream of its own, which lives as long
- * as PyTorch does; or -1 for CPUs and a number of threads. `speeds` has two numbers for each, or none. */
+ * as PyTorch does; or -1 for CPUs and a number of threads. `speeds` has two numbers for each, or none. With ranks above
+ * 0 they are one context, and `exchange` is the address of their transport's function (group.h). */
 int64_t make_group(const Ints &devices, const Ints &streams, const Ints &threads, const std::vector<double> &speeds,
-                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order);
+                   double imbalance, int64_t timeout_ms, int64_t overlap, bool any_order, int64_t rank, int64_t ranks,
+                   int64_t exchange, bool asynchronous);
 /** It is freed with the last of its chains. */
 void free_group(int64_t group);
 
@@ -24,11 +26,14 @@ Ints lacking_polykernels(int64_t group, const std::vector<Tensor> &parameters, S
 int64_t make_chain(int64_t group, const std::vector<Tensor> &parameters, ScalarType type, const Ints &layers,
                    const std::string &activations);
 /** Runs a chain with a mask for each layer. Without an input, it takes the images that the devices keep; without an
- * output, they keep the result. Packs the weights again if they are others, or were written. */
+ * output, they keep the result. Packs the weights again if they are others, or were written. Sizes are those of an
+ * input or an output that other ranks have. */
 void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, const OptionalTensor &output,
-               const std::vector<Tensor> &parameters, int64_t chain, bool zero);
+               const std::vector<Tensor> &parameters, int64_t chain, bool zero, const Ints &input_sizes,
+               const Ints &output_sizes);
 /** The sizes of the images that the devices keep; none if they keep none. */
 Ints kept_images(int64_t chain);
+/** With ranks, an output without elements stands for none. */
 void collect_images(const Tensor &output, int64_t chain);
 /** The numbers of distile_chain_info, in their order. */
 std::vector<double> chain_info(int64_t chain);

@@ -1,7 +1,8 @@
-"""Several devices that share images, in one process (docs/several_devices.md)."""
+"""Several devices that share images, in one process or several (docs/several_devices.md)."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import weakref
@@ -14,6 +15,7 @@ from . import fusion, masks as mask_functions, operators, polykernels
 from ._library import ops
 from .forms import refuse_tangents
 from .nn import MaskedConv2d, MaskedLinear, padding_of
+from .ranks import Transport
 from .shapes import convolved
 
 OVERLAPS = ("auto", "always", "never")
@@ -47,7 +49,7 @@ class ChainInfo:
 
 
 class Group:
-    """Devices of this process that share images: each computes a part of the active pixels of a chain of layers.
+    """Devices that share images: each computes a part of the active pixels of a chain of layers.
 
         group = distile.parallel.Group(["cuda:0", "cuda:1"])
         chain = group.chain(model.layers)
@@ -56,6 +58,16 @@ class Group:
 
     One run at a time uses a group: those of other threads wait. Group and chains free what they hold with close(), or
     when nobody refers to them any more; a chain keeps its group.
+
+    With `process_group`, each of its ranks has one of the devices, and all make the same groups, chains and runs, in
+    the same order, with equal layers and masks:
+
+        group = distile.parallel.Group([f"cuda:{local_rank}"], process_group=torch.distributed.group.WORLD)
+
+    Every rank reads its part of its own `x`, and gets the whole result. A tensor on the device "meta" as `x` lets a
+    rank get its part from the first one, and as `out` leaves it without a result. What fails on a rank, or differs
+    from what the first one has, is a RuntimeError on all. A rank that does not take part, or raises a ValueError or a
+    TypeError of its own, makes the others raise one within the time-out, and the group unusable.
 
     Args:
         devices: NVIDIA GPUs that can use each other's memory, or "cpu" for each part of this machine's cores. A device
@@ -71,12 +83,16 @@ class Group:
             copies do not keep the devices busy, "always" or "never".
         any_order: whether GPUs may run what suits their parts best. Faster, but results round otherwise than those of
             one device.
+        process_group: of torch.distributed, if each rank has a device: `devices` is a list of one then, and so are
+            `speeds`. What ranks compare, and the pixels of CPUs, travel by gloo over connections of the group's own;
+            the pixels of GPUs by the NCCL of this process group.
     """
 
     def __init__(
         self,
         devices: Sequence[torch.device | str],
         *,
+        process_group: torch.distributed.ProcessGroup | None = None,
         threads: int | Sequence[int] | None = None,
         speeds: Sequence[float | tuple[float, float]] | None = None,
         imbalance: float = 0.1,
@@ -92,20 +108,31 @@ class Group:
             raise ValueError(f"the imbalance is a part of the time above 0, not {imbalance}")
         if not (0 < timeout <= 2_000_000):
             raise ValueError(f"the timeout is seconds above 0 and at most 2000000, not {timeout}")
+        if process_group is not None and count != 1:
+            raise ValueError(f"a rank has one device, not {count}: say which with process_group=")
         on_cpu = self.devices[0].type == "cpu"
         threads = _threads_of(threads, count) if on_cpu else _no_threads(threads, count)
+        speeds = _speeds_of(speeds, count)
         # A stream is PyTorch's own, which it never destroys.
         streams = [0] * count if on_cpu else _streams_of(self.devices)
-        self._number: int | None = ops._group_make(
-            [-1 if on_cpu else device.index for device in self.devices],
-            streams,
-            threads,
-            _speeds_of(speeds, count),
-            float(imbalance),
-            max(1, math.ceil(timeout * 1000)),
-            OVERLAPS.index(overlap),
-            bool(any_order),
-        )
+        self._transport = transport = None
+        if process_group is not None:
+            self._transport = transport = Transport(process_group, self.devices[0], timeout)
+        with self._with_ranks():
+            self._number: int | None = ops._group_make(
+                [-1 if on_cpu else device.index for device in self.devices],
+                streams,
+                threads,
+                speeds,
+                float(imbalance),
+                max(1, math.ceil(timeout * 1000)),
+                OVERLAPS.index(overlap),
+                bool(any_order),
+                transport.rank if transport else 0,
+                transport.ranks if transport else 0,
+                transport.address if transport else 0,
+                transport.is_asynchronous if transport else False,
+            )
         self._chains: weakref.WeakSet[Chain] = weakref.WeakSet()
         self._free = _freed(self, ops._group_free, self._number)
 
@@ -141,6 +168,8 @@ class Group:
 
     def __repr__(self) -> str:
         state = "" if self._number is not None else ", closed"
+        if self._transport:
+            state = f", rank {self._transport.rank} of {self._transport.ranks}{state}"
         return f"Group([{', '.join(map(repr, map(str, self.devices)))}]{state})"
 
     def __reduce__(self):
@@ -150,6 +179,20 @@ class Group:
         if self._number is None:
             raise RuntimeError("the group is closed: make another")
         return self._number
+
+    def _is_elsewhere(self, tensor: torch.Tensor | None) -> bool:
+        """Whether a tensor stands for one that only other ranks have."""
+        return self._transport is not None and isinstance(tensor, torch.Tensor) and tensor.is_meta
+
+    @contextlib.contextmanager
+    def _with_ranks(self):
+        """Around what ranks do together."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self._transport and (self._transport.is_lost or "DEVICE_LOST" in str(error)):
+                self._transport.keep()
+            raise
 
 
 class Chain:
@@ -174,7 +217,8 @@ class Chain:
         arguments = (number, weights, self.dtype, self._numbers(), ",".join(layer.activation for layer in self.layers))
         for lacking in ops._chain_lacks(*arguments):
             self._provide(lacking)
-        self._number: int | None = ops._chain_make(*arguments)
+        with group._with_ranks():
+            self._number: int | None = ops._chain_make(*arguments)
         self._free = _freed(self, ops._chain_free, self._number)
         group._chains.add(self)
 
@@ -197,6 +241,8 @@ class Chain:
             raise ValueError(f"inactive pixels have no {inactive!r}; there are {', '.join(INACTIVE)}")
         shape, sizes = self._sizes(x)
         result = self._shape_of(shape, self.layers[-1], sizes[-1])
+        if self.group._is_elsewhere(out) and out.dtype != self.dtype:
+            raise ValueError(f"the chain computes in {self.dtype}, and `out` is {out.dtype}")
         if out is not None and tuple(out.shape) != result:
             raise ValueError(f"`out` is {list(out.shape)}, but the output is {list(result)}")
         if out is None:
@@ -227,8 +273,13 @@ class Chain:
         elif tuple(out.shape) != shape:
             raise ValueError(f"`out` is {list(out.shape)}, but the images are {list(shape)}")
         self._check_call([out])
-        ops._chain_collect(out, self._open_number())
+        with self.group._with_ranks():
+            ops._chain_collect(self._none() if self.group._is_elsewhere(out) else out, self._open_number())
         return out
+
+    def _none(self) -> torch.Tensor:
+        """A tensor in the place of one that other ranks have."""
+        return torch.empty(0, dtype=self.dtype, device=self.group.devices[0])
 
     def info(self) -> ChainInfo:
         """What the plan of the last run is."""
@@ -331,7 +382,7 @@ class Chain:
                     f"the chain computes in {self.dtype}, and its input is {x.dtype}: convert it, or say dtype= where "
                     "the chain is made"
                 )
-            if x.device != device:
+            if x.device != device and not self.group._is_elsewhere(x):
                 raise ValueError(f"the input is on {x.device}, but the first device of the group is {device}")
         channels = shape[-1] if self._tokens else shape[1]
         reads = self.layers[0].in_features if self._tokens else self.layers[0].in_channels
@@ -399,7 +450,11 @@ class Chain:
             )
         weights = _weights_of(self.layers)
         self._check_call([x, out, *weights])
-        ops._chain_run(x, self._masks(masks, shape[0], sizes), out, weights, number, zero)
+        # The sizes of what other ranks have.
+        elsewhere = [list(one.shape) if self.group._is_elsewhere(one) else [] for one in (x, out)]
+        x, out = (None if size else one for size, one in zip(elsewhere, (x, out)))
+        with self.group._with_ranks():
+            ops._chain_run(x, self._masks(masks, shape[0], sizes), out, weights, number, zero, *elsewhere)
 
 
 def _freed(owner, free, number: int) -> weakref.finalize:

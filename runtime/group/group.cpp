@@ -688,12 +688,13 @@ distile_status distile_chain_create(distile_group *group, const distile_chain_la
             check_num_layers(count);
             made = ChainMaker(*group, layers, count).make();
             made->rounds = std::make_unique<RankRounds>();
-            made->number = ++group->chains;
+            made->number = group->chains + 1;
         });
         group->ranks->meet(Meeting::MakeChain, outcome,
                            {{"layers", made ? hash_of_layers(*made) : 0},
                             {"weights", made ? hash_of_weights(*made, layers) : 0},
                             {"numbers of chains", made ? made->number : 0}});
+        group->chains = made->number;
         *chain = made.release();
     });
 }

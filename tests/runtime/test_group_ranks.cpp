@@ -417,6 +417,7 @@ TEST_CASE("Ranks that differ make a call fail on all, and the group goes on", "[
                                 : other_chain(rank, -1, {}, 2);
     }),
               DISTILE_ERROR_BAD_VALUE, "rank 0: a chain of -1 layers");
+    check_all(all.call([&](Rank &rank) { return other_chain(rank, -1, {}, 2); }), DISTILE_OK, "");
     all.run();
     CHECK(hub.num_left() == 0);
 }
