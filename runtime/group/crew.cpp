@@ -30,7 +30,7 @@ template<typename Condition> bool look_for(const Condition &condition) {
 struct Crew::Shared {
     std::mutex mutex;
     std::condition_variable begin, end;
-    std::shared_ptr<const std::function<void(int32_t)>> part;
+    Part part;
     std::atomic<int64_t> jobs{0};  ///< The number of the last job.
     std::atomic<int32_t> at_work{0};
     std::vector<bool> busy;  ///< For each member.
@@ -58,7 +58,7 @@ struct Crew::Shared {
             }
             done = jobs;
             // The function may be one of a job that this member ends too late.
-            const std::shared_ptr<const std::function<void(int32_t)>> own = part;
+            const Part own = part;
             lock.unlock();
             (*own)(member);
             lock.lock();
@@ -95,11 +95,9 @@ Crew::~Crew() {
     }
 }
 
-std::vector<int32_t> Crew::run(const std::function<void(int32_t)> &part, Deadline deadline,
-                               const std::function<void()> &stop) {
+void Crew::start() {
     Shared &shared = *shared_;
-    const auto allowed = deadline - std::chrono::steady_clock::now();
-    std::unique_lock<std::mutex> lock(shared.mutex);
+    const std::lock_guard<std::mutex> lock(shared.mutex);
     if (shared.threads.size() < shared.busy.size()) {
         const SignalBlocker blocker;
         shared.forks = num_forks();
@@ -108,7 +106,14 @@ std::vector<int32_t> Crew::run(const std::function<void(int32_t)> &part, Deadlin
             shared.threads.emplace_back([kept = shared_, i] { kept->work(static_cast<int32_t>(i)); });
         }
     }
-    shared.part = std::make_shared<const std::function<void(int32_t)>>(part);
+}
+
+std::vector<int32_t> Crew::run(const Part &part, Deadline deadline, const std::function<void()> &stop) {
+    start();
+    Shared &shared = *shared_;
+    const auto allowed = deadline - std::chrono::steady_clock::now();
+    std::unique_lock<std::mutex> lock(shared.mutex);
+    shared.part = part;
     shared.jobs++;
     shared.busy.assign(shared.busy.size(), true);
     shared.at_work = static_cast<int32_t>(shared.busy.size());

@@ -23,11 +23,15 @@ public:
     Crew(const Crew &) = delete;
     Crew &operator=(const Crew &) = delete;
 
+    /** What members run: part(i), of which each has its number. */
+    using Part = std::shared_ptr<const std::function<void(int32_t)>>;
+
+    /** Starts the threads, so that a job need not. Throws std::system_error if one cannot start. */
+    void start();
     /** Runs part(i) for each member, which may not throw. After the deadline calls `stop` and gives members as long
      * again to end. Returns the members that did not; the crew can then do nothing more, and what their parts use must
      * stay. The caller keeps `part` alive by what it captures. Throws std::system_error if a thread cannot start. */
-    std::vector<int32_t> run(const std::function<void(int32_t)> &part, Deadline deadline,
-                             const std::function<void()> &stop);
+    std::vector<int32_t> run(const Part &part, Deadline deadline, const std::function<void()> &stop);
     /** Whether no part runs. */
     bool is_idle() const;
     /** Whether the threads are those of this process, or there are none yet. */

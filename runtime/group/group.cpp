@@ -548,8 +548,11 @@ void check_caller_tensor(const distile_chain &chain, const char *call, const Cha
     require(context->device->check_memory(call, *tensor, name));
 }
 
-/** Checks a run's arguments. Contexts keep the messages of shared checks. */
-void check_args(const distile_chain &chain, const char *call, const distile_chain_args &args) {
+}  // namespace
+
+/** Contexts keep the messages of shared checks. */
+void check_run(const distile_chain &chain, const distile_chain_args &args) {
+    constexpr const char *call = "distile_chain_run";
     distile_context *const context = chain.group.contexts[0];
     const ChainLayer &first = chain.layers.front(), &last = chain.layers.back();
     if (!is_reserved_zero(args.reserved) || args.reserved32 != 0) {
@@ -590,10 +593,10 @@ void check_args(const distile_chain &chain, const char *call, const distile_chai
     }
 }
 
-/** Checks where images shall be collected. Ranks need not want them. */
-void check_collection(const distile_chain &chain, const char *call, const distile_tensor *output) {
+void check_collection(const distile_chain &chain, const distile_tensor *output) {
+    constexpr const char *call = "distile_chain_collect";
     const MaskShape &kept = chain.kept;
-    if (!chain.group.ranks || output) {
+    if (!chain.group.ranks || output) {  // Ranks need not want them.
         const ChainLayer &first = chain.layers.front();
         check_caller_tensor(chain, call, first, output, "output", first.in_channels, shared_bits);
     }
@@ -605,8 +608,6 @@ void check_collection(const distile_chain &chain, const char *call, const distil
                    output->batch, output->height, output->width, kept.batch, kept.height, kept.width);
     }
 }
-
-}  // namespace
 
 }  // namespace distile
 
@@ -688,6 +689,9 @@ distile_status distile_chain_create(distile_group *group, const distile_chain_la
             check_num_layers(count);
             made = ChainMaker(*group, layers, count).make();
             made->rounds = std::make_unique<RankRounds>();
+            RankTensors &given = made->rounds->given;
+            given.have_input.resize(group->num_devices());
+            given.want_output.resize(group->num_devices());
             made->number = group->chains + 1;
         });
         group->ranks->meet(Meeting::MakeChain, outcome,
@@ -719,10 +723,10 @@ distile_status distile_chain_run(distile_chain *chain, const distile_chain_args 
     return guarded_group(group, group->contexts[0], call, [&] {
         check_usable(*group);
         if (group->ranks) {
-            run_on_ranks(*chain, *args, [&] { check_args(*chain, call, *args); });
+            run_on_ranks(*chain, *args);
             return;
         }
-        check_args(*chain, call, *args);
+        check_run(*chain, *args);
         plan_run(*chain, *args);
         run_chain(*chain, *args);
     });
@@ -738,10 +742,10 @@ distile_status distile_chain_collect(distile_chain *chain, const distile_tensor 
     return guarded_group(group, context, call, [&] {
         check_usable(*group);
         if (group->ranks) {
-            collect_on_ranks(*chain, output, [&] { check_collection(*chain, call, output); });
+            collect_on_ranks(*chain, output);
             return;
         }
-        check_collection(*chain, call, output);
+        check_collection(*chain, output);
         collect_images(*chain, *output);
     });
 }

@@ -30,6 +30,10 @@ struct Round {
 /** Ranks that have an input for a run, and that want its output. */
 struct RankTensors {
     std::vector<bool> have_input, want_output;  ///< One for each rank.
+
+    bool operator==(const RankTensors &other) const {
+        return have_input == other.have_input && want_output == other.want_output;
+    }
 };
 
 /** What a run's rounds follow from. */
@@ -59,7 +63,7 @@ struct RankRounds {
     size_t send_bytes = 0, receive_bytes = 0;  ///< The sizes of the memory.
     // What they were made for.
     int64_t plan = -1;
-    RankTensors tensors;
+    RankTensors tensors, given;  ///< `given` are those of a run, for which there is memory.
     bool takes_kept = false, keeps = false;
 
     /** Every round. */

@@ -96,20 +96,25 @@ void place_messages(RankRounds &rounds, distile_context &context, const Exchange
     way.prepare_packed(context, lists);
 }
 
+/** Keeps what went wrong on this rank, if anything did. Returns whether nothing did. */
+bool keep_fault(const distile_group &group, Fault &fault, const Outcome &outcome) {
+    if (outcome.status != DISTILE_OK) {
+        fault.set(group.first_device(), outcome);
+    }
+    return outcome.status == DISTILE_OK;
+}
+
 /** A rank's part of an exchange with others: what fails on this rank is kept, and its messages travel all the same. */
 class RankWork {
 public:
     RankWork(distile_chain &chain, Fault &fault)
-        : group_(chain.group), context_(*group_.contexts[0]), way_(group_.exchange(0, 0)), fault_(fault) {
+        : group_(chain.group), context_(*group_.contexts[0]), way_(group_.exchange(0, 0)), fault_(fault),
+          is_well_(fault.get().status == DISTILE_OK) {
     }
 
     template<typename Body> void attempt(const Body &body) {
         if (is_well_) {
-            const Outcome outcome = outcome_of(&context_, body);
-            if (outcome.status != DISTILE_OK) {
-                fault_.set(group_.first_device(), outcome);
-                is_well_ = false;
-            }
+            is_well_ = keep_fault(group_, fault_, outcome_of(&context_, body));
         }
     }
 
@@ -147,28 +152,26 @@ private:
     distile_context &context_;
     const Exchange &way_;
     Fault &fault_;
-    bool is_well_ = true;
+    bool is_well_;
 };
 
-/** Runs a rank's part in its thread. Messages that fail end it. */
+/** A job for a rank's thread. Messages that fail end it. */
 template<typename Body>
-void run_part_of(distile_chain &chain, const std::shared_ptr<Fault> &fault, Deadline deadline, const Body &body) {
-    distile_group &group = chain.group;
-    run_parts(
-        group,
-        [fault, body, &group](int32_t) {
-            distile_context &context = *group.contexts[0];
-            Outcome outcome = outcome_of(&context, body);
-            if (outcome.status == DISTILE_OK) {
-                return;
-            }
-            fault->set(group.first_device(), outcome);
+Crew::Part make_part(distile_group &group, const std::shared_ptr<Fault> &fault, const Body &body) {
+    return std::make_shared<const std::function<void(int32_t)>>([fault, body, &group](int32_t) {
+        distile_context &context = *group.contexts[0];
+        if (!keep_fault(group, *fault, outcome_of(&context, body))) {
             // Once the call has returned, nothing may use the caller's tensors.
-            outcome = outcome_of(&context, [&] { group.exchange(0, 0).finish(context); });
-        },
-        deadline, [] {});
+            (void)outcome_of(&context, [&] { group.exchange(0, 0).finish(context); });
+        }
+    });
+}
+
+/** Runs a job. Fails if messages did. */
+void run_job(distile_group &group, const Crew::Part &part, const Fault &fault, Deadline deadline) {
+    run_parts(group, part, deadline, [] {});
     if (group.ranks->is_lost()) {
-        const Outcome outcome = fault->get();
+        const Outcome outcome = fault.get();
         fail_group(outcome.status, "%s", outcome.message);
     }
 }
@@ -176,7 +179,7 @@ void run_part_of(distile_chain &chain, const std::shared_ptr<Fault> &fault, Dead
 /** A rank's part of a run. */
 class RankRun {
 public:
-    explicit RankRun(const std::shared_ptr<ChainRun> &run) : run_(*run), work_(run->chain, run->fault) {
+    explicit RankRun(ChainRun &run) : run_(run), work_(run.chain, run.fault) {
     }
 
     void compute() {
@@ -250,14 +253,16 @@ private:
     RankWork work_;
 };
 
-/** What each rank has, by its record. */
-RankTensors tensors_of(const std::vector<RankRecord> &records) {
-    RankTensors tensors;
-    for (const RankRecord &record : records) {
-        tensors.have_input.push_back((record.words[0] & has_input) != 0);
-        tensors.want_output.push_back((record.words[0] & wants_output) != 0);
+/** What each rank has, by its record. Allocates nothing, as all that ranks do between two meetings. */
+void read_tensors(const std::vector<RankRecord> &records, RankTensors &tensors) {
+    for (size_t i = 0; i < records.size(); i++) {
+        tensors.have_input[i] = (records[i].words[0] & has_input) != 0;
+        tensors.want_output[i] = (records[i].words[0] & wants_output) != 0;
     }
-    return tensors;
+}
+
+bool is_output_wanted(const RankTensors &tensors) {
+    return std::find(tensors.want_output.begin(), tensors.want_output.end(), true) != tensors.want_output.end();
 }
 
 bool any_needs_rounds(const std::vector<RankRecord> &records) {
@@ -266,7 +271,7 @@ bool any_needs_rounds(const std::vector<RankRecord> &records) {
 }
 
 /** Makes the rounds of a run, and lets the first rank choose the variants of a new plan. */
-void prepare_run(ChainRun &run, const distile_chain_args &args, const RankTensors &tensors) {
+void prepare_run(ChainRun &run, const distile_chain_args &args) {
     distile_chain &chain = run.chain;
     distile_group &group = chain.group;
     Ranks &ranks = *group.ranks;
@@ -289,9 +294,9 @@ void prepare_run(ChainRun &run, const distile_chain_args &args, const RankTensor
         make_rounds(rounds,
                     {chain.plan, chain.partition, chain.input, chain.layers[0].in_channels * element_bytes,
                      tensor_bytes.back(), tensor_bytes, run.takes_kept, run.keeps, run.moves, chain.kept_by, run.parts},
-                    tensors, ranks.rank());
+                    rounds.given, ranks.rank());
         place_messages(rounds, *group.contexts[0], group.exchange(0, 0));
-        rounds.tensors = tensors;
+        rounds.tensors = rounds.given;
         rounds.takes_kept = run.takes_kept;
         rounds.keeps = run.keeps;
         // Where images move, the rounds are those of this run alone.
@@ -313,21 +318,20 @@ void prepare_run(ChainRun &run, const distile_chain_args &args, const RankTensor
             }
         }
     });
-    if (named.status != DISTILE_OK) {
-        run.fault.set(group.first_device(), named);
-    }
+    keep_fault(group, run.fault, named);
 }
 
 }  // namespace
 
-void run_on_ranks(distile_chain &chain, const distile_chain_args &args, const std::function<void()> &check) {
+void run_on_ranks(distile_chain &chain, const distile_chain_args &args) {
     distile_group &group = chain.group;
     Ranks &ranks = *group.ranks;
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
     ranks.begin(deadline);
     std::shared_ptr<ChainRun> run;
+    Crew::Part part;
     const Outcome outcome = outcome_of(group.contexts[0], [&] {
-        check();
+        check_run(chain, args);
         plan_run(chain, args);
         if (chain.hashed_plan != chain.plans) {
             chain.masks_hash = hash_of(chain.bits);
@@ -335,9 +339,12 @@ void run_on_ranks(distile_chain &chain, const distile_chain_args &args, const st
             chain.hashed_plan = chain.plans;
         }
         run = std::make_shared<ChainRun>(chain, args);
+        const std::shared_ptr<Fault> fault(run, &run->fault);
+        part = make_part(group, fault, [run] { RankRun(*run).compute(); });
+        group.crew->start();
     });
     const bool takes_kept = !args.input, keeps = !args.output;
-    const RankRounds &rounds = *chain.rounds;
+    RankRounds &rounds = *chain.rounds;
     const bool needs =
         run && (run->moves || rounds.plan != chain.plans || rounds.takes_kept != takes_kept || rounds.keeps != keeps);
     const uint64_t word = (args.input && args.input->data ? has_input : 0) |
@@ -352,73 +359,72 @@ void run_on_ranks(distile_chain &chain, const distile_chain_args &args, const st
              {"parts", chain.partition_hash},
              {"images that they keep", takes_kept ? chain.keeping_runs : 0}},
             {word});
-        const RankTensors tensors = tensors_of(records);
-        const bool anyone_needs = any_needs_rounds(records);
-        if (!keeps &&
-            std::find(tensors.want_output.begin(), tensors.want_output.end(), true) == tensors.want_output.end()) {
+        read_tensors(records, rounds.given);
+        if (!keeps && !is_output_wanted(rounds.given)) {
             fail_group(DISTILE_ERROR_BAD_VALUE, "no rank wants the output: the data of each is null");
         }
-        if (anyone_needs || tensors.have_input != rounds.tensors.have_input ||
-            tensors.want_output != rounds.tensors.want_output) {
-            prepare_run(*run, args, tensors);
+        if (any_needs_rounds(records) || !(rounds.given == rounds.tensors)) {
+            prepare_run(*run, args);
         }
         if (run->changes_kept()) {
             // A run that fails leaves no images.
             chain.kept = {0, 0, 0};
         }
-        const std::shared_ptr<Fault> fault(run, &run->fault);
-        run_part_of(chain, fault, deadline, [run, args] {
-            if (run->fault.get().status == DISTILE_OK && args.output && args.output->data) {
-                const Outcome cleared =
-                    outcome_of(run->chain.group.contexts[0], [&] { clear_inactive(run->chain, args); });
-                if (cleared.status != DISTILE_OK) {
-                    run->fault.set(run->chain.group.first_device(), cleared);
-                }
-            }
-            RankRun(run).compute();
-        });
+        if (run->output.data) {
+            keep_fault(group, run->fault, outcome_of(group.contexts[0], [&] { clear_inactive(chain, args); }));
+        }
+        run_job(group, part, run->fault, deadline);
         ranks.meet(Meeting::EndRun, run->fault.get(), {});
-    } catch (const GroupFailure &) {
+    } catch (...) {
         forget_plan(chain);
         throw;
     }
     run->commit();
 }
 
-void collect_on_ranks(distile_chain &chain, const distile_tensor *output, const std::function<void()> &check) {
+void collect_on_ranks(distile_chain &chain, const distile_tensor *output) {
     distile_group &group = chain.group;
     Ranks &ranks = *group.ranks;
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
     ranks.begin(deadline);
-    const Outcome checked = outcome_of(group.contexts[0], check);
+    /** What the thread keeps. */
+    struct Collection {
+        Fault fault;
+        RankRounds rounds;
+    };
+    std::shared_ptr<Collection> collection;
+    Crew::Part part;
+    Outcome outcome = outcome_of(group.contexts[0], [&] {
+        check_collection(chain, output);
+        collection = std::make_shared<Collection>();
+        collection->rounds.given = chain.rounds->given;
+        const PlacedTensor to{group.contexts[0], output ? *output : distile_tensor{}};
+        const std::shared_ptr<Fault> fault(collection, &collection->fault);
+        part = make_part(group, fault, [&chain, collection, to] {
+            RankWork work(chain, collection->fault);
+            work.exchange(collection->rounds.result, chain.devices[0].images.kept, to);
+            work.finish();
+        });
+        group.crew->start();
+    });
     const std::vector<RankRecord> &records = ranks.meet(
-        Meeting::Collect, checked,
+        Meeting::Collect, outcome,
         {{"chains", chain.number}, {"images that they keep", chain.keeping_runs}, {"sizes", hash_of(chain.kept)}},
         {output && output->data ? wants_output : 0});
-    const auto fault = std::make_shared<Fault>();
-    std::shared_ptr<RankRounds> rounds;
-    bool wanted = false;
-    const Outcome outcome = outcome_of(group.contexts[0], [&] {
-        const RankTensors tensors = tensors_of(records);
-        wanted = std::find(tensors.want_output.begin(), tensors.want_output.end(), true) != tensors.want_output.end();
-        if (!wanted) {
+    RankTensors &tensors = collection->rounds.given;
+    read_tensors(records, tensors);
+    outcome = outcome_of(group.contexts[0], [&] {
+        if (!is_output_wanted(tensors)) {
             fail_group(DISTILE_ERROR_BAD_VALUE, "no rank wants the images: the tensor of each is null");
         }
-        rounds = std::make_shared<RankRounds>();
         const auto pixel_bytes =
             chain.layers[0].in_channels * static_cast<int64_t>(distile_dtype_size(chain.layers[0].dtype));
-        make_collection(*rounds, chain.kept_parts, pixel_bytes, tensors, ranks.rank());
-        place_messages(*rounds, *group.contexts[0], group.exchange(0, 0));
+        make_collection(collection->rounds, chain.kept_parts, pixel_bytes, tensors, ranks.rank());
+        place_messages(collection->rounds, *group.contexts[0], group.exchange(0, 0));
     });
     ranks.meet(Meeting::PrepareCollect, outcome, {});
-    distile_context *const context = group.contexts[0];
-    const PlacedTensor to{context, output ? *output : distile_tensor{}};
-    run_part_of(chain, fault, deadline, [&chain, fault, rounds, to] {
-        RankWork work(chain, *fault);
-        work.exchange(rounds->result, chain.devices[0].images.kept, to);
-        work.finish();
-    });
-    ranks.meet(Meeting::EndCollect, fault->get(), {});
+    run_job(group, part, collection->fault, deadline);
+    ranks.meet(Meeting::EndCollect, collection->fault.get(), {});
 }
 
 }  // namespace distile

@@ -231,13 +231,16 @@ ChainRun::ChainRun(distile_chain &of, const distile_chain_args &args)
         moves = takes_kept && !same;
         parts = takes_kept && same ? chain.kept_parts : kept_parts(chain.partition, chain.input, num_parts);
     }
+    if (changes_kept()) {
+        kept_by = chain.partition;
+    }
 }
 
 void ChainRun::commit() {
     if (!changes_kept()) {
         return;
     }
-    chain.kept_by = chain.partition;
+    chain.kept_by = std::move(kept_by);
     chain.kept_parts = std::move(parts);
     for (DeviceRun &device : chain.devices) {
         device.images.kept = device.images.next;
@@ -246,8 +249,7 @@ void ChainRun::commit() {
     chain.keeping_runs++;
 }
 
-void run_parts(distile_group &group, const std::function<void(int32_t)> &part, Deadline deadline,
-               const std::function<void()> &stop) {
+void run_parts(distile_group &group, const Crew::Part &part, Deadline deadline, const std::function<void()> &stop) {
     const std::vector<int32_t> late = group.crew->run(part, deadline, stop);
     if (!late.empty()) {
         group.is_lost = true;
@@ -275,8 +277,9 @@ void run_chain(distile_chain &chain, const distile_chain_args &args) {
         // A run that fails leaves no images.
         chain.kept = {0, 0, 0};
     }
-    run_parts(
-        group, [run](int32_t number) { compute_part(*run, number); }, deadline, [&] { chain.progress.stop(); });
+    const auto part =
+        std::make_shared<const std::function<void(int32_t)>>([run](int32_t number) { compute_part(*run, number); });
+    run_parts(group, part, deadline, [&] { chain.progress.stop(); });
     run->fault.raise();
     if (chain.progress.is_stopped()) {
         fail_group(DISTILE_ERROR_DEVICE_LOST, "the devices have not ended within %lld ms",

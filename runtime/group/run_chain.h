@@ -43,6 +43,7 @@ struct ChainRun {
     bool moves = false;      ///< Other devices shall keep some of the images.
     distile_tensor input{}, output{};
     std::vector<KeptPart> parts;  ///< What devices keep after the run.
+    Partition kept_by;            ///< What these follow from, if devices then keep other images.
     Fault fault;
 
     ChainRun(distile_chain &of, const distile_chain_args &args);
@@ -53,7 +54,7 @@ struct ChainRun {
     bool changes_kept() const {
         return keeps || moves;
     }
-    /** Makes the chain keep what the devices now have. */
+    /** Makes the chain keep what the devices now have. Allocates nothing. */
     void commit();
 };
 
@@ -89,8 +90,7 @@ private:
 };
 
 /** Runs the parts of this process, which may not throw, and waits until they end. */
-void run_parts(distile_group &group, const std::function<void(int32_t)> &part, Deadline deadline,
-               const std::function<void()> &stop);
+void run_parts(distile_group &group, const Crew::Part &part, Deadline deadline, const std::function<void()> &stop);
 
 /** Clears the inactive pixels of an output, if that is asked for. */
 void clear_inactive(const distile_chain &chain, const distile_chain_args &args);

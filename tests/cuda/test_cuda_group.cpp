@@ -4,12 +4,15 @@
 #include "masks/mask_families.h"
 #include "tests/cuda/fake_session.h"
 #include "tests/gpu/device_tensor.h"
+#include "tests/support/rank_transport.h"
 #include "tests/support/reference.h"
 #include <array>
+#include <cstring>
 #include <deque>
 #include <distile/group.h>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -199,7 +202,229 @@ private:
     std::vector<std::unique_ptr<TwoTensors>> tensors_;
 };
 
+/** Takes the messages of GPUs through the host's memory. */
+class GpuTransport {
+public:
+    GpuTransport(RankHub &hub, int32_t rank, CUcontext context, bool asynchronous)
+        : inner_(hub.transport(rank)), context_(context), asynchronous_(asynchronous) {
+    }
+
+    distile_transport transport() {
+        distile_transport made = inner_;
+        made.user = this;
+        made.asynchronous = asynchronous_ ? 1 : 0;
+        made.exchange = [](void *user, const distile_messages *messages) {
+            return static_cast<GpuTransport *>(user)->exchange(*messages);
+        };
+        return made;
+    }
+
+private:
+    using Bytes = std::vector<std::vector<char>>;
+
+    distile_status exchange(const distile_messages &messages) const {
+        if (messages.on_device == 0) {
+            return inner_.exchange(inner_.user, &messages);
+        }
+        try {
+            CUcontext popped = nullptr;
+            CU(cuCtxPushCurrent, context_);
+            CU(cuStreamSynchronize, static_cast<CUstream>(messages.stream));
+            Bytes sent, received;
+            const std::vector<distile_message> sends = on_host(messages.sends, messages.num_sends, sent, true),
+                                               receives =
+                                                   on_host(messages.receives, messages.num_receives, received, false);
+            distile_messages staged = messages;
+            staged.on_device = 0;
+            staged.stream = nullptr;
+            staged.sends = sends.data();
+            staged.receives = receives.data();
+            const distile_status status = inner_.exchange(inner_.user, &staged);
+            for (size_t i = 0; i < received.size(); i++) {
+                CU(cuMemcpyHtoD, reinterpret_cast<CUdeviceptr>(messages.receives[i].data),
+                   static_cast<const void *>(received[i].data()), received[i].size());
+            }
+            CU(cuCtxSynchronize);
+            CU(cuCtxPopCurrent, &popped);
+            return status;
+        } catch (const std::exception &) {
+            return DISTILE_ERROR_INTERNAL;
+        }
+    }
+
+    static std::vector<distile_message> on_host(const distile_message *messages, int32_t count, Bytes &bytes,
+                                                bool copies) {
+        std::vector<distile_message> staged;
+        bytes.reserve(static_cast<size_t>(count));
+        for (int32_t i = 0; i < count; i++) {
+            bytes.emplace_back(static_cast<size_t>(messages[i].bytes));
+            staged.push_back(messages[i]);
+            staged.back().data = bytes.back().data();
+            if (copies) {
+                CU(cuMemcpyDtoH, staged.back().data, reinterpret_cast<CUdeviceptr>(messages[i].data),
+                   bytes.back().size());
+            }
+        }
+        return staged;
+    }
+
+    distile_transport inner_;
+    CUcontext context_;
+    bool asynchronous_;
+};
+
+/** A rank on a GPU: its tensors and masks, which are equal on all ranks. */
+class GpuRank {
+public:
+    GpuRank(const GpuLayers &layers, int gpu, const std::array<int32_t, 3> &size, double density)
+        : layers_(layers), stream_(gpu), random_(5) {
+        CU(cuCtxSetCurrent, stream_.context());
+        distile_cuda_options cuda{};
+        cuda.device = gpu;
+        cuda.stream = stream_.get();
+        distile_context_options options{};
+        options.math = DISTILE_MATH_TF32;
+        distile_context *made = nullptr;
+        if (distile_cuda_context_create(&options, &cuda, &made) != DISTILE_OK) {
+            throw std::runtime_error(distile_context_message(nullptr));
+        }
+        context_.reset(made);
+        auto [batch, rows, columns] = size;
+        input_ = std::make_unique<TwoTensors>(batch, rows, columns, layers.convs[0].in_channels, dtype_of(0), random_);
+        for (size_t i = 0; i < layers.convs.size(); i++) {
+            const Kernel kernel = make_kernel(context_, *layers.polykernels[i]);
+            check(context_, distile_kernel_output_shape(kernel.get(), rows, columns, &rows, &columns));
+            std::vector<uint8_t> bytes(static_cast<size_t>(batch) * rows * columns);
+            for (uint8_t &byte : bytes) {
+                byte = std::uniform_real_distribution<double>(0, 1)(random_) < density ? 1 : 0;
+            }
+            const DeviceArray<uint8_t> on_device(bytes);
+            masks_.push_back(make_mask(context_));
+            check(context_, distile_mask_set_bytes(masks_.back().get(), on_device.data(), batch, rows, columns,
+                                                   int64_t{rows} * columns, columns));
+            CU(cuCtxSynchronize);
+        }
+        const size_t last = layers.convs.size() - 1;
+        output_ = std::make_unique<TwoTensors>(batch, rows, columns, layers.convs[last].out_channels, dtype_of(last),
+                                               random_);
+    }
+
+    CUcontext current() const {
+        return stream_.context();
+    }
+    /** Everything that ranks do together, and the bits of the output. */
+    std::vector<uint32_t> compute(const distile_transport *transport, distile_overlap overlap) {
+        CU(cuCtxSetCurrent, stream_.context());
+        distile_context *const pointer = context_.get();
+        distile_group_options options{};
+        options.transport = transport;
+        options.overlap = overlap;
+        distile_group *made = nullptr;
+        require_group(nullptr, distile_group_create(&pointer, 1, &options, &made));
+        const Group group(made);
+        std::vector<distile_chain_layer> described(layers_.convs.size());
+        for (size_t i = 0; i < described.size(); i++) {
+            described[i].polykernels = &layers_.polykernels[i];
+            described[i].weights = &layers_.sources[i];
+        }
+        distile_chain *made_chain = nullptr;
+        require_group(
+            made, distile_chain_create(made, described.data(), static_cast<int32_t>(described.size()), &made_chain));
+        const Chain chain(made_chain);
+        std::vector<distile_mask *> pointers;
+        for (const Mask &mask : masks_) {
+            pointers.push_back(mask.get());
+        }
+        distile_chain_args args{};
+        args.input = &input_->device->view();
+        args.output = &output_->device->view();
+        args.masks = pointers.data();
+        distile_tensor elsewhere = input_->device->view();
+        elsewhere.data = nullptr;
+        for (int32_t run = 0; run < 3; run++) {
+            // Then with an input on the first rank alone.
+            args.input = run == 2 && transport && transport->rank > 0 ? &elsewhere : args.input;
+            require_group(made, distile_chain_run(made_chain, &args));
+        }
+        if (input_->host.view().channels == output_->host.view().channels &&
+            input_->host.view().height == output_->host.view().height) {
+            args.output = nullptr;
+            require_group(made, distile_chain_run(made_chain, &args));
+            args.input = nullptr;
+            require_group(made, distile_chain_run(made_chain, &args));
+            require_group(made, distile_chain_collect(made_chain, &output_->device->view()));
+        }
+        CU(cuCtxSynchronize);
+        return output_->bits();
+    }
+
+private:
+    static void require_group(const distile_group *group, distile_status status) {
+        if (status != DISTILE_OK) {
+            throw std::runtime_error(distile_group_message(group));
+        }
+    }
+    distile_dtype dtype_of(size_t i) const {
+        return type_of(*layers_.polykernels[i]);
+    }
+
+    const GpuLayers &layers_;
+    GpuStream stream_;
+    std::mt19937 random_;
+    Context context_;
+    std::unique_ptr<TwoTensors> input_, output_;
+    std::vector<Mask> masks_;
+};
+
 }  // namespace
+
+TEST_CASE("Chains on ranks with a GPU each have the bits of one", "[gpu_group]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    int gpus = 0;
+    CU(cuDeviceGetCount, &gpus);
+    const std::vector<std::vector<const distile_polykernel *>> chains = {
+        {&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda, &test_conv3_16_48_cuda,
+         &test_conv3_48_16_residual_cuda},
+        {&test_conv5x2_3_17_cuda},
+        {&distile_conv3x3_256_cuda, &distile_conv3x3s2_256_cuda, &distile_conv3x3_256_cuda},
+        {&distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda},
+    };
+    for (size_t c = 0; c < chains.size(); c++) {
+        const GpuLayers layers(chains[c]);
+        for (const double density : {0.0, .3, 1.0}) {
+            for (const std::array<int32_t, 3> &size : {std::array{1, 45, 67}, std::array{3, 24, 18}}) {
+                const std::vector<uint32_t> expected =
+                    GpuRank(layers, 0, size, density).compute(nullptr, DISTILE_OVERLAP_NEVER);
+                for (const int32_t count : {2, 3}) {
+                    for (const bool asynchronous : {false, true}) {
+                        CAPTURE(c, density, size[0], count, asynchronous);
+                        RankHub hub(count);
+                        std::deque<GpuRank> ranks;
+                        std::deque<GpuTransport> transports;
+                        for (int32_t rank = 0; rank < count; rank++) {
+                            ranks.emplace_back(layers, rank % gpus, size, density);
+                            transports.emplace_back(hub, rank, ranks.back().current(), asynchronous);
+                        }
+                        std::vector<std::vector<uint32_t>> bits(static_cast<size_t>(count));
+                        on_ranks(count, [&](int32_t rank) {
+                            const auto place = static_cast<size_t>(rank);
+                            const distile_transport transport = transports[place].transport();
+                            bits[place] = ranks[place].compute(&transport, DISTILE_OVERLAP_WHERE_ASYNCHRONOUS);
+                        });
+                        CU(cuCtxSetCurrent, gpu.current);
+                        for (const std::vector<uint32_t> &of_rank : bits) {
+                            CHECK(of_rank == expected);
+                        }
+                        CHECK(hub.num_left() == 0);
+                    }
+                }
+            }
+        }
+    }
+}
 
 TEST_CASE("Chains on several GPUs have the bits of one", "[gpu_group]") {
     const Gpu gpu;
@@ -260,12 +485,15 @@ TEST_CASE("GPUs that cannot read each other's memory form no group, and errors o
     CHECK(count_fake("cuCtxEnablePeerAccess") > 0);
 }
 
-TEST_CASE("Any one call of the driver may fail in a group's run, and the next run succeeds", "[fake_driver]") {
+namespace {
+
+/** Any one call of the driver fails in a run of a group with these options. */
+void fail_any_call(const distile_group_options &options) {
     const FakeSetting counted("count", 3, 0);
     const Context context = make_cuda_context();
     distile_context *const pointer = context.get();
     distile_group *made_group = nullptr;
-    REQUIRE(name_of(distile_group_create(&pointer, 1, nullptr, &made_group)) == "DISTILE_OK");
+    REQUIRE(name_of(distile_group_create(&pointer, 1, &options, &made_group)) == "DISTILE_OK");
     const Group group(made_group);
     const GpuLayers layers({&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda});
     const distile_polykernel *const codes[] = {layers.polykernels[0], layers.polykernels[1]};
@@ -319,4 +547,32 @@ TEST_CASE("Any one call of the driver may fail in a group's run, and the next ru
         }
         CHECK(refused > calls / 2);
     }
+}
+
+}  // namespace
+
+TEST_CASE("Any one call of the driver may fail in a group's run, and the next run succeeds", "[fake_driver]") {
+    fail_any_call({});
+}
+
+TEST_CASE("Any one call of the driver may fail in a rank's run, and the next run succeeds", "[fake_driver]") {
+    // The other rank tells what this one does, and its pixels do not matter.
+    distile_transport transport{};
+    transport.ranks = 2;
+    transport.asynchronous = 1;
+    int32_t on_device = 0;
+    transport.user = &on_device;
+    transport.exchange = [](void *user, const distile_messages *messages) {
+        *static_cast<int32_t *>(user) += messages->on_device;
+        const bool record = messages->on_device == 0 && messages->num_receives == 1;
+        if (record) {
+            std::memcpy(messages->receives[0].data, messages->sends[0].data,
+                        static_cast<size_t>(messages->sends[0].bytes));
+        }
+        return DISTILE_OK;
+    };
+    distile_group_options options{};
+    options.transport = &transport;
+    fail_any_call(options);
+    CHECK(on_device > 0);
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <distile/distile.hpp>
 #include <distile/layers.h>
 #include <distile/layout.h>
@@ -582,7 +583,35 @@ TEST_CASE("Whichever allocation fails, the call says so and can be repeated", "[
     }
 }
 
+namespace {
+
+/** Another rank, which tells what this one does. */
+struct MirroredRank {
+    distile_transport transport() {
+        distile_transport made{};
+        made.ranks = 2;
+        made.user = this;
+        made.exchange = [](void *user, const distile_messages *messages) {
+            auto &self = *static_cast<MirroredRank *>(user);
+            // Records come from each to each, and begin with a format, a meeting and a status.
+            if (messages->num_sends == 1 && messages->num_receives == 1 &&
+                messages->sends[0].bytes == messages->receives[0].bytes) {
+                const void *const record = messages->sends[0].data;
+                std::memcpy(messages->receives[0].data, record, static_cast<size_t>(messages->sends[0].bytes));
+                std::memcpy(&self.told, static_cast<const char *>(record) + 12, sizeof(self.told));
+            }
+            return DISTILE_OK;
+        };
+        return made;
+    }
+    int32_t told = 0;  ///< The status in the last record.
+};
+
+}  // namespace
+
 TEST_CASE("Whichever allocation of a group fails, the call says so and can be repeated", "[allocations]") {
+    const bool has_ranks = GENERATE(false, true);
+    CAPTURE(has_ranks);
     constexpr int32_t devices = 2, layers = 2, channels = 16;
     const std::vector<float> input(size_t{height} * width * channels, .5f), filter(size_t{9} * 48 * 48, .25f);
     distile_weights_source source{};
@@ -607,7 +636,11 @@ TEST_CASE("Whichever allocation of a group fails, the call says so and can be re
         const Mask mask = make_mask(contexts[0]);
         const std::vector<uint8_t> bytes(size_t{height} * width, 1);
         check(contexts[0], distile_mask_set_bytes(mask.get(), bytes.data(), 1, height, width, height * width, width));
-        const auto repeat = [&](const distile_group *group, const auto &call) {
+        MirroredRank other;
+        const distile_transport transport = other.transport();
+        distile_group_options group_options{};
+        group_options.transport = has_ranks ? &transport : nullptr;
+        const auto repeat = [&](const distile_group *group, const auto &call, bool together = true) {
             const int64_t failures = allocations.failures;
             const distile_status status = [&] {
                 const Watch watch;
@@ -617,11 +650,14 @@ TEST_CASE("Whichever allocation of a group fails, the call says so and can be re
             if (status != DISTILE_OK) {
                 REQUIRE(std::string(distile_status_name(status)) == "DISTILE_ERROR_OUT_OF_MEMORY");
                 REQUIRE(allocations.failures > failures);
+                // All ranks know, but of what a process lacks before it has any.
+                REQUIRE((!has_ranks || !group || !together || other.told == status));
                 REQUIRE(std::string(distile_status_name(call())) == "DISTILE_OK");
             }
         };
         distile_group *group = nullptr;
-        repeat(nullptr, [&] { return distile_group_create(pointers, devices, nullptr, &group); });
+        repeat(nullptr,
+               [&] { return distile_group_create(pointers, has_ranks ? 1 : devices, &group_options, &group); });
         const Group owned_group(group);
         distile_chain *chain = nullptr;
         repeat(group, [&] { return distile_chain_create(group, given, layers, &chain); });
@@ -646,7 +682,8 @@ TEST_CASE("Whichever allocation of a group fails, the call says so and can be re
         repeat(group, [&] { return distile_chain_collect(chain, &collected); });
         CHECK(kept == result);
         distile_chain_info info{};
-        repeat(group, [&] { return distile_chain_get_info(chain, &info); });
+        repeat(
+            group, [&] { return distile_chain_get_info(chain, &info); }, false);
         CHECK(info.busy_devices == devices);
         return result;
     };
