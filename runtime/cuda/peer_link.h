@@ -48,7 +48,7 @@ private:
     /** Copies on the stream for copies. */
     void copy_prepared(const std::vector<PreparedCopy> &copies);
     /** Copies up to most_transfers in units of as many bytes, in one launch. */
-    void launch(const PreparedCopy *copies, size_t count, int64_t unit);
+    void launch(const PreparedCopy *given, size_t count, int64_t unit);
     static PreparedCopy packed(const PackedPixels &pixels, bool packs);
 
     CudaDevice &device_;

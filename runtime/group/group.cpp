@@ -613,17 +613,12 @@ void check_collection(const distile_chain &chain, const distile_tensor *output) 
 
 using namespace distile;
 
-bool distile_group::overlaps(size_t device) const {
-    if (ranks) {
-        return overlap == DISTILE_OVERLAP_ALWAYS ||
-               (overlap == DISTILE_OVERLAP_WHERE_ASYNCHRONOUS && ranks->is_asynchronous());
+bool distile_group::overlaps(size_t context) const {
+    bool asynchronous = ranks && ranks->is_asynchronous();
+    for (size_t other = 0; other < contexts.size(); other++) {
+        asynchronous = asynchronous || (other != context && exchange(other, context).asynchronous);
     }
-    const auto asynchronous = [&](size_t other) { return other != device && exchange(other, device).asynchronous; };
-    bool any = false;
-    for (size_t i = 0; i < contexts.size(); i++) {
-        any = any || asynchronous(i);
-    }
-    return overlap == DISTILE_OVERLAP_ALWAYS || (overlap == DISTILE_OVERLAP_WHERE_ASYNCHRONOUS && any);
+    return overlap == DISTILE_OVERLAP_ALWAYS || (overlap == DISTILE_OVERLAP_WHERE_ASYNCHRONOUS && asynchronous);
 }
 
 extern "C" {

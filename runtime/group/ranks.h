@@ -79,7 +79,7 @@ public:
 
 private:
     distile_transport transport_;
-    Deadline deadline_{};
+    Deadline deadline_;
     std::atomic<bool> is_lost_{false};
     std::vector<RankRecord> records_;
     std::vector<distile_message> sends_, receives_;  // Records.

@@ -61,15 +61,15 @@ struct ChainRun {
 /** What a device does of a run. Its functions throw GroupFailure and Failure. */
 class DeviceWork {
 public:
-    /** `context` is a place among those of this process. */
-    DeviceWork(distile_chain &chain, size_t context);
+    /** `own` is the place of its context among those of this process. */
+    DeviceWork(distile_chain &of, size_t own);
 
     /** Gives the device a new plan. */
     void prepare();
     /** Takes memory for a tensor. */
     void make_tensor(size_t tensor);
     /** Takes memory for images that a device keeps, and gives it what they are copied by. */
-    PlacedTensor take_images(const KeptPart &part);
+    PlacedTensor take_images(const KeptPart &kept);
     void run_layer(size_t i, const Mask &mask);
     /** The way from the device to itself. */
     const Exchange &own_way() const {
