@@ -129,7 +129,7 @@ def _check_nccl(process_group: distributed.ProcessGroup, device: torch.device) -
         name = process_group._get_backend(device).name()
     except RuntimeError:
         name = "none"
-    if name != "nccl":
+    if name in ("none", "gloo"):
         raise ValueError(
             f"the process group's backend for GPUs is {name}, and pixels travel by nccl: "
             'torch.distributed.init_process_group("cpu:gloo,cuda:nccl")'

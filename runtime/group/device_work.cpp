@@ -33,10 +33,8 @@ void DeviceWork::prepare() {
     device.input_bits = BitImage(part.boxes[0].shape);
     add_spans(part.input, part.boxes[0], device.input_bits);
     std::vector<MaskOfPlan> masks{{device.input.get(), &device.input_bits}};
-    std::vector<const SpanList *> lists;
-    if (!group.ranks) {
-        // Ranks pack spans, and prepare those.
-        lists = {&part.input, &part.output};
+    std::vector<const SpanList *> lists{&part.input, &part.output};
+    if (!group.ranks) {  // Ranks pack what they fetch.
         for (const std::vector<Fetch> &fetches : part.fetches) {
             for (const Fetch &piece : fetches) {
                 lists.push_back(&piece.spans);

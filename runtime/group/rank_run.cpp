@@ -62,8 +62,11 @@ void forget_plan(distile_chain &chain) {
 /** Memory for the messages of rounds, and their places in it. */
 void place_messages(RankRounds &rounds, distile_context &context, const Exchange &way) {
     size_t send_bytes = 0, receive_bytes = 0;
-    std::vector<const SpanList *> lists;
+    std::vector<const SpanList *> lists, own;
     for (const Round *round : rounds.all()) {
+        if (round->own) {
+            own.push_back(round->own);
+        }
         send_bytes = std::max(send_bytes, static_cast<size_t>(round->send_bytes));
         receive_bytes = std::max(receive_bytes, static_cast<size_t>(round->receive_bytes));
         for (const std::vector<RoundMessage> *messages : {&round->sends, &round->receives}) {
@@ -93,6 +96,7 @@ void place_messages(RankRounds &rounds, distile_context &context, const Exchange
         round->sent = place(round->sends, rounds.send_memory);
         round->received = place(round->receives, rounds.receive_memory);
     }
+    way.prepare(context, {}, own);
     way.prepare_packed(context, lists);
 }
 
