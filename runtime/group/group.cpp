@@ -480,7 +480,10 @@ private:
     std::unique_ptr<distile_chain> chain_;
 };
 
-void check_num_layers(int32_t count) {
+void check_layers(const distile_chain_layer *layers, int32_t count, distile_chain *const *chain) {
+    if (!layers || !chain) {
+        fail_group(DISTILE_ERROR_NULL_POINTER, "the %s is null", layers ? "pointer to the chain" : "array of layers");
+    }
     if (count < 1 || count > most_layers) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "a chain of %d layers; it must have 1 to %d", count, most_layers);
     }
@@ -551,8 +554,12 @@ void check_caller_tensor(const distile_chain &chain, const char *call, const Cha
 }  // namespace
 
 /** Contexts keep the messages of shared checks. */
-void check_run(const distile_chain &chain, const distile_chain_args &args) {
+void check_run(const distile_chain &chain, const distile_chain_args *given) {
     constexpr const char *call = "distile_chain_run";
+    if (!given) {
+        fail_group(DISTILE_ERROR_NULL_POINTER, "the pointer to the arguments is null");
+    }
+    const distile_chain_args &args = *given;
     distile_context *const context = chain.group.contexts[0];
     const ChainLayer &first = chain.layers.front(), &last = chain.layers.back();
     if (!is_reserved_zero(args.reserved) || args.reserved32 != 0) {
@@ -668,20 +675,17 @@ distile_status distile_chain_create(distile_group *group, const distile_chain_la
     if (!group) {
         return fail_null(call, "group");
     }
-    if (!layers || !chain) {
-        return keep_null(group, call, layers ? "pointer to the chain" : "array of layers");
-    }
     return guarded_group(group, group->contexts[0], call, [&] {
         check_usable(*group);
         if (!group->ranks) {
-            check_num_layers(count);
+            check_layers(layers, count, chain);
             *chain = ChainMaker(*group, layers, count).make().release();
             return;
         }
         group->ranks->begin(std::chrono::steady_clock::now() + group->timeout);
         std::unique_ptr<distile_chain> made;
         const Outcome outcome = outcome_of(group->contexts[0], [&] {
-            check_num_layers(count);
+            check_layers(layers, count, chain);
             made = ChainMaker(*group, layers, count).make();
             made->rounds = std::make_unique<RankRounds>();
             RankTensors &given = made->rounds->given;
@@ -712,16 +716,13 @@ distile_status distile_chain_run(distile_chain *chain, const distile_chain_args 
         return fail_null(call, "chain");
     }
     distile_group *const group = &chain->group;
-    if (!args) {
-        return keep_null(group, call, "pointer to the arguments");
-    }
     return guarded_group(group, group->contexts[0], call, [&] {
         check_usable(*group);
         if (group->ranks) {
-            run_on_ranks(*chain, *args);
+            run_on_ranks(*chain, args);
             return;
         }
-        check_run(*chain, *args);
+        check_run(*chain, args);
         plan_run(*chain, *args);
         run_chain(*chain, *args);
     });

@@ -180,11 +180,11 @@ void run_chain(distile_chain &chain, const distile_chain_args &args);
 void collect_images(const distile_chain &chain, const distile_tensor &output);
 
 /** Check the arguments of distile_chain_run and distile_chain_collect. */
-void check_run(const distile_chain &chain, const distile_chain_args &args);
+void check_run(const distile_chain &chain, const distile_chain_args *args);
 void check_collection(const distile_chain &chain, const distile_tensor *output);
 
 /** With ranks: checks, plans and runs. */
-void run_on_ranks(distile_chain &chain, const distile_chain_args &args);
+void run_on_ranks(distile_chain &chain, const distile_chain_args *given);
 /** With ranks: checks and copies the images to those that give an output. */
 void collect_on_ranks(distile_chain &chain, const distile_tensor *output);
 

@@ -327,7 +327,8 @@ void prepare_run(ChainRun &run, const distile_chain_args &args) {
 
 }  // namespace
 
-void run_on_ranks(distile_chain &chain, const distile_chain_args &args) {
+void run_on_ranks(distile_chain &chain, const distile_chain_args *given) {
+    const distile_chain_args args = given ? *given : distile_chain_args{};
     distile_group &group = chain.group;
     Ranks &ranks = *group.ranks;
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
@@ -335,7 +336,7 @@ void run_on_ranks(distile_chain &chain, const distile_chain_args &args) {
     std::shared_ptr<ChainRun> run;
     Crew::Part part;
     const Outcome outcome = outcome_of(group.contexts[0], [&] {
-        check_run(chain, args);
+        check_run(chain, given);
         plan_run(chain, args);
         if (chain.hashed_plan != chain.plans) {
             chain.masks_hash = hash_of(chain.bits);

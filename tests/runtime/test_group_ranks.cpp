@@ -418,6 +418,17 @@ TEST_CASE("Ranks that differ make a call fail on all, and the group goes on", "[
     }),
               DISTILE_ERROR_BAD_VALUE, "rank 0: a chain of -1 layers");
     check_all(all.call([&](Rank &rank) { return other_chain(rank, -1, {}, 2); }), DISTILE_OK, "");
+    check_all(all.call([&](Rank &rank) {
+        distile_chain *made = nullptr;
+        return rank.rank() == 2 ? rank.answer(distile_chain_create(rank.group().get(), nullptr, 1, &made))
+                                : other_chain(rank, -1, {}, 2);
+    }),
+              DISTILE_ERROR_NULL_POINTER, "rank 2: the array of layers is null");
+    check_all(all.call([&](Rank &rank) {
+        return rank.rank() == 1 ? rank.answer(distile_chain_run(rank.chain.get(), nullptr))
+                                : rank.run(DISTILE_KEEP, result_of(rank));
+    }),
+              DISTILE_ERROR_NULL_POINTER, "rank 1: the pointer to the arguments is null");
     all.run();
     CHECK(hub.num_left() == 0);
 }
