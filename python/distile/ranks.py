@@ -94,7 +94,8 @@ class Transport:
                 self._exchange_on_host(messages)
         except BaseException as error:  # None may leave it.
             self.is_lost = True
-            text = f"{type(error).__name__}: {error}".encode(errors="replace").split(b"\n")[0]
+            # Cut anywhere, it stays text.
+            text = f"{type(error).__name__}: {error}".encode("ascii", "replace").split(b"\n")[0]
             text = text[: messages.cause_bytes - 1]
             ctypes.memmove(messages.cause, text + b"\0", len(text) + 1)
             return LOST

@@ -480,6 +480,7 @@ def dying_rank(here):
     chain = chain_of(here.group(timeout=15), layers)
     chain(x, mask)
     if here.rank == 1:
+        time.sleep(2)  # Let the other end its run.
         os._exit(3)
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match="DEVICE_LOST"):

@@ -2,6 +2,7 @@
 #include "runtime/group/group.h"
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 namespace distile {
 
@@ -122,6 +123,9 @@ void Ranks::exchange(const std::vector<distile_message> &sends, const std::vecto
     const distile_status status = transport_.exchange(transport_.user, &messages);
     if (status != DISTILE_OK) {
         text[sizeof(text) - 1] = '\0';
+        // Callers may cut characters of several bytes apart, which is no text then.
+        std::replace_if(
+            std::begin(text), std::end(text), [](char byte) { return (byte & 0x80) != 0; }, '?');
         fail_group(DISTILE_ERROR_DEVICE_LOST, "rank %d lost others, and the group is unusable: %s", rank(),
                    text[0] != '\0' ? text : distile_status_name(status));
     }

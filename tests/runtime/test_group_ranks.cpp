@@ -629,7 +629,7 @@ TEST_CASE("Whichever exchange of a transport fails, all ranks end in time", "[gr
                 const auto begin = std::chrono::steady_clock::now();
                 const std::vector<Answer> answers = work_of_all(hub, dies);
                 CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
-                CHECK(answers[static_cast<size_t>(rank)].message.find("the test breaks it") != std::string::npos);
+                CHECK(answers[static_cast<size_t>(rank)].message.find("the test breaks it ??") != std::string::npos);
                 // The last exchanges of others may have ended before.
                 int32_t lost = 0;
                 for (const Answer &answer : answers) {

@@ -88,7 +88,7 @@ private:
         if (fault_.kind != TransportFault::Kind::None && rank == fault_.rank && number >= fault_.exchange) {
             broken_ = fault_.kind == TransportFault::Kind::Breaks;
             changed_.notify_all();
-            return fail(messages, "the test breaks it");
+            return fail(messages, "the test breaks it \xF0\x9F");
         }
         if (longest_.count() > 0) {
             const auto wait =

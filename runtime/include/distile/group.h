@@ -67,7 +67,7 @@ typedef struct distile_messages {
     /** With `on_device`, the GPU's stream (CUstream): sends come after what it has been given, and what it is given
      * afterwards comes after the receives. */
     void *stream;
-    char *cause;         /**< For a sentence about a failure, which ends with a null character; "" before. */
+    char *cause;         /**< For a sentence in ASCII about a failure, which ends with a null character; "" before. */
     int32_t cause_bytes; /**< At least 256. */
     int32_t reserved32;  /**< 0 */
     int64_t reserved[4]; /**< 0 */
