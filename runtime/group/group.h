@@ -180,7 +180,7 @@ void run_chain(distile_chain &chain, const distile_chain_args &args);
 void collect_images(const distile_chain &chain, const distile_tensor &output);
 
 /** Check the arguments of distile_chain_run and distile_chain_collect. */
-void check_run(const distile_chain &chain, const distile_chain_args *args);
+void check_run(const distile_chain &chain, const distile_chain_args *given);
 void check_collection(const distile_chain &chain, const distile_tensor *output);
 
 /** With ranks: checks, plans and runs. */
