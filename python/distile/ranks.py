@@ -117,12 +117,16 @@ class Transport:
             )
 
         with torch.cuda.device(self._device):
-            stream = torch.cuda.ExternalStream(messages.stream or 0, device=self._device)
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(_stream_at(messages.stream, self._device)):
                 operations = [operation(distributed.irecv, one) for one in _received(messages)]
                 operations += [operation(distributed.isend, one) for one in _sent(messages)]
                 for work in distributed.batch_isend_irecv(operations):
                     work.wait()  # Lets the stream wait, not this thread.
+
+
+def _stream_at(address: int | None, device: torch.device) -> torch.cuda.Stream:
+    """PyTorch's view of a CUstream. Of the address 0, which is the default stream's, it would make a new one."""
+    return torch.cuda.ExternalStream(address, device=device) if address else torch.cuda.default_stream(device)
 
 
 def _check_nccl(process_group: distributed.ProcessGroup, device: torch.device) -> None:
