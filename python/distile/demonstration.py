@@ -47,7 +47,7 @@ def blob(share: float) -> torch.Tensor:
     return (distance <= distance.flatten().sort().values[round(share * SIZE**2) - 1])[None]
 
 
-@torch.inference_mode()
+@torch.no_grad()  # On a GPU, weights made in inference mode are packed at each call.
 def demonstrate(device: str = "cpu", seconds: float = 0.5) -> Demonstration:
     """Times one layer for some masks, each dense and masked call in turn for some seconds."""
     layer = MaskedConv2d(CHANNELS, CHANNELS, 3, padding=1, activation="relu", device=device)

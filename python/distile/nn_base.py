@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 import weakref
 
 import torch
@@ -77,6 +78,8 @@ class Place:
 class Weighted(Activated):
     """A masked module with weights that the library packs."""
 
+    _has_warned = False
+
     def _prepare(self, activation="none"):
         super()._prepare(activation)
         self._place = Place()
@@ -84,6 +87,24 @@ class Weighted(Activated):
         if weight is not None and weight.layout != torch.strided:
             # As torch.sparse_csr. The library packs the nonzero weights of a dense tensor.
             self._parameters["weight"] = torch.nn.Parameter(weight.detach().to_dense(), weight.requires_grad)
+        self._warn_of_inference()
+
+    def _apply(self, *arguments, **keywords):
+        super()._apply(*arguments, **keywords)
+        self._warn_of_inference()
+        return self
+
+    def _warn_of_inference(self) -> None:
+        """Once, where each call would pack the weights."""
+        weight = self._parameters.get("weight")
+        if weight is not None and weight.is_cuda and weight.is_inference() and not Weighted._has_warned:
+            Weighted._has_warned = True
+            warnings.warn(
+                "distile: weights were made or moved to the GPU in torch.inference_mode, where PyTorch does not count "
+                "writes, so each call packs them again, which takes milliseconds. Make, convert and move models outside "
+                "of it, and call them in it",
+                stacklevel=2,
+            )
 
     def _call(self, name, input, mask, residual, out, zero, **keywords):
         """Calls an operator. Arguments, and attributes of modules, take some tenths of a microsecond each, so what is the

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 import distile
 import models
+from distile import nn_base
 from distile.nn import MaskedConv2d, MaskedLayerNorm, MaskedLinear, MaskedMultiheadAttention
 
 ops = torch.ops.distile
@@ -126,6 +128,29 @@ def test_attention_and_weights_of_other_strides():
         if not x.is_cuda:
             wide.numpy()[7, 10] = 5
     assert layer.weight[7, 5] == 5 or x.is_cuda
+
+
+class OnGpu:
+    """Weights of inference mode on a GPU, as far as a module asks."""
+
+    is_cuda, layout = True, torch.strided
+
+    def is_inference(self):
+        return True
+
+
+def test_weights_of_inference_mode_on_a_gpu_warn_once(monkeypatch):
+    monkeypatch.setattr(nn_base.Weighted, "_has_warned", False)
+    layer = MaskedConv2d(4, 4, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer.double().float()
+    monkeypatch.setitem(layer._parameters, "weight", OnGpu())
+    with pytest.warns(UserWarning, match="inference_mode, where PyTorch does not count"):
+        layer._prepare()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer._prepare()
 
 
 @pytest.mark.cpu
