@@ -35,7 +35,7 @@ def table(machine: str, results: list[dict]) -> str:
     if has_choice := any(CHOSEN in row["milliseconds"] for _, row in pairs):
         heads += ["Chosen", "Times faster"]
     heads += ["By gathering", "", "Times faster"]
-    lines = [f"{machine}. Medians, in milliseconds.", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = [f"{machine}. Medians, in milliseconds.", "", f"| {' | '.join(heads)} |".replace("|  |", "| |"), "|---" * len(heads) + "|"]
     lines += [line(result, row, has_choice) for result, row in sorted(pairs, key=order)]
     return "\n".join(lines) + "\n"
 
