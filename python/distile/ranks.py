@@ -125,7 +125,7 @@ class Transport:
 
 
 def _stream_at(address: int | None, device: torch.device) -> torch.cuda.Stream:
-    """PyTorch's view of a CUstream. Of the address 0, which is the default stream's, it would make a new one."""
+    """PyTorch's view of a CUstream. For 0, which is the default stream, ExternalStream would make a new one."""
     return torch.cuda.ExternalStream(address, device=device) if address else torch.cuda.default_stream(device)
 
 
