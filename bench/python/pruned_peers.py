@@ -2,6 +2,7 @@
 weights, and sparse ones."""
 import ctypes
 import importlib.util
+import os
 import pathlib
 import sys
 import warnings
@@ -11,6 +12,8 @@ import numpy as np
 from measuring import onnxruntime, torch
 
 BOUND = 1e-4  # Relative to the largest value.
+# MKL's threads spin for 200 ms after a call by themselves, which is longer than the pause between sides (measuring.py).
+os.environ.setdefault("KMP_BLOCKTIME", "20")
 
 
 def error(result, expected):
