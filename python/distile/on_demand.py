@@ -185,7 +185,8 @@ class _Builder:
                 self.progress(f"the PolyKernel of {one.operator} is ready")
             if one.state is State.FAILED and one.reason not in self.told:
                 self.told.add(one.reason)
-                warnings.warn(f"distile: {one.operator} stays dense: {one.reason}", stacklevel=4)
+                how = "keeps its code for any shape" if one.operator.has_general_code else "stays dense"
+                warnings.warn(f"distile: {one.operator} {how}: {one.reason}", stacklevel=4)
 
     def beside(self, wanted: _Request) -> None:
         with self.lock:
@@ -283,38 +284,42 @@ def is_pending(operator: Operator) -> bool:
     return found is not None and found.state is State.BUILDING
 
 
+def pending() -> list[Operator]:
+    """The operators whose PolyKernels are being built."""
+    _not_built()  # Takes in what the process beside has said.
+    with _builder.lock:
+        return [one.operator for one in _builder.requests.values() if one.state is State.BUILDING]
+
+
 def refuse(operator: Operator, reason: str) -> None:
     """Notes that no PolyKernel can compute an operator."""
     _builder.request(operator, None, lambda: (pathlib.Path(), 0)).fail(reason)
 
 
-def still_dense() -> dict[Operator, str]:
+def _not_built() -> dict[Operator, str]:
     """The operators asked for that have no PolyKernel yet, and why."""
     with _builder.lock:
         answered = _builder.read()
         found = {one.operator: one.why_dense for one in _builder.requests.values() if one.state is not State.BUILT}
     _builder.tell(answered)
-    return {operator: why for operator, why in found.items() if not _is_computed(operator)}
+    return found
 
 
-_is_computed: Callable[[Operator], bool] = lambda operator: False  # noqa: E731
-
-
-def compute_without(is_computed: Callable[[Operator], bool]) -> None:
-    """Says which operators without a PolyKernel do not run dense."""
-    global _is_computed
-    _is_computed = is_computed
+def still_dense() -> dict[Operator, str]:
+    """The operators asked for that have no PolyKernel yet, nor code for any shape, and why."""
+    return {operator: why for operator, why in _not_built().items() if not operator.has_general_code}
 
 
 def _finish() -> None:
     """At the exit of Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The summary says it.
-        dense = still_dense()
+        found = _not_built()
     if is_asked():
-        for why in dict.fromkeys(dense.values()):
-            operators = [operator for operator, reason in dense.items() if reason == why]
-            _print(f"{len(operators)} {'operators' if len(operators) > 1 else 'operator'} ran dense to the end: {why}")
+        ran = {operator: "code for any shape" if operator.has_general_code else "dense" for operator in found}
+        for how, why in dict.fromkeys(zip(ran.values(), found.values())):
+            operators = [operator for operator, reason in found.items() if (ran[operator], reason) == (how, why)]
+            _print(f"{len(operators)} {'operators' if len(operators) > 1 else 'operator'} ran {how} to the end: {why}")
             for operator in operators:
                 print(f"  {operator}", file=sys.stderr)
             if why == State.BUILDING.value:

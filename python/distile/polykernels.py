@@ -136,7 +136,6 @@ def ask_again() -> None:
 
 
 on_demand.on_change(ask_again)
-on_demand.compute_without(lambda operator: operator.has_general_code)
 
 
 def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
