@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 
 if importlib.util.find_spec("torch"):
-    from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, parallel, shapes  # noqa: F401
+    from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, on_demand, parallel, shapes  # noqa: F401
     from .building import build
     from .capturing import capture
     from .changes import Changes
@@ -35,6 +35,7 @@ if importlib.util.find_spec("torch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     load_own_weights()
+    on_demand.start_early()
     __all__ = [
         "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "capture", "cast_weights", "convert",
         "forget", "fuse", "image", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",

@@ -25,6 +25,7 @@ from .description import Operator
 
 CORES_FOR_EACH = 8  # A compiler takes memory, and a core's caches, even where it gives way.
 PATIENCE_S = 10.0
+PAUSE_S = 0.1  # Before what a call asks for is begun: the call ends first, with all cores.
 MOST_AT_ONCE = 8  # In all processes together, for each takes some hundred megabytes.
 
 
@@ -120,13 +121,16 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         giving_way = _GivingWay(self._waits)
         begun = False  # Programs that end within a second get something built, too.
-        while (asked := self._requests.get()) is not None and not (begun and self._ended.is_set()):
+        while (came := self._requests.get()) is not None and not (begun and self._ended.is_set()):
+            arrived, line = came
+            time.sleep(max(0.0, arrived + PAUSE_S - time.monotonic()))
+            asked = json.loads(line)
             try:
                 begun = True
                 _build(giving_way, **asked)
             except BlockingIOError:
                 time.sleep(0.1)
-                self._requests.put(asked)
+                self._requests.put(came)
             except Exception as error:
                 _answer(asked["target"], str(error) or type(error).__name__)
             else:
@@ -158,7 +162,7 @@ def serve(waits: bool = True) -> None:
     ended = threading.Event()
     workers = [_Worker(requests, ended, waits) for _ in range(_at_once())]
     for line in sys.stdin.buffer:
-        requests.put(json.loads(line))
+        requests.put((time.monotonic(), line))
     ended.set()
     for _ in workers:
         requests.put(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 
@@ -68,7 +69,7 @@ class Operator:
         """Whether its PolyKernel keeps weights in 16 bits instead of float32."""
         return "weights_dtype" in dict(self.params)
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """A C name that no other operator has."""
         text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])

@@ -61,7 +61,8 @@ def _print(line: str) -> None:
 class _Helper:
     """The process beside this one."""
 
-    # The package's own __init__ would load PyTorch. The empty path is the working folder.
+    # The package's own __init__ would load PyTorch. The empty path is the working folder. A line from this process would
+    # wake a process of another class at once, on a core that the call needs which writes the line.
     _PROGRAM = """
 import sys, types
 sys.path = [path for path in sys.path if path]
@@ -70,6 +71,10 @@ package.__path__ = [sys.argv[1]]
 sys.modules["distile"] = package
 import os
 os.nice(10)
+try:
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+except OSError:
+    pass  # Containers may forbid it.
 from distile.build_process import serve
 serve()
 """
@@ -252,6 +257,12 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
                 _builder.start()  # So no call waits for it.
     for listener in changed:
         listener()
+
+
+def start_early() -> None:
+    """Does what set_build does, where the environment variable asks for "background"."""
+    if _builder.when == "background":
+        set_build("background")
 
 
 def on_change(listener: Callable[[], None]) -> None:

@@ -42,10 +42,11 @@ def shared_object(operator: Operator) -> pathlib.Path:
     return cache_folder() / f"{operator.name}.so"
 
 
-def _files(operator: Operator) -> list[pathlib.Path]:
+def _files(operator: Operator) -> list[str]:
     """The existing files of an operator's PolyKernels: its own, and one that skips zeros, which computes it too."""
     ways = [operator, operator.skipping_zeros()] if operator.can_skip_zeros else [operator]
-    return [path for path in map(shared_object, dict.fromkeys(ways)) if path.is_file()]
+    folder = str(cache_folder())  # Every first call comes here, and text is faster than paths.
+    return [path for way in dict.fromkeys(ways) if os.path.isfile(path := f"{folder}/{way.name}.so")]
 
 
 def load(operator: Operator) -> bool:
@@ -56,7 +57,7 @@ def load(operator: Operator) -> bool:
         _tried.add(operator)
         files = _files(operator)
         for path in files:
-            ops._load(str(path))
+            ops._load(path)
         if files:
             _loaded.add(operator)
         return bool(files)

@@ -99,6 +99,25 @@ def test_beside(folder):
     assert sorted(path.suffix for path in (folder / "cache").iterdir()) == [".lock", ".lock", ".so"]
 
 
+def test_call_ends_first(folder):
+    """A compiler begins after the call that asks, which wants all cores."""
+    on_demand.set_build("background")
+    begin = time.monotonic()
+    assert not ask("a")
+    wait_until(lambda: begun(folder))
+    assert time.monotonic() - begin > build_process.PAUSE_S
+
+
+def test_environment(folder, monkeypatch):
+    """The process beside starts with the program where the environment asks for it, so no call waits for that."""
+    on_demand.start_early()
+    assert on_demand._builder.helper is None
+    monkeypatch.setenv("DISTILE_BUILD", "background")
+    monkeypatch.setattr(on_demand, "_builder", on_demand._Builder())
+    on_demand.start_early()
+    assert on_demand._builder.helper and on_demand._builder.compiler == folder
+
+
 @pytest.mark.parametrize("when", on_demand.TIMES[1:])
 def test_four_processes_build_each_once(folder, when):
     """All ask before any is built."""
@@ -136,6 +155,7 @@ def test_killed(folder):
     wait_until(lambda: begun(folder) and (folder / "last").read_text())
     compiler, jobs = (folder / "last").read_text().split()
     assert jobs == "1"
+    assert os.sched_getscheduler(helper) == os.SCHED_BATCH
     priorities = [os.getpriority(os.PRIO_PROCESS, one) for one in (0, helper)]
     assert priorities[1] == min(priorities[0] + 10, 19) and os.sched_getscheduler(int(compiler)) == os.SCHED_IDLE
     for number in (helper, killed.pid):
@@ -169,7 +189,7 @@ def test_no_idle_core(folder, monkeypatch):
     (folder / "go").touch()
     wait_for("a")
     (first, idle), (second, other) = (line.split() for line in begun(folder)[:2])
-    assert int(idle) == os.SCHED_IDLE and int(other) == os.SCHED_OTHER
+    assert int(idle) == os.SCHED_IDLE and int(other) == os.SCHED_BATCH
     assert (folder / "last").read_text().split()[0] == second and not pathlib.Path(f"/proc/{first}").exists()
 
 
