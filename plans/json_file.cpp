@@ -2,9 +2,11 @@
 #include "runtime/base/known_names.h"
 #include "runtime/base/strict_json.h"
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 namespace distile {
 
@@ -83,12 +85,14 @@ std::string format_json(const json &json) {
 void write_file(const std::string &path, const std::string &text) {
     const std::string temporary = path + ".new";
     {
+        errno = 0;
         std::ofstream stream(temporary, std::ios::trunc | std::ios::binary);
         stream << text;
         stream.flush();
         if (!stream) {
+            const std::string cause = errno == 0 ? "an error of the stream" : std::generic_category().message(errno);
             std::remove(temporary.c_str());
-            throw FileError("the file '" + temporary + "' cannot be written: is the disk full, or the folder missing?");
+            throw FileError("the file '" + temporary + "' cannot be written: " + cause);
         }
     }
     if (std::rename(temporary.c_str(), path.c_str()) != 0) {

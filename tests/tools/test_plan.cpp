@@ -480,7 +480,9 @@ TEST_CASE("Variants are found by name, and else by index", "[plan]") {
 TEST_CASE("A file that cannot be written is reported, and nothing is left behind", "[plan]") {
     const TemporaryFolder folder;
     const std::string path = folder.path() + "/no_such_folder/file.json";
-    refuse([&] { write_file(path, "text"); }, {path});
+    refuse([&] { write_file(path, "text"); }, {path, "No such file or directory"});
+    std::filesystem::create_symlink("/dev/full", folder.path() + "/full.new");
+    refuse([&] { write_file(folder.path() + "/full", "text"); }, {"full", "No space left on device"});
     // A folder of that name cannot be replaced by a file.
     std::filesystem::create_directory(folder.path() + "/taken");
     refuse([&] { write_file(folder.path() + "/taken", "text"); }, {folder.path() + "/taken"});
