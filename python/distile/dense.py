@@ -102,7 +102,7 @@ def _run(operator, typical, masked, dense, out, zero, mask, reason):
     if polykernels.provide(operator, typical, reason):
         return masked()
     if polykernels.takes_general_code(operator):
-        with polykernels.general_code():
+        with polykernels.general_code(operator, typical):
             return masked()
     with torch.no_grad():
         result = dense()

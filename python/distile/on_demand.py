@@ -36,7 +36,7 @@ class State(enum.Enum):
     FAILED = "it cannot be built"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Request:
     operator: Operator
     target: pathlib.Path
@@ -59,7 +59,8 @@ def _print(line: str) -> None:
 
 
 class _Helper:
-    """The process beside this one."""
+    """The process beside this one, with a thread that waits for what it says. `answered` is called there with each
+    answer, and `ended` with the helper and its status."""
 
     # The package's own __init__ would load PyTorch. The empty path is the working folder. A line from this process would
     # wake a process of another class at once, on a core that the call needs which writes the line.
@@ -79,7 +80,7 @@ from distile.build_process import serve
 serve()
 """
 
-    def __init__(self):
+    def __init__(self, answered: Callable[[dict], None], ended: Callable[[_Helper, int], None]):
         if not sys.executable:
             raise FileNotFoundError(
                 "distile.set_build(): no Python interpreter is known (sys.executable) that could build"
@@ -93,25 +94,39 @@ serve()
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._part = b""
+        self._has_left = False
+        self._telling = threading.Lock()
+        threading.Thread(target=self._read, args=(answered, ended), name="distile builds", daemon=True).start()
+
+    def _read(self, answered: Callable[[dict], None], ended: Callable[[_Helper, int], None]) -> None:
+        part = b""
+        while said := self._process.stdout.read(1 << 16):
+            *lines, part = (part + said).split(b"\n")
+            for line in lines:
+                self._tell(lambda: answered(json.loads(line)))
+        if not self._has_left:
+            status = self._process.wait()
+            self._tell(lambda: ended(self, status))
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        """Nothing once the program ends: a thread that then comes back to Python from a library is ended inside it."""
+        with self._telling:
+            if not self._has_left:
+                what()
 
     def send(self, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # answers() says it.
+        with contextlib.suppress(BrokenPipeError):  # It has ended, which the thread that reads says.
             self._process.stdin.write(line)
-
-    def answers(self) -> tuple[list[dict], int | None]:
-        """What it has said since, and its status if it has ended. Does not wait."""
-        said = self._process.stdout.read(1 << 16)
-        if said is None:
-            return [], None
-        *lines, self._part = (self._part + said).split(b"\n")
-        return [json.loads(line) for line in lines], None if said else self._process.wait()
 
     def leave(self) -> None:
         """Lets it finish what it has begun, and end, which nobody waits for."""
+        with self._telling:
+            self._has_left = True
+        self.close()
+
+    def close(self) -> None:
+        """Closes its input. All that the child of a fork does, in which the thread does not live."""
         self._process.stdin.close()
-        self._process.stdout.close()
         self._process.returncode = 0
 
 
@@ -125,15 +140,19 @@ class _Builder:
     def __init__(self):
         self.when = _checked(os.environ.get("DISTILE_BUILD") or "never")
         self.progress: Progress | None = None
+        self.helper: _Helper | None = None
         self.forget_process()
 
     def forget_process(self) -> None:
         """Begins anew, without a process beside. Also in the child of a fork, whose parent has it."""
         self.lock = threading.RLock()
         self.requests: dict[Operator, _Request] = {}
+        self.untold: list[_Request] = []  # Answered, by the thread that reads, which calls nothing of the program's.
         self.told: set[str] = set()
         self.compiler: pathlib.Path | None = None
-        self.helper: _Helper | None = None
+        if self.helper is not None:
+            self.helper.close()  # Its input ends when the parent's does.
+        self.helper = None
 
     def request(self, operator: Operator, typical, cache: Callable[[], tuple[pathlib.Path, int]]) -> _Request:
         with self.lock:
@@ -148,7 +167,7 @@ class _Builder:
         """Starts the process beside, if it does not run."""
         with self.lock:
             if self.helper is None:
-                self.helper = _Helper()
+                self.helper = _Helper(self._take, self._take_end)
 
     def begin(self, wanted: _Request) -> None:
         try:
@@ -161,46 +180,52 @@ class _Builder:
         target, compiler = str(wanted.target), str(self.compiler)
         self.helper.send(request(wanted.operator, wanted.typical, target, wanted.version, compiler))
 
-    def read(self) -> list[_Request]:
-        """Takes in what the process beside has said, and returns which requests are answered."""
-        if self.helper is None:
-            return []
-        answers, status = self.helper.answers()
-        building = {str(one.target): one for one in self.requests.values() if one.state is State.BUILDING}
-        answered = []
-        for answer in answers:
-            one = building.pop(answer["target"], None)
-            if one is None:
-                continue
-            answered.append(one)
-            one.state = State.BUILT
-            if answer["error"]:
-                one.fail(answer["error"])
-        if status is not None:
-            self.helper = None
-            for one in building.values():
-                one.fail(f"the process that builds ended with status {status}")
-                answered.append(one)
-        return answered
+    def _take(self, answer: dict) -> None:
+        """Takes in what the process beside has said. In the thread that reads."""
+        with self.lock:
+            for one in self.requests.values():
+                if one.state is State.BUILDING and str(one.target) == answer["target"]:
+                    one.state = State.BUILT
+                    if answer["error"]:
+                        one.fail(answer["error"])
+                    self.untold.append(one)
+        _call_listeners()
 
-    def tell(self, answered: list[_Request]) -> None:
-        """Reports what is built, and each reason of a failure once."""
-        for one in answered:
+    def _take_end(self, helper: _Helper, status: int) -> None:
+        """The process beside has ended before this one."""
+        with self.lock:
+            if self.helper is not helper:
+                return
+            self.helper = None
+            for one in self.requests.values():
+                if one.state is State.BUILDING:
+                    one.fail(f"the process that builds ended with status {status}")
+                    self.untold.append(one)
+        _call_listeners()
+
+    def is_final(self, wanted: _Request) -> bool:
+        """Whether calls need not ask again, until the listeners are called."""
+        with self.lock:
+            return wanted.state in (State.BUILDING, State.FAILED) and wanted not in self.untold
+
+    def tell(self) -> None:
+        """Reports what is built, and each reason of a failure once. In a call, whose caller sees the warnings."""
+        with self.lock:
+            untold, self.untold = self.untold, []
+        for one in untold:
             if one.state is State.BUILT and self.progress:
                 self.progress(f"the PolyKernel of {one.operator} is ready")
             if one.state is State.FAILED and one.reason not in self.told:
                 self.told.add(one.reason)
                 how = "keeps its code for any shape" if one.operator.has_general_code else "stays dense"
-                warnings.warn(f"distile: {one.operator} {how}: {one.reason}", stacklevel=4)
+                warnings.warn(f"distile: {one.operator} {how}: {one.reason}", stacklevel=3)
 
     def beside(self, wanted: _Request) -> None:
         with self.lock:
-            answered = self.read()
             if wanted.state is State.WANTED:
                 self.begin(wanted)
                 if wanted.state is State.FAILED:
-                    answered.append(wanted)
-        self.tell(answered)
+                    self.untold.append(wanted)
 
     def now(self, wanted: _Request) -> None:
         with wanted.alone:
@@ -214,10 +239,10 @@ class _Builder:
                 compile_polykernel(wanted.operator, wanted.typical, wanted.target, compiler, check)
             except Exception as error:
                 wanted.fail(str(error))
+                self.untold.append(wanted)
             else:
                 wanted.state = State.BUILT
                 progress(f"built it in {time.monotonic() - start:.1f} s")
-        self.tell([wanted] if wanted.state is State.FAILED else [])
 
 
 def _found_compiler() -> pathlib.Path | None:
@@ -225,8 +250,18 @@ def _found_compiler() -> pathlib.Path | None:
     return None if folder is None else folder.absolute()
 
 
-_builder = _Builder()
+def _is_worker() -> bool:
+    """Whether this process is one that another has started by multiprocessing, as the workers of a DataLoader: most of
+    them call no layer."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is None:
+        return False
+    current = multiprocessing.current_process()
+    return current.name != "MainProcess" or getattr(current, "_inheriting", False)
+
+
 _listeners: list[Callable[[], None]] = []
+_builder = _Builder()
 os.register_at_fork(after_in_child=_builder.forget_process)
 
 
@@ -246,17 +281,15 @@ def set_build(when: str, *, progress: Progress | None = None) -> None:
     """
     with _builder.lock:
         _builder.when, _builder.progress = _checked(when), progress
-        changed = list(_listeners)
         _builder.told.clear()
         _builder.compiler = _found_compiler() if when == "background" else None
         for operator, one in list(_builder.requests.items()):
             if one.state is State.FAILED:
                 del _builder.requests[operator]
-        if _builder.compiler is not None:
+        if _builder.compiler is not None and not _is_worker():
             with contextlib.suppress(OSError):  # The call that needs it says why.
                 _builder.start()  # So no call waits for it.
-    for listener in changed:
-        listener()
+    _call_listeners()
 
 
 def start_early() -> None:
@@ -266,8 +299,13 @@ def start_early() -> None:
 
 
 def on_change(listener: Callable[[], None]) -> None:
-    """Has a function called after each set_build."""
+    """Has a function called after each set_build, and, in another thread, after each answer of the process beside."""
     _listeners.append(listener)
+
+
+def _call_listeners() -> None:
+    for listener in list(_listeners):
+        listener()
 
 
 def when() -> str:
@@ -286,7 +324,17 @@ def ask(operator: Operator, typical: dict[str, int] | None, cache: Callable[[], 
     wanted = _builder.request(operator, typical, cache)
     if wanted.state is not State.BUILT:
         (_builder.now if _builder.when == "now" else _builder.beside)(wanted)
+    if _builder.untold:
+        _builder.tell()
     return wanted.state is State.BUILT
+
+
+def is_final(operator: Operator) -> bool:
+    """Whether calls of an operator that has no PolyKernel need not ask again until the listeners are called."""
+    if not is_asked():
+        return True
+    found = _builder.requests.get(operator)
+    return found is not None and _builder.is_final(found)
 
 
 def is_pending(operator: Operator) -> bool:
@@ -297,9 +345,10 @@ def is_pending(operator: Operator) -> bool:
 
 def pending() -> list[Operator]:
     """The operators whose PolyKernels are being built."""
-    _not_built()  # Takes in what the process beside has said.
     with _builder.lock:
-        return [one.operator for one in _builder.requests.values() if one.state is State.BUILDING]
+        found = [one.operator for one in _builder.requests.values() if one.state is State.BUILDING]
+    _builder.tell()
+    return found
 
 
 def refuse(operator: Operator, reason: str) -> None:
@@ -310,9 +359,8 @@ def refuse(operator: Operator, reason: str) -> None:
 def _not_built() -> dict[Operator, str]:
     """The operators asked for that have no PolyKernel yet, and why."""
     with _builder.lock:
-        answered = _builder.read()
         found = {one.operator: one.why_dense for one in _builder.requests.values() if one.state is not State.BUILT}
-    _builder.tell(answered)
+    _builder.tell()
     return found
 
 

@@ -119,16 +119,20 @@ def takes_general_code(operator: Operator | None) -> bool:
 
 
 @contextlib.contextmanager
-def general_code():
-    """Operators that have no PolyKernel run by the library's code for any shape. Later calls do so without asking here,
-    unless a PolyKernel may come, or somebody collects what has none."""
+def general_code(operator: Operator, typical: dict[str, int]):
+    """An operator that has no PolyKernel runs by the library's code for any shape. Later calls do so without asking
+    here, until a PolyKernel has come, or somebody collects what has none."""
+    asked = operator.built_for(typical)
+    keeps = not _recorders and on_demand.is_final(asked)
     _general.runs = True
-    ops._allow_general(_ONCE if _recorders or on_demand.is_asked() else _ALWAYS)
+    ops._allow_general(_ALWAYS if keeps else _ONCE)
     try:
         yield
     finally:
         ops._allow_general(_KEPT)
         _general.runs = False
+        if keeps and (_recorders or not on_demand.is_final(asked)):  # It came, or somebody began, meanwhile.
+            ask_again()
 
 
 def ask_again() -> None:

@@ -118,6 +118,86 @@ def test_environment(folder, monkeypatch):
     assert on_demand._builder.helper and on_demand._builder.compiler == folder
 
 
+WORKERS = """
+import multiprocessing
+import distile
+from distile import on_demand
+
+def helper(_):
+    return on_demand._builder.when, on_demand._builder.helper is not None
+
+distile.set_build("background")
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(helper(None), pool.map(helper, [None]))
+"""
+
+
+def test_workers(folder, tmp_path):
+    """Processes that multiprocessing starts have a process beside only once they need one."""
+    program = tmp_path / "workers.py"
+    program.write_text(WORKERS)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "('background', True) [('background', False)]\n" * 2, done.stderr
+
+
+FAILING = """#!/bin/sh
+echo >> {folder}/log
+while [ ! -e {folder}/go ]; do sleep .02; done
+echo "no kernel today" >&2
+exit 1
+"""
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("when", on_demand.TIMES[1:])
+def test_calls_ask_once(folder, monkeypatch, when):
+    """Calls of code for any shape ask again only when there is an answer."""
+    (folder / "distile_builder").write_text(FAILING.format(folder=folder))
+    asked: list[object] = []
+    provide = polykernels.provide
+    monkeypatch.setattr(polykernels, "provide", lambda *of: asked.append(of) or provide(*of))
+    layer = MaskedLinear(9, 19 if when == "now" else 17)
+    call = lambda: layer(torch.zeros(1, 3, 9), torch.ones(1, 3, dtype=torch.bool))
+    on_demand.set_build(when, progress=[].append)
+    if when == "now":
+        (folder / "go").touch()
+    else:
+        for _ in range(5):
+            call()
+        wait_until(lambda: begun(folder))
+        call()
+        assert len(asked) == 1 and len(on_demand.pending()) == 1
+        (folder / "go").touch()
+        wait_until(lambda: on_demand._builder.untold)
+    with pytest.warns(UserWarning, match="keeps its code for any shape: .*no kernel today") as warned:
+        wait_until(lambda: call() is not None and len(asked) == (1 if when == "now" else 2))
+        for _ in range(5):
+            call()
+    assert len(warned) == 1 and len(begun(folder)) == 1 and len(asked) == (1 if when == "now" else 2)
+    on_demand.set_build(when, progress=[].append)
+    with pytest.warns(UserWarning, match="no kernel today"):
+        wait_until(lambda: call() is not None and len(begun(folder)) == 2 and not on_demand.pending())
+
+
+@pytest.mark.cpu
+def test_answer_meanwhile(monkeypatch):
+    """An answer that comes while the call runs that asked is not lost."""
+    finals = [True, False]
+    monkeypatch.setattr(on_demand, "is_final", lambda _: finals.pop(0))
+    asked: list[object] = []
+    monkeypatch.setattr(polykernels, "provide", lambda *of: bool(asked.append(of)))
+    layer = MaskedLinear(9, 21)
+    with torch.no_grad():
+        for number in (1, 2):
+            finals[:] = [True, number > 1]
+            layer(torch.zeros(1, 3, 9), torch.ones(1, 3, dtype=torch.bool))
+            assert len(asked) == number
+        layer(torch.zeros(1, 3, 9), torch.ones(1, 3, dtype=torch.bool))
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("when", on_demand.TIMES[1:])
 def test_four_processes_build_each_once(folder, when):
     """All ask before any is built."""
