@@ -12,7 +12,7 @@ import torch
 
 from . import polykernels
 from ._library import ops
-from .compiler import Machine, compile_polykernel
+from .compiler import Machine, compile_polykernel, warn_without_tensor_cores
 from .operators import Operator, why_not_built
 from .own_weights import OwnWeightCalls
 from .toolchain import find_compiler
@@ -62,6 +62,7 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     if not operators:
         return []
     folder = find_compiler("distile.build()")
+    warn_without_tensor_cores(operators, folder)
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         machine = Machine() if measure else None
         running = {pool.submit(_build, operator, folder, machine): operator for operator in operators}

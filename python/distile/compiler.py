@@ -15,7 +15,10 @@ from collections.abc import Callable
 
 from .build_lock import building
 from .description import Operator
-from .toolchain import environment, has_cuda_compiler
+from .toolchain import cuda_compiler, environment, why_no_cuda_compiler
+
+TENSOR_CORES = "distile_tensor_core.o"  # The file of a compiler with kernels for tensor cores.
+_told: set[str] = set()  # Reasons.
 
 # Runs words with environment variables.
 Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
@@ -165,8 +168,24 @@ def _command(compiler: pathlib.Path) -> pathlib.Path:
 def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
     if operator.device == "cpu":
         return []
-    tensor_cores = (compiler / "distile_tensor_core.o").is_file() and has_cuda_compiler()
+    tensor_cores = (compiler / TENSOR_CORES).is_file() and cuda_compiler()
     return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
+
+
+def warn_without_tensor_cores(operators: list[Operator], compiler: pathlib.Path) -> None:
+    """Warns once if PolyKernels of these operators get no code for tensor cores that others would have."""
+    generators = ("masked_conv2d", "masked_linear", "masked_attention")
+    if not any(operator.device == "cuda" and operator.generator in generators for operator in operators):
+        return
+    has_code = (compiler / TENSOR_CORES).is_file()
+    why = why_no_cuda_compiler() if has_code else f"the compiler in {compiler} was built without them"
+    if why and why not in _told:
+        _told.add(why)
+        warnings.warn(
+            f"distile: PolyKernels for GPUs are built without code for tensor cores, and are slower: {why}; then remove "
+            "them from distile.cache_folder(), and build them again",
+            stacklevel=3,
+        )
 
 
 def _run(command, operator: Operator, run: Run = _run_as_this) -> str:

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable
 
 from .build_process import check_version, request
-from .compiler import compile_polykernel
+from .compiler import compile_polykernel, warn_without_tensor_cores
 from .description import Operator
 from .toolchain import compiler_folder, find_compiler
 
@@ -222,10 +222,14 @@ class _Builder:
 
     def beside(self, wanted: _Request) -> None:
         with self.lock:
-            if wanted.state is State.WANTED:
+            begins = wanted.state is State.WANTED
+            if begins:
                 self.begin(wanted)
                 if wanted.state is State.FAILED:
                     self.untold.append(wanted)
+        if begins and wanted.state is State.BUILDING:
+            with contextlib.suppress(RuntimeError):  # The process beside says it.
+                warn_without_tensor_cores([wanted.operator], self.compiler)
 
     def now(self, wanted: _Request) -> None:
         with wanted.alone:
@@ -235,6 +239,7 @@ class _Builder:
             try:
                 compiler = find_compiler(CALLER)
                 progress(f"building the PolyKernel of {wanted.operator}")
+                warn_without_tensor_cores([wanted.operator], compiler)
                 check = lambda path: check_version(path, wanted.version)
                 compile_polykernel(wanted.operator, wanted.typical, wanted.target, compiler, check)
             except Exception as error:

@@ -9,8 +9,9 @@ import pathlib
 import platform
 
 from . import _onnxruntime, on_demand
+from .compiler import TENSOR_CORES
 from ._facts import FLOAT_TYPES, QUANTIZED_TYPES
-from .toolchain import compiler_folder
+from .toolchain import compiler_folder, cuda_compiler, why_no_cuda_compiler
 
 # What PolyKernels have code for, as Linux calls it.
 CPU_FEATURES = (
@@ -34,6 +35,7 @@ def overview() -> dict:
         "types": [*FLOAT_TYPES, *QUANTIZED_TYPES],
         "polykernels": _polykernels(),
         "compiler": compiler and str(compiler),
+        **_tensor_cores(compiler),
         "build": on_demand.when(),
     }
 
@@ -75,6 +77,16 @@ def _gpus() -> list[dict]:
     ]
 
 
+def _tensor_cores(compiler: pathlib.Path | None) -> dict:
+    """What compiles code for tensor cores, or why nothing does."""
+    if compiler and not (compiler / TENSOR_CORES).is_file():
+        return {"cuda_compiler": None, "no_cuda_compiler": "the compiler was built without kernels for tensor cores"}
+    try:
+        return {"cuda_compiler": cuda_compiler(), "no_cuda_compiler": why_no_cuda_compiler()}
+    except RuntimeError as error:
+        return {"cuda_compiler": None, "no_cuda_compiler": str(error)}
+
+
 def _polykernels() -> dict:
     """The PolyKernels that ship, by device, and those in the cache folder."""
     folder = _onnxruntime.cache_folder()
@@ -101,6 +113,9 @@ def text(found: dict) -> str:
         "PolyKernels": f"shipped: {', '.join(shipped) or 'none'}; cached: {kernels['cached']} "
         f"({kernels['cached_bytes'] / 1e6:.0f} MB in {kernels['cache_folder']})",
         "compiler": found["compiler"] or "not found: other shapes than those that ship run dense",
+        "tensor cores": found["cuda_compiler"] or f"new PolyKernels have no code for them: {found['no_cuda_compiler']}",
         "set_build": found["build"],
     }
-    return "\n".join(f"{name + ':':13}{value}" for name, value in rows.items())
+    if not (gpus and found["compiler"]):
+        del rows["tensor cores"]
+    return "\n".join(f"{name + ':':14}{value}" for name, value in rows.items())

@@ -3,6 +3,7 @@
 It runs without PyTorch and without the rest of the package, as the command `distile` of the wheel, too.
 """
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -55,15 +56,41 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     return variables
 
 
-def has_cuda_compiler() -> bool:
-    """Whether kernels for tensor cores can be compiled: by the program in $CUDACXX or `nvcc`, or by NVRTC, which PyTorch
-    for CUDA brings. Raises RuntimeError if $CUDACXX is no command."""
+def cuda_compiler() -> str | None:
+    """What compiles kernels for tensor cores: the program in $CUDACXX or `nvcc`, or NVRTC, which PyTorch for CUDA
+    brings; None without either. Raises RuntimeError if $CUDACXX is no command."""
+    program = _cuda_program()
+    if found := shutil.which(program):
+        return found
+    return "NVRTC" if program in _WITH_NVRTC and (_nvrtc_folder() or _can_load_nvrtc()) else None
+
+
+def why_no_cuda_compiler() -> str | None:
+    """What cuda_compiler() misses, and what to do; None if it finds one."""
+    if cuda_compiler():
+        return None
+    program = _cuda_program()
+    if program not in _WITH_NVRTC:
+        return (
+            f"the environment variable CUDACXX names the program '{program}', which does not exist: name an nvcc there, "
+            "or unset it, for NVRTC"
+        )
+    return (
+        "there is neither nvcc nor NVRTC: pip install nvidia-cuda-nvrtc (nvidia-cuda-nvrtc-cu12 for CUDA 12), or name an "
+        "nvcc in the environment variable CUDACXX"
+    )
+
+
+_WITH_NVRTC = ("nvcc", "nvrtc")  # The names of programs that NVRTC stands in for.
+
+
+def _cuda_program() -> str:
     given = os.environ.get("CUDACXX", "")
     try:
         words = [given] if shutil.which(given) else shlex.split(given) or ["nvcc"]  # A path may hold spaces.
     except ValueError as error:
         raise RuntimeError(f"the environment variable CUDACXX names no program: {error} in: {given}") from None
-    return bool(shutil.which(words[0]) or (words[0] in ("nvcc", "nvrtc") and _nvrtc_folder()))
+    return words[0]
 
 
 def _package(name: str) -> pathlib.Path | None:
@@ -91,6 +118,17 @@ def _nvrtc_folder() -> str | None:
         for library in sorted(pathlib.Path(folder).glob("*/lib/libnvrtc.so.1[23]"), reverse=True):
             return str(library.parent)
     return None
+
+
+def _can_load_nvrtc() -> bool:
+    """Whether NVRTC's library is in the folders of the system or of LD_LIBRARY_PATH."""
+    for number in (13, 12):
+        try:
+            ctypes.CDLL(f"libnvrtc.so.{number}")
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def _c_compiler() -> str | None:

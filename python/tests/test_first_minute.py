@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from distile import __main__, pictures
+from distile import __main__, overview, pictures
 
 
 @pytest.mark.cpu
@@ -36,6 +36,20 @@ def test_json(capsys):
     times = found["demonstration"]["times"]
     assert len(times) == 5 and all(row["dense_us"] > 0 and row["masked_us"] > 0 for row in times)
     assert found["demonstration"]["has_polykernel"]
+
+
+def test_tensor_cores(monkeypatch):
+    """Where there is a GPU, what compiles code for tensor cores, or why nothing does."""
+    monkeypatch.setenv("CUDACXX", "no-such-nvcc")
+    found = overview.overview()
+    found["compiler"] = found["compiler"] or "somewhere"
+    assert "tensor cores" not in overview.text({**found, "gpus": []})
+    gpu = {"gpus": [{"name": "a GPU", "capability": "9.0"}]}
+    text = overview.text({**found, **gpu, "cuda_compiler": None})
+    assert re.search(r"^tensor cores: +new PolyKernels have no code for them: .+", text, re.MULTILINE)
+    assert re.search(r"^tensor cores: +NVRTC$", overview.text({**found, **gpu, "cuda_compiler": "NVRTC"}), re.MULTILINE)
+    monkeypatch.setenv("CUDACXX", "'nvcc")
+    assert overview.overview()["cuda_compiler"] is None
 
 
 def test_commands(capsys):

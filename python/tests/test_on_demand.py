@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import distile
-from distile import build_process, on_demand, polykernels, toolchain
+from distile import build_process, compiler, on_demand, polykernels, toolchain
 from distile.build_lock import one_of
+from distile.description import Operator
 from distile.nn import MaskedConv2d, MaskedLinear
 from on_demand_program import VERSION, ask, wait_for
 
@@ -314,6 +315,21 @@ def test_failures(folder, when):
 
 def pending() -> bool:
     return on_demand.State.BUILDING.value in on_demand.still_dense().values()
+
+
+@pytest.mark.parametrize("when", on_demand.TIMES[1:])
+def test_no_tensor_cores(folder, monkeypatch, when):
+    """Code for GPUs that is slower than it could be is told of once."""
+    (folder / "go").touch()
+    (folder / "distile_tensor_core.o").touch()
+    monkeypatch.setattr(compiler, "_told", set())
+    monkeypatch.setenv("CUDACXX", "no-such-nvcc")
+    on_demand.set_build(when, progress=[].append)
+    with pytest.warns(UserWarning, match="without code for tensor cores.*'no-such-nvcc', which does not") as warned:
+        for name in ("a", "bb"):
+            operator = Operator.make("masked_linear", in_channels=len(name), text=name).on("cuda")
+            wait_until(lambda: on_demand.ask(operator, None, lambda: (folder / "cache", VERSION)))
+    assert len(warned) == 1 and built(folder) == 2
 
 
 def test_no_compiler(folder, monkeypatch):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 import torch
@@ -121,19 +122,21 @@ def make_program(path):
 
 def test_cuda_compiler(monkeypatch, empty_path, tmp_path):
     monkeypatch.setattr(toolchain, "_nvrtc_folder", lambda: None)
-    assert not toolchain.has_cuda_compiler()
+    monkeypatch.setattr(toolchain, "_can_load_nvrtc", lambda: False)
+    assert not toolchain.cuda_compiler() and "pip install nvidia-cuda-nvrtc" in toolchain.why_no_cuda_compiler()
     make_program(empty_path / "ccache")
     spaced = make_program(tmp_path / "some compilers" / "nvcc")
     for given in ("ccache nvcc", str(spaced), f"ccache '{spaced}' -m64"):
         monkeypatch.setenv("CUDACXX", given)
-        assert toolchain.has_cuda_compiler(), given
+        assert toolchain.cuda_compiler() and not toolchain.why_no_cuda_compiler(), given
     monkeypatch.setenv("CUDACXX", "'nvcc")
     with pytest.raises(RuntimeError, match="variable CUDACXX names no program"):
-        toolchain.has_cuda_compiler()
+        toolchain.cuda_compiler()
     monkeypatch.setattr(toolchain, "_nvrtc_folder", lambda: "/nvrtc")
-    for given, expected in (("", True), ("nvrtc", True), ("no-such-nvcc", False)):
+    for given, expected in (("", "NVRTC"), ("nvrtc", "NVRTC"), ("no-such-nvcc", None)):
         monkeypatch.setenv("CUDACXX", given)
-        assert toolchain.has_cuda_compiler() == expected, given
+        assert toolchain.cuda_compiler() == expected, given
+    assert "CUDACXX names the program 'no-such-nvcc', which does not exist" in toolchain.why_no_cuda_compiler()
     assert toolchain.environment(tmp_path)["LD_LIBRARY_PATH"] == "/nvrtc"
 
 
@@ -209,14 +212,19 @@ def test_measuring_is_alone():
 def test_build_for_gpus(monkeypatch, cuda_compiler):
     """Without kernels for tensor cores, and with them."""
     monkeypatch.setenv("CUDACXX", cuda_compiler)
-    with_tensor_cores = toolchain.has_cuda_compiler()
+    monkeypatch.setattr(compiler, "_told", set())
+    with_tensor_cores = toolchain.cuda_compiler() is not None
     if with_tensor_cores != (cuda_compiler == "nvrtc"):
         pytest.skip("there is no NVRTC")
     x, weight = torch.randn(1, 8, 6, 5).half(), torch.randn(16 + 8 * with_tensor_cores, 8, 1, 1)
     operator = operators.conv2d_operator(x, weight, None, (1, 1), (0,) * 4, (1, 1), 1, "none")
     for_gpu = operator.on("cuda")
     assert operator == operator.on("cpu") and for_gpu.name != operator.name and str(for_gpu).endswith("on cuda")
-    assert distile.build(for_gpu) == [for_gpu]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert distile.build(for_gpu) == [for_gpu]
+    messages = [str(one.message) for one in warned]
+    assert len(messages) == 1 - with_tensor_cores and all("without code for tensor cores" in one for one in messages)
     assert not polykernels.shared_object(operator).is_file()
     code = polykernels.shared_object(for_gpu).read_bytes()
     assert (b".target sm_80" in code and b"sm_90a" in code) == with_tensor_cores

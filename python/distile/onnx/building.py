@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .._onnxruntime import version
 from ..build_process import check_version
-from ..compiler import compile_polykernel
+from ..compiler import compile_polykernel, warn_without_tensor_cores
 from ..description import Operator
 from ..toolchain import find_compiler
 from .conversion import Left, Replaced
@@ -50,6 +50,7 @@ def build(
     if not wanted:
         return []
     folder = find_compiler("--build")
+    warn_without_tensor_cores(list(wanted), folder)
     for number, (operator, typical) in enumerate(wanted.items(), 1):
         progress(f"PolyKernel {number} of {len(wanted)}: {operator}")
         check = functools.partial(check_version, version=version())
