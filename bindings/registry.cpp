@@ -9,7 +9,9 @@
 #include <distile/distile.hpp>
 #include <distile/general.h>
 #include <dlfcn.h>
+#include <elf.h>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
@@ -108,6 +110,20 @@ Registry &registry() {
     return registry;
 }
 
+/** Whether a file ends before its headers say: to load it might end the process. */
+bool is_cut_off(const std::string &path) {
+    std::ifstream stream(path, std::ios::binary);
+    Elf64_Ehdr header{};
+    if (!stream.read(reinterpret_cast<char *>(&header), sizeof(header)) ||
+        std::memcmp(static_cast<const void *>(header.e_ident), ELFMAG, SELFMAG) != 0) {
+        return false;  // The loader says what is wrong.
+    }
+    stream.seekg(0, std::ios::end);
+    // The table of sections is the last part of what linkers write.
+    const uint64_t sections = uint64_t{header.e_shentsize} * header.e_shnum;
+    return static_cast<uint64_t>(stream.tellg()) < header.e_shoff + sections;
+}
+
 }  // namespace
 
 OperatorKey::OperatorKey(distile_device device, OperatorTypes types, int32_t kind, const void *parameters,
@@ -169,6 +185,9 @@ void add_polykernel(const distile_polykernel &polykernel) {
 }
 
 void load_polykernel(const std::string &path) {
+    if (is_cut_off(path)) {
+        fail("the PolyKernel in '" + path + "' cannot be loaded: the file is cut off");
+    }
     void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     const void *symbol = handle ? dlsym(handle, "distile_built") : nullptr;
     if (!symbol) {
@@ -179,7 +198,7 @@ void load_polykernel(const std::string &path) {
     if (polykernel.version != DISTILE_POLYKERNEL_VERSION) {
         fail("the PolyKernel in '" + path + "' has version " + std::to_string(polykernel.version) +
              ", but this library knows version " + std::to_string(DISTILE_POLYKERNEL_VERSION) +
-             ": build it with distile.build() and the compiler of the same version");
+             ": it needs the compiler of the same version");
     }
     registry().add(polykernel);
 }

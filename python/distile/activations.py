@@ -8,6 +8,8 @@ from ._facts import ACTIVATIONS, DEFAULT_SLOPE
 def split_slope(text: str) -> tuple[str, float]:
     """The name of an activation, and its slope: the given one or the default. ValueError: there is no such activation,
     or it has no slope, or the slope is no number."""
+    if not isinstance(text, str):
+        raise ValueError(f"an activation is a name, as 'relu', not {text!r}")
     name, begun, slope = text.partition("(")
     if name not in ACTIVATIONS:
         raise ValueError(f"there is no activation {name!r}; there are {', '.join(ACTIVATIONS)}")

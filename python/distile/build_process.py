@@ -20,7 +20,7 @@ import threading
 import time
 
 from .build_lock import one_of
-from .compiler import compile_polykernel
+from .compiler import compile_polykernel, reason_of
 from .description import Operator
 
 CORES_FOR_EACH = 8  # A compiler takes memory, and a core's caches, even where it gives way.
@@ -132,7 +132,7 @@ class _Worker(threading.Thread):
                 time.sleep(0.1)
                 self._requests.put(came)
             except Exception as error:
-                _answer(asked["target"], str(error) or type(error).__name__)
+                _answer(asked["target"], reason_of(error))
             else:
                 _answer(asked["target"], "")
 

@@ -33,7 +33,7 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
     for operator in own.found:
         polykernels.load(operator)
     missing = [operator for operator in found if operator.skipping_zeros() not in own.found]
-    more = [operator for operator in own.found if not polykernels.shared_object(operator).is_file()]
+    more = [operator for operator in own.found if not polykernels.is_built(operator)]
     return list(dict.fromkeys([*missing, *more]))
 
 
@@ -53,12 +53,18 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
     if what and isinstance(what[0], torch.nn.Module):
         operators = _needed_by_call(*what, mask=mask)
     else:
+        for one in what:
+            if not isinstance(one, Operator):
+                raise TypeError(
+                    "distile.build takes a model and its example inputs, or operators, as "
+                    f"distile.build(*distile.missing()), not {type(one).__name__}"
+                )
         operators = list(what)
     operators = [one.built_for(polykernels.typical_size(one)) for one in operators if _can_be_built(one)]
     for operator in operators:
-        if polykernels.shared_object(operator).is_file():
+        if polykernels.is_built(operator):
             polykernels.forget(operator)
-    operators = [operator for operator in operators if not polykernels.shared_object(operator).is_file()]
+    operators = [operator for operator in operators if not polykernels.is_built(operator)]
     if not operators:
         return []
     folder = find_compiler("distile.build()")

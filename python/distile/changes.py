@@ -32,6 +32,8 @@ class Changes:
     def update(self, frame: torch.Tensor) -> torch.Tensor:
         """The mask of the pixels of `frame`, [N, C, H, W] or [N, T, C], that change. The first frame, or one of another
         shape, type or device, changes everywhere."""
+        if not isinstance(frame, torch.Tensor):
+            raise TypeError(f"a frame is a tensor of PyTorch, not {type(frame).__name__}: give torch.as_tensor(frame)")
         kept = self.frame
         if kept is None or (kept.shape, kept.dtype, kept.device) != (frame.shape, frame.dtype, frame.device):
             images = frame.dim() == 4

@@ -13,12 +13,14 @@ import threading
 import warnings
 from collections.abc import Callable
 
-from .build_lock import building
+from .build_lock import BuildError, building, writing_into
 from .description import Operator
 from .toolchain import cuda_compiler, environment, why_no_cuda_compiler
 
 TENSOR_CORES = "distile_tensor_core.o"  # The file of a compiler with kernels for tensor cores.
 _told: set[str] = set()  # Reasons.
+
+FULL = 1 << 20  # Bytes: with less left, a compiler that fails does so for them.
 
 # Runs words with environment variables.
 Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
@@ -26,6 +28,19 @@ Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
 
 def _run_as_this(words: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+
+
+class CompilerError(BuildError):
+    """What the compiler says of an operator. `reason` does not name it."""
+
+    def __init__(self, operator: Operator, reason: str):
+        super().__init__(f"no PolyKernel could be built for {operator}: {reason}")
+        self.reason = reason
+
+
+def reason_of(error: Exception) -> str:
+    """Why a build failed, for those who name the operator themselves."""
+    return error.reason if isinstance(error, CompilerError) else str(error) or type(error).__name__
 
 
 class Machine:
@@ -79,7 +94,8 @@ def compile_polykernel(
     with building(target, wait) as folder:
         if folder is None:
             return
-        (folder / "operator.json").write_text(json.dumps(operator.to_json(typical)))
+        with writing_into(target.parent):
+            (folder / "operator.json").write_text(json.dumps(operator.to_json(typical)))
         plans = ["--plan", *_measured_plans(operator, folder, compiler, machine)] if machine else []
         build = [
             compiler / "distile_builder",
@@ -95,10 +111,11 @@ def compile_polykernel(
             *(plans or _backend_options(operator, compiler)),
         ]
         with machine.shared() if machine else contextlib.nullcontext():
-            _run(build, operator, run)
+            _run(build, operator, target.parent, run)
         if check:
             check(str(folder / "built.so"))
-        os.replace(folder / "built.so", target)
+        with writing_into(target.parent):
+            os.replace(folder / "built.so", target)
         for doubt in {_doubt(plan) for plan in plans[1:]} - {None}:
             warnings.warn(
                 f"the times that choose between the variants for {operator} are doubtful; {doubt}; to measure them again "
@@ -117,17 +134,17 @@ def _measured_plans(
     if operator.device == "cuda" and "--tensor-cores" in _backend_options(operator, compiler):
         plan += ["--math", "tf32"]
     with machine.shared():
-        written = json.loads(_run([*plan, "--json", "-o", folder / "plans"], operator))
+        written = json.loads(_run([*plan, "--json", "-o", folder / "plans"], operator, folder))
     plans = [pathlib.Path(row["plan"]) for row in written["plans"]]
     if operator.device == "cpu":
         with machine.alone():
-            _run([command, "profile", *plans, "--into-plan", "-q"], operator)
+            _run([command, "profile", *plans, "--into-plan", "-q"], operator, folder)
         return plans
     for plan in _run_by_this_gpu(plans, dict(operator.params).get("dtype", "float32") == "float32"):
         with machine.shared():
-            _run([command, "compile", plan, "-o", f"{plan}.so", "-q"], operator)
+            _run([command, "compile", plan, "-o", f"{plan}.so", "-q"], operator, folder)
         with machine.alone():
-            _run([command, "profile", plan, "--object", f"{plan}.so", "--into-plan", "-q"], operator)
+            _run([command, "profile", plan, "--object", f"{plan}.so", "--into-plan", "-q"], operator, folder)
     return plans
 
 
@@ -188,10 +205,13 @@ def warn_without_tensor_cores(operators: list[Operator], compiler: pathlib.Path)
         )
 
 
-def _run(command, operator: Operator, run: Run = _run_as_this) -> str:
-    """What the command prints."""
+def _run(command, operator: Operator, folder: pathlib.Path, run: Run = _run_as_this) -> str:
+    """What the command prints, which writes into a folder."""
     variables = environment(pathlib.Path(command[0]).parent)
     done = run([str(word) for word in command], variables)
     if done.returncode != 0:
-        raise RuntimeError(f"no PolyKernel could be built for {operator}: {done.stderr.strip() or done.stdout.strip()}")
+        reason = done.stderr.strip() or done.stdout.strip() or f"{command[0]} ended with status {done.returncode}"
+        if shutil.disk_usage(folder).free < FULL:
+            reason += f" (the disk of {folder} is full: free some space, or name another folder in DISTILE_CACHE)"
+        raise CompilerError(operator, reason)
     return done.stdout

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import is_fake
 
 from . import recomputation
 from ._library import ops
@@ -309,7 +310,7 @@ def resolve(
                 recomputation.check(_spans.value())
             shared = _shared.value()
             if shared is not None and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
-                _warn_of_export()
+                _warn_of_export(shared)
         elif mask is not None and not isinstance(mask, (SharedMask, dict)):
             as_mask(mask)  # Says what is wrong.
         if isinstance(shared, dict):
@@ -323,11 +324,14 @@ def resolve(
     return found
 
 
-def _warn_of_export() -> None:
+def _warn_of_export(shared: SharedMask | dict[str, SharedMask | None]) -> None:
+    given = shared.values() if isinstance(shared, dict) else [shared]
+    if all(one is None or is_fake(one.mask) for one in given):
+        return  # The program has the mask as an argument, or makes it.
     warnings.warn(
-        "distile: the exported program keeps the mask of distile.mask as a constant; give masks to layers as arguments "
-        "where calls have their own",
-        stacklevel=2,
+        "distile: the exported program keeps the mask of distile.mask as a constant; where calls have their own, let the "
+        "model take it as an argument, and enter distile.mask(argument) in its forward()",
+        stacklevel=3,
     )
 
 

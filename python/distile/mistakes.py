@@ -8,14 +8,16 @@ import fnmatch
 import warnings
 from collections.abc import Iterable, Iterator
 
+from .build_lock import BuildError
+
 
 @contextlib.contextmanager
 def told(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """What is wrong with files and options is a line of text and status 2, as for argparse's own errors, without the
-    usage above it."""
+    """What is wrong with files and options, and why a build failed, is text and status 2, as for argparse's own errors,
+    without the usage above it."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BuildError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
 
 

@@ -12,6 +12,7 @@ import enum
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -20,12 +21,13 @@ import warnings
 from collections.abc import Callable
 
 from .build_process import check_version, request
-from .compiler import compile_polykernel, warn_without_tensor_cores
+from .compiler import compile_polykernel, reason_of, warn_without_tensor_cores
 from .description import Operator
 from .toolchain import compiler_folder, find_compiler
 
 TIMES = ("never", "background", "now")
 CALLER = "distile.set_build()"
+AFTER_CALL_S = 0.1
 Progress = Callable[[str], None]
 
 
@@ -158,8 +160,14 @@ class _Builder:
         with self.lock:
             found = self.requests.get(operator)
             if found is None:
-                folder, version = cache()
-                found = _Request(operator, (folder / f"{operator.name}.so").absolute(), typical, version)
+                try:
+                    folder, version = cache()
+                except RuntimeError as error:  # There is no home folder.
+                    found = _Request(operator, pathlib.Path(), typical, 0)
+                    found.fail(str(error))
+                    self.untold.append(found)
+                else:
+                    found = _Request(operator, (folder / f"{operator.name}.so").absolute(), typical, version)
                 self.requests[operator] = found
             return found
 
@@ -243,8 +251,13 @@ class _Builder:
                 check = lambda path: check_version(path, wanted.version)
                 compile_polykernel(wanted.operator, wanted.typical, wanted.target, compiler, check)
             except Exception as error:
-                wanted.fail(str(error))
+                wanted.fail(reason_of(error))
                 self.untold.append(wanted)
+            except KeyboardInterrupt:
+                wanted.fail("its build was interrupted")
+                # Raised here, the library would make it a RuntimeError. So it comes once the call has ended.
+                main = threading.main_thread().ident
+                threading.Timer(AFTER_CALL_S, signal.pthread_kill, (main, signal.SIGINT)).start()
             else:
                 wanted.state = State.BUILT
                 progress(f"built it in {time.monotonic() - start:.1f} s")
@@ -327,7 +340,7 @@ def ask(operator: Operator, typical: dict[str, int] | None, cache: Callable[[], 
     """Whether the PolyKernel that a call lacks is in the cache folder now. "background" returns at once. `cache`
     returns the folder and the version of its PolyKernels; it is called once for each operator."""
     wanted = _builder.request(operator, typical, cache)
-    if wanted.state is not State.BUILT:
+    if wanted.state is not State.BUILT and wanted.state is not State.FAILED:
         (_builder.now if _builder.when == "now" else _builder.beside)(wanted)
     if _builder.untold:
         _builder.tell()

@@ -19,6 +19,7 @@ from .operators import Operator, why_not_built
 _lock = threading.Lock()
 _tried: set[Operator] = set()
 _loaded: set[Operator] = set()
+_broken: set[str] = set()  # Files that could not be loaded.
 _missing: dict[Operator, dict[str, int]] = {}
 _own_weights: dict[Operator, dict[str, int]] = {}
 _warned = False
@@ -29,11 +30,17 @@ NOT_ASKED = "no PolyKernel (distile.build compiles one)"
 
 
 def cache_folder() -> pathlib.Path:
-    """Where PolyKernels lie: $DISTILE_CACHE, or in the user's cache. Code found there is run: keep it private."""
-    root = (
-        os.environ.get("DISTILE_CACHE")
-        or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "distile"
-    )
+    """Where PolyKernels lie: $DISTILE_CACHE, or in the user's cache. Code found there is run: keep it private. Raises
+    RuntimeError where neither is known."""
+    root = os.environ.get("DISTILE_CACHE")
+    if not root:
+        try:
+            root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "distile"
+        except RuntimeError:
+            raise RuntimeError(
+                "distile: there is no home folder, so no cache folder for PolyKernels: name one in the environment "
+                "variable DISTILE_CACHE"
+            ) from None
     return pathlib.Path(root) / f"polykernels-{ops._polykernel_version()}-{platform.machine()}"
 
 
@@ -45,7 +52,10 @@ def shared_object(operator: Operator) -> pathlib.Path:
 def _files(operator: Operator) -> list[str]:
     """The existing files of an operator's PolyKernels: its own, and one that skips zeros, which computes it too."""
     ways = [operator, operator.skipping_zeros()] if operator.can_skip_zeros else [operator]
-    folder = str(cache_folder())  # Every first call comes here, and text is faster than paths.
+    try:
+        folder = str(cache_folder())  # Every first call comes here, and text is faster than paths.
+    except RuntimeError:
+        return []
     return [path for way in dict.fromkeys(ways) if os.path.isfile(path := f"{folder}/{way.name}.so")]
 
 
@@ -55,12 +65,30 @@ def load(operator: Operator) -> bool:
         if operator in _tried:
             return False
         _tried.add(operator)
-        files = _files(operator)
-        for path in files:
-            ops._load(path)
+        files = [path for path in _files(operator) if _load(path)]
         if files:
             _loaded.add(operator)
         return bool(files)
+
+
+def _load(path: str) -> bool:
+    """Loads a file of the cache folder. Warns if it cannot be: calls do what they do without it."""
+    try:
+        ops._load(path)
+    except RuntimeError as error:
+        _broken.add(path)
+        warnings.warn(f"distile: {error}; remove the file, and distile.build makes it again", stacklevel=2)
+        return False
+    return True
+
+
+def is_built(operator: Operator) -> bool:
+    """Whether the file of an operator's PolyKernel is there. Removes one that could not be loaded."""
+    path = shared_object(operator)
+    if str(path) in _broken:
+        _broken.discard(str(path))
+        path.unlink(missing_ok=True)
+    return path.is_file()
 
 
 def load_own_weights() -> None:
@@ -71,10 +99,7 @@ def load_own_weights() -> None:
     except (OSError, RuntimeError):  # There is no home folder, or it cannot be read.
         return
     for path in paths:
-        try:
-            ops._load(str(path))
-        except RuntimeError as error:
-            warnings.warn(f"distile: {error}; remove the file, and distile.build makes it again", stacklevel=2)
+        _load(str(path))
 
 
 def note_own_weights(found: dict[Operator, dict[str, int]]) -> None:
@@ -151,6 +176,9 @@ def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
         return False
     if operator.device == "cuda" and torch.cuda.is_current_stream_capturing():
         return False  # A first call makes memory, which a graph cannot capture.
+    if _broken:
+        for way in (operator, operator.built_for(typical)):
+            is_built(way)  # Removes what was broken, so that it is built again.
     if not on_demand.ask(operator.built_for(typical), typical, lambda: (cache_folder(), ops._polykernel_version())):
         return False
     forget(operator)

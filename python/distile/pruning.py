@@ -17,8 +17,8 @@ def prune(model: nn.Module, zeros: float, *, scope: str = "layer", block: tuple[
     together. `block` is output channels x input channels that become 0 together, by the sum of their magnitudes; what
     they leave of a layer's channels is not pruned. Returns the share of zeros of each layer by its name. Raises
     ValueError for other arguments."""
-    if not 0 <= zeros < 1:
-        raise ValueError(f"zeros is {zeros}; it is a share from 0 to below 1")
+    if not (isinstance(zeros, (int, float)) and 0 <= zeros < 1):
+        raise ValueError(f"zeros is {zeros!r}; it is a share from 0 to below 1")
     if scope not in ("layer", "global"):
         raise ValueError(f'scope is {scope!r}, not "layer" or "global"')
     if len(block) != 2 or min(block) < 1:

@@ -50,6 +50,9 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     if compiler:
         variables["CC"] = compiler
     halide = _halide_folder() if folder == FOLDER else None
+    if variables.get("DISTILE_CACHE") and compiler and _zig() and compiler.startswith(_zig()):
+        # Where zig keeps what it makes once, by default in the home folder, which may not be writable.
+        variables.setdefault("ZIG_GLOBAL_CACHE_DIR", os.path.abspath(os.path.join(variables["DISTILE_CACHE"], "zig")))
     libraries = [halide, variables.get("LD_LIBRARY_PATH"), _nvrtc_folder()]
     if any(libraries):
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
@@ -137,11 +140,16 @@ def _c_compiler() -> str | None:
         return os.environ["CC"]
     if shutil.which("cc"):
         return "cc"
-    package = _package("ziglang")
-    if not package:
+    if not _zig():
         return None
     # Without a target, zig compiles for this very CPU and C library, but other machines may share the cache folder.
-    return f"{shlex.quote(str(package / 'zig'))} cc -target {platform.machine()}-linux-gnu.2.28"
+    return f"{_zig()} cc -target {platform.machine()}-linux-gnu.2.28"
+
+
+def _zig() -> str:
+    """The program of the package ziglang as a word of a shell; nothing without it."""
+    package = _package("ziglang")
+    return shlex.quote(str(package / "zig")) if package else ""
 
 
 def main() -> None:

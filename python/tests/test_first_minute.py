@@ -68,6 +68,21 @@ def test_commands(capsys):
 
 
 @pytest.mark.cpu
+def test_failed_build(tmp_path, monkeypatch, capsys):
+    """A folder that cannot be written, which is a file here."""
+    (tmp_path / "distile_builder").touch()
+    monkeypatch.setenv("DISTILE_COMPILER", str(tmp_path))
+    monkeypatch.setenv("DISTILE_CACHE", str(tmp_path / "distile_builder"))
+    (tmp_path / "model.py").write_text(
+        "import torch\nmodel = lambda: torch.nn.Conv2d(3, 9, 3)\nexample = lambda: torch.ones(1, 3, 9, 9)\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["explain", str(tmp_path / "model.py"), "--masks", ".3", "--build"])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and "cannot be written into" in told and told.startswith("python -m distile")
+
+
+@pytest.mark.cpu
 @pytest.mark.parametrize("words, says", [
     (["--device", "tpu"], "--device tpu: "),
     (["--seconds", ".001", "--picture", "nowhere/mask.png"], "nowhere/mask.png"),

@@ -69,10 +69,31 @@ def test_export_in_a_context():
     with distile.mask(MASK), pytest.warns(UserWarning, match="keeps the mask of distile.mask as a constant"):
         torch.export.export(converted, (X,))
     layer = distile.nn.MaskedConv2d(3, 8, 3, padding=1)
+
+    class Given(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = converted
+
+        def forward(self, x, mask):
+            with distile.mask({"mask": mask, "other": None}):
+                return self.model(x)
+
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*keeps the mask")
         torch.export.export(converted, (X,))
         torch.export.export(layer, (X, MASK))
+        program = torch.export.export(Given(), (X, MASK)).module()
+    for mask in (MASK, ~MASK):
+        torch.testing.assert_close(program(X, mask), Given()(X, mask))
+
+
+def test_values():
+    """What is none of the values that a function takes."""
+    with pytest.raises(ValueError, match=r"an activation is a name, as 'relu', not ReLU\(\)"):
+        distile.nn.MaskedConv2d(3, 8, 3, activation=nn.ReLU())
+    with pytest.raises(TypeError, match="a frame is a tensor of PyTorch, not list"):
+        distile.Changes().update([1.0])
 
 
 def test_explain_needs_no_import():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 import torch
@@ -315,6 +316,55 @@ def test_failures(folder, when):
 
 def pending() -> bool:
     return on_demand.State.BUILDING.value in on_demand.still_dense().values()
+
+
+INTERRUPTED = """
+import time
+import torch
+import distile
+
+distile.set_build("now")
+try:
+    result = distile.nn.MaskedLinear(9, 23)(torch.ones(1, 3, 9), torch.ones(1, 3, dtype=torch.bool))
+    time.sleep(300)
+except KeyboardInterrupt:
+    print(tuple(result.shape))
+"""
+
+
+def test_interrupt(folder):
+    """Ctrl-C ends a build, and is what the caller of the layer gets."""
+    running = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: begun(folder))
+    running.send_signal(signal.SIGINT)
+    (folder / "go").touch()  # A terminal would have interrupted the compiler, too.
+    output, errors = running.communicate(timeout=250)  # Less than the program sleeps.
+    assert output == "(1, 3, 23)\n" and "its build was interrupted" in errors and running.returncode == 0
+    assert not list((folder / "cache").glob("*.building"))
+
+
+@pytest.mark.parametrize("when", on_demand.TIMES[1:])
+def test_folder(folder, monkeypatch, when):
+    """A cache folder that cannot be written, or is full, is one reason for all."""
+    (folder / "go").touch()
+    monkeypatch.setenv("DISTILE_CACHE", str(folder / "go" / "cache"))
+    on_demand.set_build(when, progress=[].append)
+    with pytest.warns(UserWarning, match="cannot be written into .*/go/cache: Not a directory; name another") as warned:
+        wait_until(lambda: not ask("a") and not ask("bb") and not pending())
+    assert len(warned) == 1 and len(on_demand.still_dense()) == 2
+    monkeypatch.setenv("DISTILE_CACHE", str(folder / "cache"))
+    on_demand.set_build(when, progress=[].append)
+    with pytest.warns(UserWarning, match="stays dense: no kernel is wrong$") as warned:
+        wait_until(lambda: not ask("wrong") and not ask("wrong too") and not pending())
+    assert len(warned) == 1
+
+
+def test_full_disk(folder, monkeypatch):
+    (folder / "go").touch()
+    monkeypatch.setattr(compiler.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=4096))
+    on_demand.set_build("now", progress=[].append)
+    with pytest.warns(UserWarning, match=r"wrong \(the disk of .* is full: free some space, or name another folder"):
+        assert not ask("wrong")
 
 
 @pytest.mark.parametrize("when", on_demand.TIMES[1:])

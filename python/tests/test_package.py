@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import distile
-from distile import compiler, mmcv, operators, polykernels, toolchain
+from distile import building, compiler, mmcv, operators, polykernels, toolchain
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -140,6 +140,21 @@ def test_cuda_compiler(monkeypatch, empty_path, tmp_path):
     assert toolchain.environment(tmp_path)["LD_LIBRARY_PATH"] == "/nvrtc"
 
 
+def test_folder_of_zig(monkeypatch, empty_path, tmp_path):
+    """What zig keeps is in the cache folder that the user names, for the home folder may not be writable."""
+    monkeypatch.setattr(toolchain, "_package", lambda name: tmp_path if name == "ziglang" else None)
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
+    monkeypatch.delenv("DISTILE_CACHE", raising=False)
+    assert "ZIG_GLOBAL_CACHE_DIR" not in toolchain.environment(tmp_path)
+    monkeypatch.setenv("DISTILE_CACHE", str(tmp_path / "cache"))
+    assert toolchain.environment(tmp_path)["ZIG_GLOBAL_CACHE_DIR"] == str(tmp_path / "cache" / "zig")
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", "own")
+    assert toolchain.environment(tmp_path)["ZIG_GLOBAL_CACHE_DIR"] == "own"
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR")
+    monkeypatch.setenv("CC", "gcc")
+    assert "ZIG_GLOBAL_CACHE_DIR" not in toolchain.environment(tmp_path)
+
+
 def test_c_compiler(monkeypatch, empty_path, tmp_path):
     """$CC, `cc`, or that of ziglang, for every CPU."""
     monkeypatch.setattr(toolchain, "_package", lambda name: tmp_path / "a package" if name == "ziglang" else None)
@@ -228,6 +243,55 @@ def test_build_for_gpus(monkeypatch, cuda_compiler):
     assert not polykernels.shared_object(operator).is_file()
     code = polykernels.shared_object(for_gpu).read_bytes()
     assert (b".target sm_80" in code and b"sm_90a" in code) == with_tensor_cores
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.filterwarnings("default:distile")
+@pytest.mark.parametrize("part, says", [(2, "is cut off"), (1000, "is cut off"), (10**9, "file too short")])
+@torch.no_grad()
+def test_broken_file(part, says):
+    """A PolyKernel that cannot be loaded is as none, and is built again."""
+    layer = MaskedLinear(5, 30 + len(str(part)))
+    x, mask = torch.randn(1, 6, layer.in_features), torch.rand(1, 6) < 0.5
+    dense = torch.where(mask[..., None], layer(x), 0.0)
+    (operator,) = building.needed_by(nn.Sequential(layer), x, mask=mask)
+    polykernels.forget(operator)
+    path = polykernels.shared_object(operator)
+    compiler.compile_polykernel(operator, None, path, toolchain.compiler_folder())
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // part])
+    with pytest.warns(UserWarning, match=f"{says}.*; remove the file, and distile.build makes it again"):
+        torch.testing.assert_close(layer(x, mask), dense)
+    layer(x, mask)
+    assert distile.build(operator) == [operator]
+    with polykernels.recording() as missing:
+        torch.testing.assert_close(layer(x, mask), dense)
+    assert not missing
+
+
+@pytest.mark.parametrize("what, says", [
+    (["model"], "not str"),
+    ([[]], "build.*distile.missing.*, not list"),
+    ([None, "x"], "not NoneType"),
+])  # fmt: skip
+def test_build_of_no_operators(what, says):
+    with pytest.raises(TypeError, match=says):
+        distile.build(*what)
+
+
+def test_no_home(monkeypatch):
+    """Layers run without a cache folder, and a build says what to do."""
+    for variable in ("DISTILE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(pathlib.Path, "home", no_home)
+    layer, x, mask = MaskedLinear(5, 27), torch.randn(1, 6, 5), torch.rand(1, 6) < 0.5
+    torch.testing.assert_close(layer(x, mask), torch.where(mask[..., None], layer(x), 0.0))
+    with pytest.raises(RuntimeError, match="no home folder.*DISTILE_CACHE"):
+        distile.build(nn.Sequential(layer), x, mask=mask)
 
 
 @pytest.mark.cpu

@@ -154,5 +154,5 @@ def test_exit(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     said = done.stderr[done.stderr.index("distile: ") :]
-    assert said.count("1 operator ran code for any shape to the end: no PolyKernel could be built for masked_conv2d(") == 2
-    assert said.count("no kernel here") == 2 and "in_channels=9" in said and "in_channels=17" in said
+    assert said.startswith("distile: 2 operators ran code for any shape to the end: no kernel here\n")
+    assert said.count("\n  masked_conv2d(") == 2 and "in_channels=9" in said and "in_channels=17" in said
