@@ -127,13 +127,13 @@ void make_folder(const std::string &folder) {
     }
 }
 
-std::string describe(const std::vector<WrittenPlan> &plans, const std::string &op) {
+std::string describe(const std::vector<WrittenPlan> &plans, const std::string &name, const std::string &op) {
     std::string text, paths;
     for (const WrittenPlan &plan : plans) {
         text += fmt::format("{}: {}\n", plan.path, plan.how);
         paths += " " + plan.path;
     }
-    return text + fmt::format("\nBuild with them: distile_add_polykernel(my_op OPERATOR {} PLAN{})\n", op, paths);
+    return text + fmt::format("\nBuild with them: distile_add_polykernel({} OPERATOR {} PLAN{})\n", name, op, paths);
 }
 
 /** Makes the plans of an operator for a backend. */
@@ -197,7 +197,7 @@ void make_plans(const PlanOptions &options) {
         const nlohmann::json rows = to_json(plans, name);
         written.insert(written.end(), rows.begin(), rows.end());
         if (!options.json && !options.quiet) {
-            std::fputs(describe(plans, options.op).c_str(), stdout);
+            std::fputs(describe(plans, op.name, options.op).c_str(), stdout);
         }
     }
     if (options.json) {

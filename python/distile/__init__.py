@@ -42,4 +42,13 @@ if importlib.util.find_spec("torch"):
         "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip
 
+else:
+
+    def __getattr__(name: str):
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}"
+            + ("" if name.startswith("_") else " without PyTorch, which is not installed: pip install torch")
+        )
+
+
 __version__ = "0.2.0"

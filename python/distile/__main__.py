@@ -11,7 +11,7 @@ import sys
 
 from . import pictures
 from .mistakes import check_device, told
-from .overview import overview
+from .overview import WITHOUT_COMPILER, overview
 from .overview import text as overview_text
 
 EXAMPLES = """examples:
@@ -35,8 +35,13 @@ NEXT = """Next:
 
 BUILD = {
     True: "The PolyKernels that it lacks: distile.set_build(\"background\") compiles them while it runs.",
-    False: "Layers of other shapes than those that ship run dense until there is a compiler: pip install \"distile[compiler]\"",
+    False: f"Without a compiler {WITHOUT_COMPILER}: pip install \"distile[compiler]\"",
 }  # fmt: skip
+
+NEXT_WITHOUT_TORCH = """Next, for ONNX Runtime (for modules and operators of PyTorch: pip install torch):
+      python -m distile explain model.onnx --masks .3    # would this model gain?
+      python -m distile convert model.onnx               # masked operators in it
+  """
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,6 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _explain(arguments: list[str]) -> int:
     if any(argument.endswith(".onnx") for argument in arguments):
         from .onnx.explain import main as explain
+    elif not importlib.util.find_spec("torch"):
+        sys.stderr.write("python -m distile explain: error: models of Python need PyTorch: pip install torch\n")
+        return 2
     else:
         from .explain import main as explain
     return explain(arguments)
@@ -94,7 +102,7 @@ def _show(options) -> int:
         from .demonstration import text
 
         print(_picture(demonstration.mask), text(demonstration), sep="\n\n", end="\n\n")
-    print(NEXT + BUILD[found["compiler"] is not None])
+    print((NEXT if importlib.util.find_spec("torch") else NEXT_WITHOUT_TORCH) + BUILD[found["compiler"] is not None])
     return 0
 
 

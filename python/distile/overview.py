@@ -11,13 +11,16 @@ import platform
 from . import _onnxruntime, on_demand
 from .compiler import TENSOR_CORES
 from ._facts import FLOAT_TYPES, QUANTIZED_TYPES
-from .toolchain import compiler_folder, cuda_compiler, why_no_cuda_compiler
+from .toolchain import compiler_folder, cuda_compiler, why_no_compiler, why_no_cuda_compiler
 
 # What PolyKernels have code for, as Linux calls it.
 CPU_FEATURES = (
     "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_bf16", "amx_fp16", "amx_int8",
     "asimd", "asimdhp", "asimddp",
 )  # fmt: skip
+
+
+WITHOUT_COMPILER = "other shapes than those that ship run slower code for any shape, or dense"
 
 
 def overview() -> dict:
@@ -35,6 +38,7 @@ def overview() -> dict:
         "types": [*FLOAT_TYPES, *QUANTIZED_TYPES],
         "polykernels": _polykernels(),
         "compiler": compiler and str(compiler),
+        "no_compiler": None if compiler else why_no_compiler(),
         **_tensor_cores(compiler),
         "build": on_demand.when(),
     }
@@ -112,7 +116,7 @@ def text(found: dict) -> str:
         "types": ", ".join(found["types"]),
         "PolyKernels": f"shipped: {', '.join(shipped) or 'none'}; cached: {kernels['cached']} "
         f"({kernels['cached_bytes'] / 1e6:.0f} MB in {kernels['cache_folder']})",
-        "compiler": found["compiler"] or "not found: other shapes than those that ship run dense",
+        "compiler": found["compiler"] or f"not found ({found['no_compiler']}): {WITHOUT_COMPILER}",
         "tensor cores": found["cuda_compiler"] or f"new PolyKernels have no code for them: {found['no_cuda_compiler']}",
         "set_build": found["build"],
     }

@@ -31,13 +31,26 @@ def compiler_folder() -> pathlib.Path | None:
     return None
 
 
+def why_no_compiler() -> str:
+    """What compiler_folder() misses of what the wheel's compiler needs."""
+    if not (FOLDER / "distile_builder").is_file():
+        return "this package was built without it"
+    if not _halide_folder():
+        try:
+            found = f"version {importlib.metadata.version('halide')} of Halide's package is installed"
+        except importlib.metadata.PackageNotFoundError:
+            found = "Halide's package is not installed"
+        return f"{found}, and it needs {HALIDE}*"
+    return "there is no C compiler: no cc, no $CC, and the package ziglang is not installed"
+
+
 def find_compiler(caller: str) -> pathlib.Path:
     """compiler_folder(), or FileNotFoundError that says what the caller needs."""
     folder = compiler_folder()
     if folder is None:
         raise FileNotFoundError(
-            f'{caller} needs distile\'s compiler: pip install "distile[compiler]" (docs/python.md says for which Pythons), '
-            "or put the command `distile` of an installation (docs/install.md) on the PATH, or set DISTILE_COMPILER to its "
+            f"{caller} needs distile's compiler ({why_no_compiler()}): pip install \"distile[compiler]\" (docs/python.md "
+            "says for which Pythons), or put the command `distile` of an installation (docs/install.md) on the PATH, or set DISTILE_COMPILER to its "
             "folder lib/distile"
         )
     return folder

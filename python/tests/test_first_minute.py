@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from distile import __main__, overview, pictures
+from distile import __main__, overview, pictures, toolchain
 
 
 @pytest.mark.cpu
@@ -65,6 +65,35 @@ def test_commands(capsys):
         [sys.executable, "-m", "distile", "--json", "--no-demonstration"], capture_output=True, check=True
     )
     assert json.loads(done.stdout)["demonstration"] is None and not done.stderr
+
+
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; import distile; from distile import __main__; "
+
+
+@pytest.mark.parametrize("program, status, says", [
+    ("__main__.main(['--no-demonstration'])", 0, "convert model.onnx  "),
+    ("sys.exit(__main__.main(['explain', 'model.py', '--masks', '.3']))", 2, "need PyTorch: pip install torch"),
+    ("distile.convert", 1, "no attribute 'convert' without PyTorch, which is not installed"),
+    ("from distile import set_build", 1, "ImportError: cannot import name 'set_build'"),
+    ("import distile.onnx; assert not hasattr(distile, '__path')", 0, ""),
+])  # fmt: skip
+def test_without_torch(program, status, says):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH + program], capture_output=True, text=True, check=False)
+    assert done.returncode == status and says in done.stdout + done.stderr, done.stderr
+    assert "model = distile.convert" not in done.stdout
+
+
+def test_why_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain, "FOLDER", tmp_path)
+    assert toolchain.why_no_compiler() == "this package was built without it"
+    (tmp_path / "distile_builder").touch()
+    monkeypatch.setattr(toolchain, "_halide_folder", lambda: None)
+    monkeypatch.setattr(toolchain.importlib.metadata, "version", lambda _: "19.0.0")
+    assert toolchain.why_no_compiler() == "version 19.0.0 of Halide's package is installed, and it needs 21.*"
+    monkeypatch.setattr(toolchain, "_halide_folder", lambda: "somewhere")
+    assert "no cc, no $CC" in toolchain.why_no_compiler()
+    found = {**overview.overview(), "compiler": None, "no_compiler": "why"}
+    assert re.search(r"^compiler: +not found \(why\): other shapes", overview.text(found), re.MULTILINE)
 
 
 @pytest.mark.cpu

@@ -53,6 +53,8 @@ expect_error "the log has no measurement of the variant" report dense.log --plan
 # Plans within a minute: measured for this machine's CPU, by the bound for others. Nothing is measured twice.
 "$distile" plan "$operator" -o plans --bound-only | has 'my_conv_avx2.json: by the bound, as asked' ||
     fail "plan does not say that the bound made a plan"
+"$distile" plan "$operator" -o plans --bound-only | has 'Build with them: distile_add_polykernel(my_conv OPERATOR' ||
+    fail "plan does not say how its plans are built"
 "$distile" plan "$operator" -o unmeasured --unmeasured | has 'my_conv_avx2.json: by the bound: none that ships' ||
     fail "plan does not say that no plan ships"
 # An operator of a shape that ships, with another activation.

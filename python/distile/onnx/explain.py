@@ -265,6 +265,8 @@ def run(options) -> int:
     )
     reasons = [f"{row.name}: {row.op}: {row.reason}" for row in left]
     print(table(rows, reasons))
+    if not rows:
+        print("\nNo node got a masked form: the rules, or what is left above, say why.")
     print(f"\nwhole model: dense {whole[0]:.0f} us, masked {whole[1]:.0f} us, gain {whole[0] / whole[1]:.2f}")
     if options.html:
         change = _change(options, any(row.runs_dense for row in rows))
