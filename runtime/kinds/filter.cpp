@@ -81,6 +81,35 @@ float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &r
     return affine.bias;
 }
 
+namespace {
+
+/** Packs a filter whose groups have their channels in order. Writes all weights of a block that share a tap and an
+ * input channel together, because they share a cache line. */
+void fold_in_blocks(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                    const std::vector<MergedTap> &columns, const FilterSource &source, const GroupBlocks &blocks,
+                    std::vector<float> &weights, std::vector<float> &bias) {
+    const auto block = static_cast<size_t>(blocks.block);
+    const size_t channel_elements = rows.size() * columns.size() * extents.in_channels;
+    std::vector<std::vector<float>> folded(block);
+    for (int32_t o = 0; o < extents.out_channels;) {
+        const auto first = static_cast<size_t>(blocks.channel(o));
+        size_t lanes = 0;
+        while (o < extents.out_channels && static_cast<size_t>(blocks.channel(o)) == first + lanes &&
+               first % block + lanes < block) {
+            bias[first + lanes] = fold_channel(extents, rows, columns, source, o++, folded[lanes]);
+            lanes++;
+        }
+        float *to = weights.data() + first / block * block * channel_elements + first % block;
+        for (size_t element = 0; element < channel_elements; element++, to += block) {
+            for (size_t lane = 0; lane < lanes; lane++) {
+                to[lane] = folded[lane][element];
+            }
+        }
+    }
+}
+
+}  // namespace
+
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block) {
     return pack_filter(extents, rows, columns, source, {1, extents.in_channels, extents.out_channels, block});
@@ -101,17 +130,22 @@ std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::ve
     }
     weights.values.resize(channel_elements * block * count);
     bias.values.resize(static_cast<size_t>(block) * count);
-    std::vector<float> folded;
-    for (int32_t o = 0; o < extents.out_channels; o++) {
-        bias.values[blocks.channel(o)] = fold_channel(extents, rows, columns, source, o, folded);
-        for (int32_t i = 0; i < in_channels; i++) {
-            const GroupBlocks::Place place = blocks.place(o, i);
-            float *to = weights.values.data() + static_cast<size_t>(place.channel / block * block) * channel_elements +
-                        static_cast<size_t>(place.row) * block + place.channel % block;
-            for (size_t tap = 0; tap < taps; tap++) {
-                to[tap * in_channels * block] = folded[tap * in_channels + i];
+    if (blocks.form() == GroupForm::Diagonals) {
+        std::vector<float> folded;
+        for (int32_t o = 0; o < extents.out_channels; o++) {
+            bias.values[blocks.channel(o)] = fold_channel(extents, rows, columns, source, o, folded);
+            for (int32_t i = 0; i < in_channels; i++) {
+                const GroupBlocks::Place place = blocks.place(o, i);
+                float *to = weights.values.data() +
+                            static_cast<size_t>(place.channel / block * block) * channel_elements +
+                            static_cast<size_t>(place.row) * block + place.channel % block;
+                for (size_t tap = 0; tap < taps; tap++) {
+                    to[tap * in_channels * block] = folded[tap * in_channels + i];
+                }
             }
         }
+    } else {
+        fold_in_blocks(extents, rows, columns, source, blocks, weights.values, bias.values);
     }
     std::vector<PackedArray> packed;
     packed.push_back(std::move(weights));
