@@ -147,6 +147,8 @@ def capture(ways, *inputs: torch.Tensor, budget: float = 0.01) -> Captured:
     masks = [one for one in inputs if one.dtype in (torch.bool, torch.uint8)]
     if len(ways) > 1 and len(masks) > MOST_MASKS:
         raise ValueError(f"there are {len(masks)} masks among the inputs, and at most {MOST_MASKS}")
+    if len(ways) > 1 and not all(one.is_contiguous() for one in masks):
+        raise ValueError("a mask among the inputs is not contiguous: give mask.contiguous()")
     if len(ways) > 1 and not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
         raise RuntimeError(f"PyTorch {torch.__version__} does not give its graphs away: several ways need 2.9")
     return Captured(ways, inputs, budget)

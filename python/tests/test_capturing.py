@@ -53,6 +53,8 @@ def test_arguments_that_make_no_sense(device):
         distile.capture({str(number): abs for number in range(9)}, x)
     with pytest.raises(ValueError, match="'learned'"):
         distile.capture({"learned": abs, "b": abs}, x)
+    with pytest.raises(ValueError, match="not contiguous"):
+        distile.capture({"a": abs, "b": abs}, x, torch.zeros(1, 4, 6, dtype=torch.bool)[..., ::2])
     with pytest.raises(ValueError, match="different structures"):
         distile.capture({"a": lambda x: x + 1, "b": lambda x: (x + 1, x)}, x)
     with pytest.raises(ValueError, match=r"\[2\] of float32 where 'b' returns \[1\]"):
