@@ -191,8 +191,7 @@ def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
 
 def warn_without_tensor_cores(operators: list[Operator], compiler: pathlib.Path) -> None:
     """Warns once if PolyKernels of these operators get no code for tensor cores that others would have."""
-    generators = ("masked_conv2d", "masked_linear", "masked_attention")
-    if not any(operator.device == "cuda" and operator.generator in generators for operator in operators):
+    if not any(operator.can_use_tensor_cores for operator in operators):
         return
     has_code = (compiler / TENSOR_CORES).is_file()
     why = why_no_cuda_compiler() if has_code else f"the compiler in {compiler} was built without them"

@@ -57,6 +57,10 @@ class Operator:
         return "output_dtype" in dict(self.params)
 
     @property
+    def can_use_tensor_cores(self) -> bool:
+        return self.device == "cuda" and self.generator in ("masked_conv2d", "masked_linear", "masked_attention")
+
+    @property
     def has_general_code(self) -> bool:
         """Whether the library computes it without a PolyKernel of its own: convolutions and linear layers of
         float32, on CPUs (distile/general.h)."""
