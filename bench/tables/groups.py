@@ -1,12 +1,12 @@
 """Chains on several GPUs against one."""
 import rows
 
-RESULTS = "groups/h200"
+RESULTS, RANKS = "groups/h200", "groups/h200-ranks"
 
 
 def parts():
     of_run, of_layer = overheads()
-    return {"groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host",
+    return {"ranks": ranks(), "groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host",
             "groups run": f"{of_run / 1000:.1f}", "groups layer": f"{of_layer:.0f}"}
 
 
@@ -21,6 +21,16 @@ def overheads():
 def _images(row):
     images = f"{row['batch']} x " if row["batch"] > 1 else ""
     return f"{images}{row['size']} x {row['size']}"
+
+
+def ranks():
+    lines = ["| Images | Type | Density | Ranks | One, ms | Ranks, ms | Times faster |", "|" + "---|" * 7]
+    for row in rows.measured(RANKS):
+        lines.append(
+            f"| {row['size']} x {row['size']} | {'TF32' if row['type'] == 'tf32' else row['type']} | {row['density']:.1f} "
+            f"| {row['ranks']} | {row['t_one_us'] / 1000:.3g} | {row['t_kept_us'] / 1000:.3g} "
+            f"| {rows.number(row['t_one_us'] / row['t_kept_us'])} |")
+    return "\n".join(lines) + "\n"
 
 
 def table():
