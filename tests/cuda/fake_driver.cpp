@@ -311,9 +311,9 @@ CUresult cuGraphDestroy(CUgraph) {
     return end("cuGraphDestroy");
 }
 
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph, CUcontext, unsigned int,
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph, CUcontext, unsigned int,
                                         unsigned int) {
-    *handle = 1;
+    *pHandle_out = 1;
     return enter("cuGraphConditionalHandleCreate");
 }
 
@@ -332,8 +332,8 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph, const CUgraphNode *, const C
     return result;
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *instance, CUgraph, unsigned long long) {
-    return make("cuGraphInstantiateWithFlags", instance);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph, unsigned long long) {
+    return make("cuGraphInstantiateWithFlags", phGraphExec);
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec) {
