@@ -2,6 +2,7 @@
 #include "runtime/cuda/cuda_chooser.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_planner.h"
+#include "runtime/cuda/graph_switch.h"
 #include "runtime/dispatch/kernel.h"
 #include <cmath>
 
@@ -37,6 +38,42 @@ std::unique_ptr<Device> open_device(distile_context &context, const distile_cuda
     auto device = std::make_unique<CudaDevice>(context, *driver);
     device->open(options);
     return device;
+}
+
+distile_status check_switch(distile_context *context, const char *call, const distile_cuda_switch_args &args) {
+    const auto refuse = [&](const char *what) { return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, what); };
+    if (args.num_graphs < 2 || args.num_graphs > DISTILE_MOST_WAYS) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: num_graphs is %d; it must be 2 to %d", call, args.num_graphs,
+                    DISTILE_MOST_WAYS);
+    }
+    if (args.num_masks < 0 || args.num_masks > DISTILE_MOST_SWITCH_MASKS) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: num_masks is %d; it must be 0 to %d", call, args.num_masks,
+                    DISTILE_MOST_SWITCH_MASKS);
+    }
+    if (!std::isfinite(args.budget) || args.budget < 0 || args.budget > 1) {
+        return refuse("budget is a share, from 0 to 1");
+    }
+    if (!is_reserved_zero(args.reserved)) {
+        return refuse("a reserved field of the arguments is not 0");
+    }
+    if (!args.graphs || (args.num_masks > 0 && (!args.masks || !args.mask_bytes))) {
+        return fail_null(context, call, !args.graphs ? "graphs" : "masks");
+    }
+    for (int32_t way = 0; way < args.num_graphs; way++) {
+        if (!args.graphs[way]) {
+            return fail_null(context, call, "graph");
+        }
+    }
+    constexpr int64_t most_bytes = int64_t{1} << 40;
+    for (int32_t mask = 0; mask < args.num_masks; mask++) {
+        if (!args.masks[mask]) {
+            return fail_null(context, call, "mask");
+        }
+        if (args.mask_bytes[mask] < 1 || args.mask_bytes[mask] > most_bytes) {
+            return refuse("a mask has 1 to 2^40 bytes");
+        }
+    }
+    return DISTILE_OK;
 }
 
 }  // namespace
@@ -104,6 +141,75 @@ distile_status distile_cuda_planner_join(distile_planner *planner) {
         static_cast<CudaPlanner *>(planner)->join();
         return DISTILE_OK;
     });
+}
+
+distile_status distile_cuda_switch_create(distile_context *context, const distile_cuda_switch_args *args,
+                                          distile_cuda_switch **result) {
+    constexpr const char *call = "distile_cuda_switch_create";
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    CudaDevice *device = cuda_device_of(*context, call);
+    if (!device) {
+        return DISTILE_ERROR_OTHER_DEVICE;
+    }
+    if (!args || !result) {
+        return fail_null(context, call, !args ? "arguments" : "pointer to the switch");
+    }
+    const distile_status status = check_switch(context, call, *args);
+    return status != DISTILE_OK ? status : guarded(context, call, [&] {
+        for (int32_t mask = 0; mask < args->num_masks; mask++) {
+            device->check_pointer(args->masks[mask], 1, "mask");
+        }
+        *result = std::make_unique<distile_cuda_switch>(*device, *args).release();
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_launch(distile_cuda_switch *object) {
+    constexpr const char *call = "distile_cuda_switch_launch";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    return guarded(&object->context, call, [&] {
+        object->launch();
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_set(distile_cuda_switch *object, int32_t way) {
+    constexpr const char *call = "distile_cuda_switch_set";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    if (way < DISTILE_WAY_SETTLED || way >= object->num_graphs()) {
+        return fail(&object->context, DISTILE_ERROR_BAD_VALUE, "%s: way is %d; it must be %d to %d", call, way,
+                    DISTILE_WAY_SETTLED, object->num_graphs() - 1);
+    }
+    return guarded(&object->context, call, [&] {
+        object->set_mode(way);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_switch_get_info(distile_cuda_switch *object, distile_cuda_switch_info *info) {
+    constexpr const char *call = "distile_cuda_switch_get_info";
+    if (!object) {
+        return fail_null(call, "switch");
+    }
+    if (!info) {
+        return fail_null(&object->context, call, "pointer to the information");
+    }
+    return guarded(&object->context, call, [&] {
+        *info = object->info();
+        return DISTILE_OK;
+    });
+}
+
+void distile_cuda_switch_destroy(distile_cuda_switch *object) {
+    if (object) {
+        destroy(object->context, object);
+    }
 }
 
 }  // extern "C"
