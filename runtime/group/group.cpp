@@ -369,7 +369,7 @@ private:
         }
         distile_kernel *made = nullptr;
         require_of(context, distile_kernel_create(context, polykernel, &made));
-        layer.kernels.emplace_back(made);
+        layer.kernels.push_back(Kernel(made));  // Owned also where there is no room.
         const distile_polykernel &code = made->polykernel;
         if (code.kind != DISTILE_MASKED_CONV2D && code.kind != DISTILE_MASKED_LINEAR) {
             fail_group(DISTILE_ERROR_BAD_VALUE, "layer %d: '%s' is no masked_conv2d or masked_linear", number_,
@@ -409,7 +409,7 @@ private:
         }
         distile_weights *weights = nullptr;
         require_of(context, distile_weights_pack(made, given.weights, &weights));
-        layer.weights.emplace_back(weights, distile_weights_destroy);
+        layer.weights.push_back(std::shared_ptr<distile_weights>(weights, distile_weights_destroy));
     }
 
     void check_residual(int32_t residual) const {
