@@ -376,6 +376,17 @@ private:
     std::vector<Mask> masks_;
 };
 
+/** The PolyKernels of each layer, with residuals, strides, and 16 bits. */
+std::vector<std::vector<const distile_polykernel *>> gpu_chains() {
+    return {
+        {&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda, &test_conv3_16_48_cuda,
+         &test_conv3_48_16_residual_cuda},
+        {&test_conv5x2_3_17_cuda},
+        {&distile_conv3x3_256_cuda, &distile_conv3x3s2_256_cuda, &distile_conv3x3_256_cuda},
+        {&distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda},
+    };
+}
+
 }  // namespace
 
 TEST_CASE("Chains on ranks with a GPU each have the bits of one", "[gpu_group]") {
@@ -385,13 +396,7 @@ TEST_CASE("Chains on ranks with a GPU each have the bits of one", "[gpu_group]")
     }
     int gpus = 0;
     CU(cuDeviceGetCount, &gpus);
-    const std::vector<std::vector<const distile_polykernel *>> chains = {
-        {&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda, &test_conv3_16_48_cuda,
-         &test_conv3_48_16_residual_cuda},
-        {&test_conv5x2_3_17_cuda},
-        {&distile_conv3x3_256_cuda, &distile_conv3x3s2_256_cuda, &distile_conv3x3_256_cuda},
-        {&distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda},
-    };
+    const std::vector<std::vector<const distile_polykernel *>> chains = gpu_chains();
     for (size_t c = 0; c < chains.size(); c++) {
         const GpuLayers layers(chains[c]);
         for (const double density : {0.0, .3, 1.0}) {
@@ -431,13 +436,7 @@ TEST_CASE("Chains on several GPUs have the bits of one", "[gpu_group]") {
     if (!gpu) {
         return;
     }
-    const std::vector<std::vector<const distile_polykernel *>> chains = {
-        {&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda, &test_conv3_16_48_cuda,
-         &test_conv3_48_16_residual_cuda},
-        {&test_conv5x2_3_17_cuda},
-        {&distile_conv3x3_256_cuda, &distile_conv3x3s2_256_cuda, &distile_conv3x3_256_cuda},
-        {&distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda, &distile_conv3x3_256_float16_cuda},
-    };
+    const std::vector<std::vector<const distile_polykernel *>> chains = gpu_chains();
     for (size_t c = 0; c < chains.size(); c++) {
         GpuLayers layers(chains[c]);
         for (const size_t devices : {1, 2, 3, 4, 7}) {

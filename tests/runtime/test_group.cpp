@@ -86,13 +86,7 @@ void compare_with_one_device(TestLayers &layers, size_t devices, distile_overlap
 }  // namespace
 
 TEST_CASE("Chains on several devices have the bits of one", "[group]") {
-    const std::vector<std::vector<LayerShape>> chains = {
-        {{5, 3, 1, 1, 1, false}, {17, 1, 1, 1, 0, false}, {6, 5, 1, 1, 2, false}, {3, 3, 1, 1, 1, true}},
-        {{4, 3, 1, 2, 2, false}, {4, 3, 1, 1, 1, false}, {4, 3, 1, 1, 1, false}},
-        {{6, 3, 2, 1, 1, false}, {6, 3, 1, 1, 1, false}, {5, 3, 2, 1, 1, false}, {4, 3, 1, 1, 1, false}},
-        {{3, 3, 1, 1, 0, false}, {4, 1, 1, 1, 2, false}, {3, 3, 1, 1, 1, false}},
-        {{8, 3, 1, 1, 1, false}},
-    };
+    const std::vector<std::vector<LayerShape>> chains = chains_of_all_shapes();
     for (size_t c = 0; c < chains.size(); c++) {
         INFO("chain " << c);
         TestLayers layers(3, chains[c], static_cast<uint32_t>(c));

@@ -70,22 +70,8 @@ public:
     }
     /** Runs on the whole input or the first rank's, for an output or none. */
     Answer run(distile_inactive inactive, std::vector<float> &result, bool has_input = true, bool wants_output = true,
-               bool takes_kept = false, bool keeps = false) {
-        result = images->before;
-        distile_tensor from = images->view(images->input, images->shape, layers_->convs[0].in_channels),
-                       to = images->view(result, images->sizes.back(), layers_->convs.back().out_channels);
-        from.data = has_input ? from.data : nullptr;
-        to.data = wants_output ? to.data : nullptr;
-        std::vector<distile_mask *> pointers;
-        for (const Mask &mask : images->masks) {
-            pointers.push_back(mask.get());
-        }
-        distile_chain_args args{};
-        args.input = takes_kept ? nullptr : &from;
-        args.output = keeps ? nullptr : &to;
-        args.masks = pointers.data();
-        args.inactive = inactive;
-        return answer(distile_chain_run(chain.get(), &args));
+               bool takes_kept = false, bool keeps = false) const {
+        return answer(images->run(chain, inactive, result, takes_kept, keeps, has_input, wants_output));
     }
     Answer collect(std::vector<float> *images_kept) {
         if (!images_kept) {
@@ -231,13 +217,7 @@ struct EqualRanks {
 }  // namespace
 
 TEST_CASE("Chains on several ranks have the bits of one device", "[group_ranks]") {
-    const std::vector<Shapes> chains = {
-        {{5, 3, 1, 1, 1, false}, {17, 1, 1, 1, 0, false}, {6, 5, 1, 1, 2, false}, {3, 3, 1, 1, 1, true}},
-        {{4, 3, 1, 2, 2, false}, {4, 3, 1, 1, 1, false}, {4, 3, 1, 1, 1, false}},
-        {{6, 3, 2, 1, 1, false}, {6, 3, 1, 1, 1, false}, {5, 3, 2, 1, 1, false}, {4, 3, 1, 1, 1, false}},
-        {{3, 3, 1, 1, 0, false}, {4, 1, 1, 1, 2, false}, {3, 3, 1, 1, 1, false}},
-        {{8, 3, 1, 1, 1, false}},
-    };
+    const std::vector<Shapes> chains = chains_of_all_shapes();
     for (size_t c = 0; c < chains.size(); c++) {
         INFO("chain " << c);
         const auto make = [&] { return std::make_unique<TestLayers>(3, chains[c], static_cast<uint32_t>(c)); };

@@ -36,6 +36,18 @@ struct LayerShape {
     bool residual;  ///< Adds the chain's input.
 };
 
+/** Chains whose first layer reads three channels: a residual, a dilation, strides, paddings of none and two, and a
+ * single layer. */
+inline std::vector<std::vector<LayerShape>> chains_of_all_shapes() {
+    return {
+        {{5, 3, 1, 1, 1, false}, {17, 1, 1, 1, 0, false}, {6, 5, 1, 1, 2, false}, {3, 3, 1, 1, 1, true}},
+        {{4, 3, 1, 2, 2, false}, {4, 3, 1, 1, 1, false}, {4, 3, 1, 1, 1, false}},
+        {{6, 3, 2, 1, 1, false}, {6, 3, 1, 1, 1, false}, {5, 3, 2, 1, 1, false}, {4, 3, 1, 1, 1, false}},
+        {{3, 3, 1, 1, 0, false}, {4, 1, 1, 1, 2, false}, {3, 3, 1, 1, 1, false}},
+        {{8, 3, 1, 1, 1, false}},
+    };
+}
+
 /** Layers with weights, and what they compute on one device. */
 struct TestLayers {
     /** Code for any shape. */
@@ -184,12 +196,15 @@ struct TestImages {
         return tensors.back();
     }
 
-    /** Runs on the input or the images that devices keep, for a result or for them to keep. */
+    /** Runs on the input or the images that devices keep, for a result or for them to keep. A rank may lack the memory
+     * of an input, and want no output. */
     distile_status run(const Chain &chain, distile_inactive inactive, std::vector<float> &result,
-                       bool takes_kept = false, bool keeps = false) {
+                       bool takes_kept = false, bool keeps = false, bool has_input = true, bool wants_output = true) {
         result = before;
-        const distile_tensor from = view(input, shape, layers.convs[0].in_channels),
-                             to = view(result, sizes.back(), layers.convs.back().out_channels);
+        distile_tensor from = view(input, shape, layers.convs[0].in_channels),
+                       to = view(result, sizes.back(), layers.convs.back().out_channels);
+        from.data = has_input ? from.data : nullptr;
+        to.data = wants_output ? to.data : nullptr;
         std::vector<distile_mask *> pointers;
         for (const Mask &mask : masks) {
             pointers.push_back(mask.get());
