@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+from chains import agree, blobs, chain_of, convolutions, image, one_by_one, threads_of
 from torch import nn
 
 import distile
@@ -42,54 +43,8 @@ def devices(request, device):
 
 @contextlib.contextmanager
 def group_of(devices, **keywords):
-    """Contexts of CPUs have one thread each."""
-    threads = {"threads": 1} if devices[0] == "cpu" else {}
-    with Group(devices, **threads, **keywords) as group:
+    with Group(devices, **threads_of(devices[0]), **keywords) as group:
         yield group
-
-
-def chain_of(group, layers, **keywords):
-    """Few PolyKernels ship for GPUs."""
-    try:
-        return group.chain(layers, **keywords)
-    except ValueError as error:
-        if group.devices[0].type != "cuda" or "no PolyKernel" not in str(error):
-            raise
-        pytest.skip(str(error))
-
-
-def image(device, *shape, dtype=torch.float32):
-    return torch.randn(shape, device=device, dtype=dtype).to(memory_format=torch.channels_last)
-
-
-def blobs(device, batch, height, width, density):
-    noise = nn.functional.avg_pool2d(torch.rand(batch, 1, height, width, device=device), 5, 1, 2)[:, 0]
-    return noise < torch.quantile(noise.flatten(), density)
-
-
-def one_by_one(layers, x, masks, residuals=None):
-    """What modules compute one after the other."""
-    tensors = [x]
-    for number, (layer, mask) in enumerate(zip(layers, masks)):
-        given = (residuals or {}).get(number)
-        tensors.append(layer(tensors[-1], mask, None if given is None else tensors[given]))
-    return tensors[-1]
-
-
-def agree(actual, expected):
-    """To the bit on CPUs. Modules on a GPU have no fixed order of sums."""
-    assert actual.shape == expected.shape and actual.dtype == expected.dtype
-    if actual.is_cuda:
-        bound = 1e-4 if actual.dtype == torch.float32 else 2e-2
-        torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
-    else:
-        assert torch.equal(actual, expected)
-
-
-@torch.inference_mode(False)  # On a GPU, writes of tensors of that mode do not show, and each call would pack them again.
-def convolutions(device, *, layers=3, channels=128, dtype=torch.float32):
-    made = [MaskedConv2d(channels, channels, 3, padding=1, activation="relu") for _ in range(layers)]
-    return [layer.to(device, dtype) for layer in made]
 
 
 @torch.inference_mode()

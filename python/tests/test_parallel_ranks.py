@@ -12,6 +12,7 @@ import traceback
 
 import pytest
 import torch
+from chains import agree, blobs, chain_of, convolutions, image, one_by_one, threads_of
 from torch import distributed, nn
 
 import distile
@@ -32,14 +33,10 @@ class Here:
         self.device = device
 
     def group(self, **keywords):
-        return Group([self.device], process_group=self.process_group, **_threads(self.device), **keywords)
+        return Group([self.device], process_group=self.process_group, **threads_of(self.device), **keywords)
 
     def alone(self):
-        return Group([self.device], **_threads(self.device))
-
-
-def _threads(device):
-    return {"threads": 1} if device == "cpu" else {}
+        return Group([self.device], **threads_of(self.device))
 
 
 def _serve(pipe, rank, ranks, device, rendezvous):
@@ -139,54 +136,10 @@ def own_processes(request, tmp_path):
     made.end()
 
 
-def chain_of(group, layers, **keywords):
-    """Few PolyKernels ship for GPUs."""
-    try:
-        return group.chain(layers, **keywords)
-    except ValueError as error:
-        if group.devices[0].type != "cuda" or "no PolyKernel" not in str(error):
-            raise
-        pytest.skip(str(error))
-
-
-def image(here, *shape, dtype=torch.float32):
-    """Equal numbers on every rank."""
-    return torch.randn(shape).to(here.device, dtype).contiguous(memory_format=torch.channels_last)
-
-
-def blobs(here, batch, height, width, density):
-    noise = nn.functional.avg_pool2d(torch.rand(batch, 1, height, width), 5, 1, 2)[:, 0]
-    return (noise < torch.quantile(noise.flatten(), density)).to(here.device)
-
-
-def one_by_one(layers, x, masks, residuals=None):
-    tensors = [x]
-    for number, (layer, mask) in enumerate(zip(layers, masks)):
-        given = (residuals or {}).get(number)
-        tensors.append(layer(tensors[-1], mask, None if given is None else tensors[given]))
-    return tensors[-1]
-
-
-def agree(actual, expected):
-    """To the bit on CPUs. Modules on a GPU have no fixed order of sums."""
-    assert actual.shape == expected.shape and actual.dtype == expected.dtype
-    if actual.is_cuda:
-        bound = 1e-4 if actual.dtype == torch.float32 else 2e-2
-        torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
-    else:
-        assert torch.equal(actual, expected)
-
-
-def convolutions(here, *, layers=3, channels=128, dtype=torch.float32):
-    with torch.inference_mode(False):
-        made = [MaskedConv2d(channels, channels, 3, padding=1, activation="relu") for _ in range(layers)]
-        return [layer.to(here.device, dtype) for layer in made]
-
-
 def one_mask(here, density, dtype, overlap):
     channels = 256 if dtype == torch.float16 else 128
-    layers = convolutions(here, channels=channels, dtype=dtype)
-    x, mask = image(here, 1, channels, 37, 52, dtype=dtype), blobs(here, 1, 37, 52, density)
+    layers = convolutions(here.device, channels=channels, dtype=dtype)
+    x, mask = image(here.device, 1, channels, 37, 52, dtype=dtype), blobs(here.device, 1, 37, 52, density)
     mask = torch.ones_like(mask) if density == 1 else mask if density else torch.zeros_like(mask)
     with here.group(overlap=overlap) as group, here.alone() as alone:
         chain = chain_of(group, layers)
@@ -227,7 +180,7 @@ def batches_with_strides(here, seed):
     with here.group(overlap="always" if seed % 2 else "never") as group:
         chain = chain_of(group, layers)
         for height, width in ((33, 40), (8, 7)):
-            x = image(here, 3, 5, height, width)
+            x = image(here.device, 3, 5, height, width)
             size, masks = x.shape[2:], []
             for layer in chain.layers:
                 size = layer(torch.zeros(1, layer.in_channels, *size, device=here.device)).shape[2:]
@@ -242,8 +195,8 @@ def test_batches_with_strides_and_unequal_masks(processes, seed):
 
 def strides_that_ship(here):
     layers = [MaskedConv2d(256, 256, 3, padding=1, stride=s, activation="relu").to(here.device) for s in (1, 2, 1, 2)]
-    x = image(here, 2, 256, 43, 38)
-    masks = [blobs(here, 2, *size, 0.5) for size in ((43, 38), (22, 19), (22, 19), (11, 10))]
+    x = image(here.device, 2, 256, 43, 38)
+    masks = [blobs(here.device, 2, *size, 0.5) for size in ((43, 38), (22, 19), (22, 19), (11, 10))]
     masks[1][1] = False
     with here.group() as group, here.alone() as alone:
         y = chain_of(group, layers)(x, masks)
@@ -256,10 +209,10 @@ def test_strides_of_shapes_that_ship(processes):
 
 
 def residuals(here):
-    layers = convolutions(here, layers=5, channels=24)
+    layers = convolutions(here.device, layers=5, channels=24)
     given = {1: 0, 3: 2, 4: 0}
-    x = image(here, 2, 24, 30, 21)
-    masks = [blobs(here, 2, 30, 21, density) for density in (0.8, 0.6, 0.7, 0.4, 0.5)]
+    x = image(here.device, 2, 24, 30, 21)
+    masks = [blobs(here.device, 2, 30, 21, density) for density in (0.8, 0.6, 0.7, 0.4, 0.5)]
     with here.group() as group:
         chain = chain_of(group, layers, residuals=given)
         agree(chain(x, masks), one_by_one(layers, x, masks, given))
@@ -288,8 +241,8 @@ def test_tokens(processes):
 
 
 def inputs_and_outputs(here):
-    layers = convolutions(here)
-    x, mask = image(here, 2, 128, 20, 24), blobs(here, 2, 20, 24, 0.3)
+    layers = convolutions(here.device)
+    x, mask = image(here.device, 2, 128, 20, 24), blobs(here.device, 2, 20, 24, 0.3)
     expected = one_by_one(layers, x, [mask] * 3)
     with here.group() as group:
         chain = chain_of(group, layers)
@@ -320,14 +273,14 @@ def test_inputs_and_outputs(processes):
 
 
 def kept_images(here):
-    layers = convolutions(here, layers=2)
+    layers = convolutions(here.device, layers=2)
     given = {} if here.device != "cpu" else {1: 0}
     with here.group(imbalance=0.05) as group:
         chain = chain_of(group, layers, residuals=given)
         with pytest.raises(RuntimeError, match="the devices keep no images"):
             chain.images()
         for height, width in ((40, 64), (16, 20)):
-            images = image(here, 2, 128, height, width)
+            images = image(here.device, 2, 128, height, width)
             for step in range(6):
                 # The active pixels wander, so that images are cut anew.
                 mask = torch.zeros(2, height, width, dtype=torch.bool)
@@ -354,8 +307,8 @@ def test_kept_images(processes):
 
 
 def written_weights(here):
-    layers = convolutions(here)
-    x, mask = image(here, 1, 128, 24, 20), blobs(here, 1, 24, 20, 0.5)
+    layers = convolutions(here.device)
+    x, mask = image(here.device, 1, 128, 24, 20), blobs(here.device, 1, 24, 20, 0.5)
     with here.group() as group:
         chain = chain_of(group, layers)
         with torch.inference_mode(False), torch.no_grad():
@@ -381,9 +334,9 @@ def test_weights_that_are_written(processes):
 
 
 def differences(here):
-    layers = convolutions(here)
+    layers = convolutions(here.device)
     last = here.rank == here.ranks - 1
-    x, mask = image(here, 1, 128, 24, 20), blobs(here, 1, 24, 20, 0.5)
+    x, mask = image(here.device, 1, 128, 24, 20), blobs(here.device, 1, 24, 20, 0.5)
     expected = one_by_one(layers, x, [mask] * 3)
     with here.group() as group:
         chain = chain_of(group, layers)
@@ -404,7 +357,7 @@ def differences(here):
         agree(chain(x, mask), expected)
         torch.manual_seed(here.rank)
         with pytest.raises(RuntimeError, match="ranks 0 and 1 have different weights"):
-            group.chain(convolutions(here))
+            group.chain(convolutions(here.device))
         with pytest.raises(RuntimeError, match="have different layers"):
             group.chain(layers[:2] if last else layers)
         agree(chain(x, mask), expected)
@@ -417,8 +370,8 @@ def test_ranks_that_differ(processes):
 
 
 def unequal_speeds(here):
-    layers = convolutions(here)
-    x, mask = image(here, 1, 128, 48, 48), torch.ones(1, 48, 48, dtype=torch.bool, device=here.device)
+    layers = convolutions(here.device)
+    x, mask = image(here.device, 1, 128, 48, 48), torch.ones(1, 48, 48, dtype=torch.bool, device=here.device)
     # The last has nothing to do, because it takes longer to begin than all others need.
     speed = (1e9, 1.0) if here.rank == here.ranks - 1 else (0, 1.0)
     with here.group(speeds=[speed]) as group:
@@ -447,8 +400,8 @@ def test_some_ranks(processes):
 
 
 def late_rank(here):
-    layers = convolutions(here)
-    x, mask = image(here, 1, 128, 24, 20), blobs(here, 1, 24, 20, 0.5)
+    layers = convolutions(here.device)
+    x, mask = image(here.device, 1, 128, 24, 20), blobs(here.device, 1, 24, 20, 0.5)
     group = here.group(timeout=2)
     chain = chain_of(group, layers)
     chain(x, mask)
@@ -475,8 +428,8 @@ def test_time_outs(processes):
 
 
 def dying_rank(here):
-    layers = convolutions(here)
-    x, mask = image(here, 1, 128, 24, 20), blobs(here, 1, 24, 20, 0.5)
+    layers = convolutions(here.device)
+    x, mask = image(here.device, 1, 128, 24, 20), blobs(here.device, 1, 24, 20, 0.5)
     chain = chain_of(here.group(timeout=15), layers)
     chain(x, mask)
     if here.rank == 1:
