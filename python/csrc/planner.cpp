@@ -1,4 +1,5 @@
 #include "python/csrc/planner.h"
+#include "python/csrc/numbered.h"
 #include "python/csrc/session.h"
 #include <algorithm>
 #include <array>
@@ -24,25 +25,10 @@ struct Buffers {
     int32_t device_index;
 };
 
-struct Planners {
-    std::mutex mutex;
-    std::unordered_map<int64_t, std::shared_ptr<Buffers>> all;
-    int64_t last = 0;
-};
-
 /** Never destroyed: at the end of a process, tensors may outlive it. */
-Planners &planners() {
-    static auto &planners = *new Planners;
+Numbered<Buffers> &planners() {
+    static auto &planners = *new Numbered<Buffers>("planner");
     return planners;
-}
-
-std::shared_ptr<Buffers> find(int64_t number) {
-    const std::lock_guard lock(planners().mutex);
-    const auto found = planners().all.find(number);
-    if (found == planners().all.end()) {
-        fail("there is no planner with the number " + std::to_string(number));
-    }
-    return found->second;
 }
 
 int32_t device_index_of(const Tensor &tensor) {
@@ -119,15 +105,12 @@ int64_t make_planner(const Tensor &like, int64_t buffers, int64_t clearing) {
     distile_planner_options options{};
     options.buffers = static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(buffers, -1), INT32_MAX));
     options.clearing = static_cast<distile_clearing>(clearing);
-    auto made = std::make_shared<Buffers>(device_index_of(like), static_cast<int32_t>(torch::stable::get_num_threads()),
-                                          options);
-    const std::lock_guard lock(planners().mutex);
-    planners().all.emplace(++planners().last, std::move(made));
-    return planners().last;
+    return planners().add(std::make_shared<Buffers>(device_index_of(like),
+                                                    static_cast<int32_t>(torch::stable::get_num_threads()), options));
 }
 
 int64_t next_output(const Tensor &mask, int64_t planner, int64_t channels, ScalarType type, bool whole) {
-    const std::shared_ptr<Buffers> owner = find(planner);
+    const std::shared_ptr<Buffers> owner = planners().find(planner);
     if (device_index_of(mask) != owner->device_index) {
         fail("the mask is on another device than the planner");
     }
@@ -160,19 +143,13 @@ int64_t next_output(const Tensor &mask, int64_t planner, int64_t channels, Scala
 }
 
 int64_t planner_bytes(int64_t planner) {
-    const std::shared_ptr<Buffers> owner = find(planner);
+    const std::shared_ptr<Buffers> owner = planners().find(planner);
     const std::lock_guard lock(owner->mutex);
     return distile_planner_bytes(owner->planner.get());
 }
 
 void free_planner(int64_t planner) {
-    std::shared_ptr<Buffers> old;  // Freed without the lock.
-    const std::lock_guard lock(planners().mutex);
-    const auto found = planners().all.find(planner);
-    if (found != planners().all.end()) {
-        old = std::move(found->second);
-        planners().all.erase(found);
-    }
+    planners().remove(planner);
 }
 
 }  // namespace distile::python
