@@ -114,25 +114,14 @@ HOLDERS = (__name__, "distile.changes", "editing")  # Objects of these modules h
 
 
 class Dense(nn.Module):
-    """The dense form of a network, for compilers and exporters."""
+    """The dense form of a network, for compilers and exporters; with `masked`, that with its masks."""
 
-    def __init__(self, network: Network):
+    def __init__(self, network: Network, masked: bool = False):
         super().__init__()
-        self.network = network
+        self.network, self._masked = network, masked
 
     def forward(self, *inputs):
-        return self.network.dense(*inputs)
-
-
-class DenseMasked(nn.Module):
-    """The dense form of a network with its masks."""
-
-    def __init__(self, network: Network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, *inputs):
-        return self.network.dense_masked(*inputs)
+        return self.network.dense_masked(*inputs) if self._masked else self.network.dense(*inputs)
 
 
 class Functional(nn.Module):

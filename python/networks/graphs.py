@@ -7,7 +7,7 @@ import copy
 import torch
 
 import distile
-from common import DenseMasked, Network, error
+from common import Dense, Network, error
 
 WARM_UP = 3  # Calls before a capture, which make all memory, kernels and packed weights.
 
@@ -66,7 +66,7 @@ class Chosen:
 
     def __init__(self, network: Network):
         self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
-        self._dense = torch.compile(DenseMasked(self.network).eval(), dynamic=False)
+        self._dense = torch.compile(Dense(self.network, masked=True).eval(), dynamic=False)
         ways = {"masked": lambda *_: self.network.masked(), "dense": self._dense}
         self.step = distile.capture(ways, *self.network.dense_inputs())
         self.step.use("learned")
