@@ -180,6 +180,8 @@ public:
     virtual std::unique_ptr<distile_planner> make_planner(const PlannerSettings &settings) = 0;
     /** A copy of host memory, aligned to 64 bytes, that may outlive the context. */
     virtual std::shared_ptr<const void> upload(const void *from, size_t bytes) = 0;
+    /** Such memory with what `fill` writes to host memory. */
+    virtual std::shared_ptr<const void> make_filled(size_t bytes, const std::function<void(void *)> &fill);
 
     // Tensors. All but check_memory() reject memory of other devices.
     /** Rejects a tensor whose memory the operators' code cannot use on this device. */

@@ -36,14 +36,18 @@ std::unique_ptr<distile_planner> CpuDevice::make_planner(const PlannerSettings &
 }
 
 std::shared_ptr<const void> CpuDevice::upload(const void *from, size_t bytes) {
+    return make_filled(bytes, [&](void *to) { std::memcpy(to, from, bytes); });
+}
+
+std::shared_ptr<const void> CpuDevice::make_filled(size_t bytes, const std::function<void(void *)> &fill) {
     const HostMemory memory = context.memory;
-    void *copy = memory.allocate(bytes);
-    if (!copy) {
+    void *made = memory.allocate(bytes);
+    if (!made) {
         throw std::bad_alloc();
     }
     // The shared_ptr frees the memory even if its constructor throws.
-    std::shared_ptr<const void> owned(copy, [memory](const void *held) { memory.free(const_cast<void *>(held)); });
-    std::memcpy(copy, from, bytes);
+    std::shared_ptr<const void> owned(made, [memory](const void *held) { memory.free(const_cast<void *>(held)); });
+    fill(made);
     return owned;
 }
 

@@ -30,6 +30,7 @@ public:
     std::unique_ptr<distile_mask> make_mask() override;
     std::unique_ptr<distile_planner> make_planner(const PlannerSettings &settings) override;
     std::shared_ptr<const void> upload(const void *from, size_t bytes) override;
+    std::shared_ptr<const void> make_filled(size_t bytes, const std::function<void(void *)> &fill) override;
 
     distile_status check_memory(const char *, const distile_tensor &, const char *) const override {
         return DISTILE_OK;

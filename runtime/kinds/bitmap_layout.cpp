@@ -118,7 +118,8 @@ std::vector<PackedArray> pack_bitmap(const FilterExtents &extents, const FilterS
                 arrays.add(numbers.data() + int64_t{unit} * unit_columns, stride);
             }
         }
-        weights.values = arrays.words();
+        const std::vector<float> words = arrays.words();
+        weights.values.assign(words.begin(), words.end());
         weights.extents = {static_cast<int32_t>(weights.values.size())};
     }
     std::vector<PackedArray> packed;

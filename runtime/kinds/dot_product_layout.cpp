@@ -109,8 +109,8 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, int
     PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, {}};
     WeightSums sums(extents, source, phases, true);
     if (source.filter) {
-        weights.values.resize(static_cast<size_t>(step_size) * steps * blocks);
-        bias.values.resize(static_cast<size_t>(block) * blocks);
+        weights.values.assign(static_cast<size_t>(step_size) * steps * blocks, 0);
+        bias.values.assign(static_cast<size_t>(block) * blocks, 0);
         std::vector<float> folded;
         for (int32_t o = 0; o < extents.out_channels; o++) {
             const int32_t place = sections.channel(o);

@@ -245,7 +245,7 @@ pack_words(const FilterExtents &extents, int32_t groups, const FilterSource &sou
     PackedArray bias{DISTILE_ROLE_BIAS, {padded}, {}};
     WeightSums sums(extents, source, 1, true);
     if (source.filter) {
-        bias.values.resize(padded);
+        bias.values.assign(padded, 0);
         // The nonzeros by chunk and output channel.
         std::vector<std::vector<std::vector<Nonzero>>> all(chunks, std::vector<std::vector<Nonzero>>(padded));
         std::vector<float> folded;
@@ -278,7 +278,8 @@ pack_words(const FilterExtents &extents, int32_t groups, const FilterSource &sou
         header.channels = channels;
         header.chunks = chunks;
         header.blocks = blocks;
-        weights.values = parts.words(header);
+        const std::vector<float> words = parts.words(header);
+        weights.values.assign(words.begin(), words.end());
         weights.extents = {static_cast<int32_t>(weights.values.size())};
     }
     std::vector<PackedArray> packed;
@@ -452,7 +453,8 @@ std::vector<PackedArray> pack_paired_nonzeros(const FilterExtents &extents, int3
             }
         }
     }
-    weights.values = paired_words(layout, rows);
+    const std::vector<float> words = paired_words(layout, rows);
+    weights.values.assign(words.begin(), words.end());
     weights.extents = {static_cast<int32_t>(weights.values.size())};
     std::vector<PackedArray> packed;
     packed.push_back(std::move(weights));

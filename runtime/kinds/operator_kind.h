@@ -9,8 +9,11 @@
 #include "runtime/kinds/weight_layout.h"
 #include <distile/mask_algebra.h>
 #include <distile/polykernel.h>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distile {
@@ -28,12 +31,30 @@ struct PixelRect {
     PixelRange rows, columns;
 };
 
+/** An allocator whose vectors leave new elements as they are, so that whoever writes them is the first to touch their
+ * memory. */
+template<typename T> struct UnsetAllocator : std::allocator<T> {
+    template<typename Other> struct rebind { using other = UnsetAllocator<Other>; };
+    template<typename Other> void construct(Other *element) {
+        ::new (static_cast<void *>(element)) Other;
+    }
+    template<typename Other, typename... Args> void construct(Other *element, Args &&...args) {
+        ::new (static_cast<void *>(element)) Other(std::forward<Args>(args)...);
+    }
+};
+
+/** Values that resize() leaves unset. */
+using PackedValues = std::vector<float, UnsetAllocator<float>>;
+
 /** An array of packed weights, innermost dimension first. */
 struct PackedArray {
     distile_role role;
     std::vector<int32_t> extents;
-    std::vector<float> values; /**< To be stored in stored_type(). */
+    PackedValues values; /**< To be stored in stored_type(). */
 };
+
+/** Runs task(i) for every i in [0, count) on several threads, in any order. Tasks throw nothing. */
+using TaskLoop = std::function<void(int32_t count, const std::function<void(int32_t)> &task)>;
 
 /** What the packing of weights depends on in a quantized operator. */
 struct QuantizedOperator {
@@ -48,6 +69,7 @@ struct FilterSource {
     const float *filter;                          /**< Null: packed arrays get extents but no values. */
     const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
     distile_dtype input = DISTILE_FLOAT32;        /**< The type of the operator's input. */
+    const TaskLoop *loop = nullptr;               /**< Null: the caller's thread packs alone. */
 };
 
 /** An invalid source of weights. */

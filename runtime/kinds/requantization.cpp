@@ -65,7 +65,8 @@ void add_requantization(const FilterSource &source, const WeightSums &weights, s
     PackedArray requantization{
         DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks + padding}, {}};
     if (source.filter) {
-        requantization.values = words_of(source, weights, bias.values.size(), place);
+        const std::vector<float> words = words_of(source, weights, bias.values.size(), place);
+        requantization.values.assign(words.begin(), words.end());
         for (float &value : bias.values) {
             value /= unit_of(source);
         }

@@ -37,8 +37,8 @@ std::vector<PackedArray> pack_for_tensor_cores(const FilterExtents &extents, con
     WeightSums sums(extents, source, 1, false);
     if (source.filter) {
         const bool as_tf32 = step * static_cast<int32_t>(sizeof(float)) == row_bytes;
-        weights.values.resize(static_cast<size_t>(step) * rows * steps * panels.count);
-        bias.values.resize(biases);
+        weights.values.assign(static_cast<size_t>(step) * rows * steps * panels.count, 0);
+        bias.values.assign(biases, 0);
         const std::vector<MergedTap> kernel_rows = single_taps(extents.kernel_h),
                                      kernel_columns = single_taps(extents.kernel_w);
         const int32_t group_outputs = panels.outputs / panels.groups;

@@ -165,7 +165,7 @@ TEST_CASE("A bitmap of weights and its values are those of the filter", "[nonzer
                 pack_bitmap({outputs, inputs, 1, 1}, {source, filter.data(), nullptr, dtype});
             REQUIRE(packed.size() == 2);
             CHECK(packed[0].role == DISTILE_ROLE_WEIGHTS);
-            CHECK(packed[1].values == bias);
+            CHECK(packed[1].values == PackedValues(bias.begin(), bias.end()));
             CHECK(nonzeros_of(packed[0], WeightOrder::NonzeroBitmap) == nonzeros);
             const std::vector<uint32_t> words = words_of(packed[0]);
             distile_cuda_bitmap_weights header{};

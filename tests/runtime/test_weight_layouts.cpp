@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -48,7 +49,7 @@ void check_packed(const std::vector<PackedArray> &packed, const distile_conv2d &
     REQUIRE(packed.size() == 2);
     CHECK(packed[0].role == DISTILE_ROLE_WEIGHTS);
     CHECK(packed[0].extents == std::vector<int32_t>{elements, rows, steps * panels});
-    std::vector<float> expected;
+    PackedValues expected;
     for (int32_t step = 0; step < steps * panels; step++) {
         for (int32_t row = 0; row < rows; row++) {
             for (int32_t place = 0; place < elements; place++) {
@@ -272,6 +273,50 @@ TEST_CASE("All orders hold the same folded weights", "[weight_layouts]") {
     };
     check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
     CHECK(weight(39, 5, 23) != source.filter.back());
+}
+
+TEST_CASE("Threads share out the blocks of a CPU's weights", "[weight_layouts]") {
+    // Blocks that are whole, padded at the end, padded in each group, and made of diagonals, which one thread packs.
+    const std::tuple<int32_t, int32_t, int32_t> shapes[] = {{130, 96, 1}, {200, 90, 1}, {300, 102, 3}, {264, 264, 33}};
+    for (const auto &[in, out, groups] : shapes) {
+        CAPTURE(in, out, groups);
+        distile_conv2d conv = conv_of_size(in, out, 3, 3);
+        conv.groups = groups;
+        Source source(conv);
+        for (size_t i = 0; i < source.filter.size(); i++) {
+            source.filter[i] = static_cast<float>(i % 2039) + 1;
+        }
+        int32_t most = 0;
+        const TaskLoop loop = [&](int32_t count, const std::function<void(int32_t)> &task) {
+            most = std::max(most, count);
+            std::vector<std::thread> threads;
+            for (int32_t i = count; i-- > 0;) {
+                threads.emplace_back(task, i);
+            }
+            for (std::thread &thread : threads) {
+                thread.join();
+            }
+        };
+        FilterSource shared{source.given, source.filter.data()};
+        shared.loop = &loop;
+        const std::vector<PackedArray> alone = source.pack(conv2d_kind, &conv, "cpu-o16"),
+                                       packed = conv2d_kind.weights->pack(&conv, shared, *find_layout("cpu-o16"));
+        const GroupBlocks blocks{groups, in / groups, out / groups, 16};
+        const bool shares = blocks.form() != GroupForm::Diagonals;
+        CHECK((most > 1) == shares);
+        CHECK((packed[0].values == alone[0].values));
+        CHECK((packed[1].values == alone[1].values));
+        const auto nonzeros =
+            std::count_if(packed[0].values.begin(), packed[0].values.end(), [](float value) { return value != 0; });
+        CHECK(nonzeros == static_cast<int64_t>(source.filter.size()));
+        for (int32_t o = 0; shares && o < out; o++) {
+            const int32_t place = blocks.channel(o), channels = in / groups;
+            const size_t first = static_cast<size_t>(place / 16) * 9 * channels * 16 + place % 16;
+            CHECK(packed[0].values[first + size_t(5 * channels + 7) * 16] ==
+                  source.filter[(size_t(o) * channels + 7) * 9 + 5]);
+            CHECK(packed[1].values[place] == source.bias[o]);
+        }
+    }
 }
 
 TEST_CASE("No block of dot products' weights has parts of groups", "[weight_layouts]") {
