@@ -37,6 +37,8 @@ class Network(nn.Module):
     """Whether a second step with the same input computes as much as the first."""
     weight_zeros = 0.0
     """The share of the weights of pruned layers that are 0."""
+    keeps = False
+    """Whether results stay from step to step, of which expected() takes what a step does not compute."""
 
     def prepare(self) -> None:
         """Brings the next input, outside the timed step."""
@@ -70,7 +72,8 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def dense_masked(self, *inputs):
-        """What masked() computes, masks included, in PyTorch alone: the network's dense form."""
+        """What masked() computes of inputs(), masks included, by dense layers: the network's dense form. What masked()
+        keeps from step to step is then as if that had run, as far as it makes a difference."""
         raise NotImplementedError("the network has no dense form with masks of its own")
 
     def expected(self):

@@ -35,7 +35,8 @@ class DownConv2d(MaskedConv2d):
 
 
 class Editor:
-    """Runs layers dense; dense, keeping each result; masked, into what was kept; or dense and then masked."""
+    """Runs layers, by its mode: "dense"; "full", dense, keeping each result; "masked", into what was kept; "selected",
+    dense and then masked, into what was kept, where a layer could tell; or "expected", dense and then masked everywhere."""
 
     def __init__(self):
         self.mode = "dense"
@@ -44,6 +45,9 @@ class Editor:
         self.constants: dict[object, torch.Tensor] = {}
         self._sizes: dict[int, tuple[int, int]] = {}
         self.used: dict[object, torch.Tensor] = {}  # The mask of each layer in the last masked run.
+        # The results that are read outside the mask: by windows and as keys of attention, and the output. What others
+        # hold there makes no difference.
+        self.around: set = set()
 
     @contextlib.contextmanager
     def running(self, mode: str):
@@ -73,8 +77,14 @@ class Editor:
             return self.shared.at(*kept.shape[2:])
         return self.shared.at(*self._sizes[tokens]).flatten(1)
 
+    def read_around(self, *tensors: torch.Tensor) -> None:
+        """Notes, in the pass over the original, that a layer reads these outside its own mask."""
+        if self.mode == "full":
+            storages = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+            self.around |= {key for key, kept in self.kept.items() if kept.untyped_storage().data_ptr() in storages}
+
     def _run(self, key, dense, masked, keep=lambda result: result):
-        if self.mode == "dense":
+        if self.mode == "dense" or self.mode == "selected" and key not in self.around:
             return dense()
         if self.mode == "full":
             self.kept[key] = keep(dense())
@@ -87,7 +97,8 @@ class Editor:
             return kept
         result = dense()
         spread = mask[:, None, :, None] if kept.dim() == 4 and mask.dim() == 2 else None
-        return where(mask, result, kept) if spread is None else torch.where(spread, result, kept)
+        result = where(mask, result, kept) if spread is None else torch.where(spread, result, kept)
+        return kept.copy_(result) if self.mode == "selected" else result
 
     def unedited(self, key, compute):
         """What no edit changes, such as what depends on the time alone: kept from the pass over the original."""
@@ -100,6 +111,8 @@ class Editor:
 
     def conv(self, layer, x, residual=None, shift=None):
         """A convolution; then a sum with a residual, or with one pixel for each image."""
+        if (*layer.kernel_size, *layer.stride) != (1, 1, 1, 1):
+            self.read_around(x)
 
         def masked(mask, out):
             layer(x, mask, residual, out=out)
@@ -109,6 +122,7 @@ class Editor:
         return self._run(layer, lambda: _add(conv(layer, x, residual), shift), masked, nhwc)
 
     def down(self, layer: DownConv2d, x):
+        self.read_around(x)
         return self._run(
             layer,
             lambda: F.conv2d(F.pad(x, (0, 1, 0, 1)), layer.weight, layer.bias, 2),
@@ -118,6 +132,7 @@ class Editor:
 
     def upsampled_conv(self, layer, x):
         """A convolution after nearest upsampling."""
+        self.read_around(x)
         return self._run(
             layer,
             lambda: conv(layer, F.interpolate(x, scale_factor=2.0, mode="nearest")),
@@ -139,6 +154,8 @@ class Editor:
             layer.keep_statistics(x)
 
         def dense():
+            if self.mode == "selected":
+                return _normalised(layer, x)
             if self.mode == "expected":  # With the statistics that it keeps.
                 return layer(x)
             result = F.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
@@ -201,6 +218,7 @@ class Editor:
 
     def attention(self, key, query, keys, values):
         """Attention of the tokens to all keys, [N, heads, T, C]."""
+        self.read_around(keys, values)
 
         def masked(mask, out):
             if query.is_cuda and query.dtype != torch.float32 and query.shape[3] > MOST_CHANNELS:
@@ -221,6 +239,16 @@ def _add(result, shift):
     return result if shift is None else result + shift
 
 
+def _normalised(layer: MaskedGroupNorm, x: torch.Tensor) -> torch.Tensor:
+    """A group norm with the statistics that it keeps, and its activation, as a product and a sum for each channel."""
+    mean, variance = (each.reshape(-1, layer.num_groups, 1) for each in layer.statistics)
+    shape, channels = (1, layer.num_groups, -1), (-1, layer.num_channels, 1, 1)
+    factor = torch.rsqrt(variance + layer.eps) * layer.weight.float().view(shape)
+    summand = layer.bias.float().view(shape) - mean * factor
+    result = x.float() * factor.view(channels) + summand.view(channels)
+    return ACTIVATIONS[layer.activation](result).to(x.dtype)
+
+
 def as_tokens(images: torch.Tensor) -> torch.Tensor:
     """Images [N, C, H, W] with channels innermost as tokens [N, H * W, C], without a copy."""
     return images.permute(0, 2, 3, 1).flatten(1, 2)
@@ -234,6 +262,8 @@ def as_images(tokens: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 class EditedNetwork(Network):
     """A network that computes an edit. Subclasses have `graph(*inputs)`, which calls layers by `self.editor`, and call
     `start` with the inputs before and after the edit."""
+
+    keeps = True
 
     def __init__(self):
         super().__init__()
@@ -250,6 +280,7 @@ class EditedNetwork(Network):
         self.original, self.edited = original, edited
         with self.editor.running("full"):
             self.graph(*original)
+        self.editor.around.add(next(reversed(self.editor.kept)))  # The output's.
 
     def edit_mask(self) -> torch.Tensor:
         """The mask of the edit, [N, H, W]: a part of each step."""
@@ -267,8 +298,18 @@ class EditedNetwork(Network):
     def dense(self, *inputs):
         return self.graph(*inputs)
 
+    def dense_masked(self, *inputs):
+        """Group norms have the statistics that they keep: so a compiler joins all between two convolutions."""
+        shared = self.editor.shared
+        with self.editor.running("selected"):
+            self.editor.edit(self.edit_mask())
+            result = self.graph(*inputs[: len(self.edited)])
+        self.editor.shared = shared
+        return result
+
     def expected(self):
         with self.editor.running("expected"):
+            self.editor.edit(self.edit_mask())
             return self.graph(*self.edited)
 
     def densities(self):

@@ -92,6 +92,7 @@ class GauGAN(EditedNetwork):
             x = block(editor, x, by_size)
             if number != 1 and number < len(self.blocks) - 1:
                 x = editor.upsampled((block, "upsampled"), x)
+        editor.read_around(x)  # By the convolution, past the ReLU.
         return torch.tanh(editor.conv(self.leave, F.relu(x)))
 
     def pictures(self):

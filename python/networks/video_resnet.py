@@ -1,9 +1,8 @@
 """Video by differences: a ResNet-18 backbone that recomputes, in each frame, what the changed pixels reach.
 
-Every layer keeps its activations. The difference of two frames is a mask; mask algebra carries it through the layers;
-after a block, pixels whose value did not change leave it. The result is that of dense recomputation, of a frame in
-which pixels that differ by no more than a threshold keep the value that they had when they were last computed.
-Weights are random.
+Every layer keeps its activations. The difference of two frames is a mask, and mask algebra carries it through the layers.
+The result is that of dense recomputation, of a frame in which pixels that differ by no more than a threshold keep the
+value that they had when they were last computed. Weights are random.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import math
 import torch
 from torch import nn
 
-from common import Network, conv, nhwc, randomise, visible
-from distile import Changes, Planner, masks
+import distile
+from common import Buffers, Network, conv, nhwc, randomise, visible, where
+from distile import Changes, masks
 from distile.nn import MaskedConv2d, MaskedMaxPool2d
-
-ops = torch.ops.distile
 
 
 def scene(size: int, number: int, objects: int = 4) -> torch.Tensor:
@@ -44,33 +42,31 @@ class Kept(nn.Module):
 
     def __init__(self, layer):
         super().__init__()
-        self.layer, self.result, self.mask = layer, None, None
+        self.layer, self.result = layer, None
+        self.changed, self.grown = None, 0
 
-    def reached(self, changed, size):
-        layer = self.layer
-        return masks.affected_output(
-            changed, size, kernel=layer.kernel_size, stride=layer.stride, padding=layer.padding
-        )
+    def mask(self) -> torch.Tensor:
+        """The pixels of the last step."""
+        return masks.dilate(self.changed, self.grown)
 
-    def forward(self, x, mask=None, residual=None):
-        """All pixels without a mask."""
+    def forward(self, x, changed, residual=None, grown=0):
+        """Computes the pixels that are at most `grown` rows and columns from those of a mask."""
+        self.changed, self.grown = changed, grown
         more = () if residual is None else (residual,)
-        if mask is None:
-            everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=x.device)
-            kernel, stride, padding = (
-                _pair(getattr(self.layer, name)) for name in ("kernel_size", "stride", "padding")
-            )
-            size = [(x.shape[2 + i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in (0, 1)]
-            everywhere = everywhere.expand(x.shape[0], *size).contiguous()
-            self.mask, self.result = everywhere, self.layer(x, everywhere, *more)
-        else:
-            self.mask = mask
-            self.layer(x, mask, *more, out=self.result)
+        if self.result is None:
+            self.result = self.layer(x, changed, *more)
+            return self.result
+        mask = changed
+        if grown:  # A stage finds these pixels itself.
+            mask = masks.needed_input(changed, changed.shape[1:], kernel=2 * grown + 1, padding=grown)
+        self.layer(x, mask, *more, out=self.result)
         return self.result
 
-
-def _pair(value):
-    return (value, value) if isinstance(value, int) else value
+    def hold(self, border):
+        """Brings the result into memory with a border of zeros, unless it is."""
+        if getattr(self.result, "_distile_border", 0) != border:
+            held = distile.bordered(self.result, *self.result.shape[1:], border)
+            self.result = held.copy_(self.result)
 
 
 class Block(nn.Module):
@@ -83,32 +79,45 @@ class Block(nn.Module):
         needs_shortcut = stride != 1 or channels != out
         self.shortcut = Kept(MaskedConv2d(channels, out, 1, stride=stride)) if needs_shortcut else None
 
-    def forward(self, x, changed=None, planner=None):
-        """The result, and the mask of its changes."""
-        if changed is None:
-            shortcut = x if self.shortcut is None else self.shortcut(x)
-            return self.second(self.first(x), residual=shortcut), None
-        size = self.first.result.shape[2:]
-        first = self.first.reached(changed, size)
-        self.first(x, first)
-        through = changed if self.shortcut is None else self.shortcut.reached(changed, size)
-        if self.shortcut is not None:
-            x = self.shortcut(x, through)
-        second = self.second.reached(first, size) | through
-        with masks.fixed(second):
-            # The results of the frame before, where they are about to be computed again.
-            before = planner.next(second, self.second.result.shape[1], dtype=x.dtype)
-            ops.activate.out(self.second.result, second, out=before)
-            result = self.second(self.first.result, second, x)
-        return result, masks.difference(result, before) & second
+    def forward(self, x, changed, grown):
+        """The pixels of the first convolution are those of a mask, grown; its successor's are one further."""
+        with masks.fixed():
+            first = self.first(x, changed, grown=grown)
+            shortcut = x if self.shortcut is None else self.shortcut(x, changed, grown=grown)
+            return self.second(first, changed, shortcut, grown + 1)
 
-    def plain(self, x):
-        shortcut = x if self.shortcut is None else conv(self.shortcut.layer, x)
-        return conv(self.second.layer, conv(self.first.layer, x), shortcut)
+    def dense(self, x, compute):
+        """`compute` is given a layer, its input and a residual."""
+        shortcut = x if self.shortcut is None else compute(self.shortcut, x)
+        return compute(self.second, compute(self.first, x), shortcut)
+
+
+def _dense(kept: Kept, x, residual=None):
+    layer = kept.layer
+    if isinstance(layer, MaskedMaxPool2d):
+        return nn.functional.max_pool2d(x, layer.kernel_size, layer.stride, layer.padding)
+    return conv(layer, x, residual)
+
+
+def _dense_and_kept(kept: Kept, x, residual=None):
+    result = _dense(kept, x, residual)
+    kept.result.copy_(result)
+    return result
+
+
+def _reached(changed: torch.Tensor, kernel: int, stride: int, padding: int) -> torch.Tensor:
+    """The outputs that read a changed pixel."""
+    size = [(extent + 2 * padding - kernel) // stride + 1 for extent in changed.shape[1:]]
+    return masks.affected_output(changed, size, kernel=kernel, stride=stride, padding=padding)
+
+
+def _first(pair) -> int:
+    return pair if isinstance(pair, int) else pair[0]
 
 
 class VideoResNet(Network):
     repeatable = False
+    keeps = True
 
     def __init__(self, size=512, blocks=(2, 2, 2, 2), width=64, threshold=0.0, objects=4, seed=0):
         super().__init__()
@@ -123,23 +132,37 @@ class VideoResNet(Network):
         randomise(self, seed)
         self.to(memory_format=torch.channels_last)
         self.size, self.objects = size, objects
-        self.number, self.changed, self.planner = 0, None, None
+        self.number, self.changed, self.buffers = 0, None, Buffers()
         self.frame = scene(size, 0, objects)
         self.changes = Changes(threshold)
-        self.changes.update(self.frame)
         with torch.no_grad():
-            self._run(self.changes.frame, None)
+            self._run()
 
-    def _run(self, frame, changed):
-        if changed is None:
-            x = self.pool(self.stem(frame))
-        else:
-            changed = self.stem.reached(changed, self.stem.result.shape[2:])
-            x = self.stem(frame, changed)
-            changed = self.pool.reached(changed, self.pool.result.shape[2:])
+    def _run(self):
+        """Computes what the changed pixels of the frame reach."""
+        with masks.fixed():
+            self.changed = changed = self.changes.update(self.frame)
+            layer = self.stem.layer
+            changed = _reached(changed, layer.kernel_size[0], layer.stride[0], layer.padding[0])
+            x = self.stem(self.changes.frame, changed)
+            layer = self.pool.layer
+            changed = _reached(changed, *(_first(n) for n in (layer.kernel_size, layer.stride, layer.padding)))
             x = self.pool(x, changed)
-        for block in self.blocks:
-            x, changed = block(x, changed, self.planner)
+            # Where the first convolution of each resolution computes. What they read comes from there, grown by a pixel
+            # with each convolution.
+            starts, grown = [], 0
+            for block in self.blocks:
+                stride = block.first.layer.stride[0]
+                if not starts or stride > 1:
+                    changed = _reached(changed, 3 + 2 * grown, stride, 1 + grown)
+                    starts.append((changed, 0))
+                    grown = 1
+                else:
+                    starts.append((changed, grown + 1))
+                    grown += 2
+        with self.buffers.stage():
+            for block, start in zip(self.blocks, starts):
+                x = block(x, *start)
         return x
 
     def prepare(self):
@@ -153,32 +176,35 @@ class VideoResNet(Network):
         self.prepare()
 
     def masked(self):
-        if self.planner is None:  # On the device of the network, which may have moved.
-            self.planner = Planner(buffers=2, device=self.frame.device)
-        with masks.fixed():
-            self.changed = self.changes.update(self.frame)
-            return self._run(self.changes.frame, self.changed)
+        for layer in self._layers():  # Where the network is now: it may have moved.
+            layer.hold(0 if self.buffers.dense_by_pytorch else 1)
+        return self._run()
+
+    def _layers(self):
+        return [layer for layer in self.modules() if isinstance(layer, Kept)]
 
     def dense_inputs(self):
         return (self.frame,)
 
-    def dense(self, x):
-        pool = self.pool.layer
-        x = nn.functional.max_pool2d(conv(self.stem.layer, x), pool.kernel_size, pool.stride, pool.padding)
+    def dense(self, x, compute=_dense):
+        x = compute(self.pool, compute(self.stem, x))
         for block in self.blocks:
-            x = block.plain(x)
+            x = block.dense(x, compute)
         return x
+
+    def dense_masked(self, frame, kept):
+        changed = ((frame.float() - kept.float()).abs() > self.changes.threshold).any(1)
+        kept.copy_(where(changed, frame, kept))
+        return self.dense(kept, _dense_and_kept)
 
     def expected(self):
         return self.dense(self.changes.frame)
 
     def densities(self):
-        return [layer.mask.float().mean().item() for layer in self.modules() if isinstance(layer, Kept)]
+        return [layer.mask().float().mean().item() for layer in self._layers()]
 
     def cached_bytes(self):
-        kept = [layer.result for layer in self.modules() if isinstance(layer, Kept)]
-        buffers = 0 if self.planner is None else self.planner.nbytes
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept) + buffers
+        return sum(layer.result.numel() * layer.result.element_size() for layer in self._layers())
 
     def pictures(self):
         return {

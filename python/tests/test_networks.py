@@ -93,13 +93,45 @@ def test_dense_then_mask(name, device):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(("dynconv", "resnet"))])
+@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(("dynconv", "resnet", "video")) or name in EDITED])
 def test_the_dense_form_makes_its_own_masks(name, device):
     network = small(name, device)
     network.prepare()
     result = network.masked()
-    found = network.dense_masked(*network.dense_inputs())
+    found = network.dense_masked(*network.inputs())
     assert common.error(network, result, found) <= network.bound
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["video", *EDITED])
+def test_the_dense_form_keeps_what_the_masked_one_reads(name, device):
+    """Steps in both forms, in turn, with other masks: each as if all had been of one form."""
+    network, other = small(name, device), small(name, device)
+    for dense in (True, False, True, True, False, False):
+        for one in (network, other):
+            one.vary()
+        found = network.dense_masked(*network.inputs()) if dense else network.masked()
+        found = [tensor.clone() for tensor in common.tensors_of(found)]
+        expected = common.tensors_of(other.masked())
+        assert common.error(network, tuple(found), tuple(expected)) <= network.bound
+        assert common.error(network, tuple(found), network.expected()) <= network.bound
+    if name in EDITED:  # The comparison above can fail.
+        assert common.error(network, tuple(found), network.dense(*network.dense_inputs())) > 10 * network.bound
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EDITED)
+def test_the_dense_form_selects_only_what_is_read(name):
+    """Selecting every result gives the same."""
+    network, all_selected = small(name), small(name)
+    all_selected.editor.around = set(all_selected.editor.kept)
+    assert 0 < len(network.editor.around) < len(all_selected.editor.around)
+    for _ in range(2):
+        for one in (network, all_selected):
+            one.vary()
+        found, expected = (one.dense_masked(*one.inputs()) for one in (network, all_selected))
+        assert common.error(network, found, expected) <= network.bound
+
 
 
 class Called(TorchDispatchMode):
