@@ -7,6 +7,8 @@ DENSE = {
     "eager-graph": "PyTorch",
     "compile": "PyTorch, compiled",
     "compile-graph": "PyTorch, compiled",
+    "max-autotune": "PyTorch, autotuned",
+    "max-autotune-graph": "PyTorch, autotuned",
     "onnxruntime": "ONNX Runtime",
 }
 GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}

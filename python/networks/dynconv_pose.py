@@ -5,6 +5,8 @@ Weights are random, except those of the mask units: these select regions, of Dyn
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -43,7 +45,9 @@ class InvertedResidual(nn.Module):
         return Block(self)
 
     def plain(self, x, mask=None):
-        return x + where(mask, conv(self.project, conv(self.depthwise, conv(self.expand, x))), 0.0)
+        """Dense, and then a mask, or that of a function of x."""
+        branch = conv(self.project, conv(self.depthwise, conv(self.expand, x)))
+        return x + where(mask(x) if callable(mask) else mask, branch, 0.0)
 
 
 class Block(nn.Module):
@@ -127,7 +131,7 @@ class PoseNetwork(Network):
         return self._run(x, lambda block, x, keep=False: block.plain(x))
 
     def dense_masked(self, x):
-        return self._run(x, lambda block, x, keep=False: block.plain(x, mask_of(block.unit, x)))
+        return self._run(x, lambda block, x, keep=False: block.plain(x, functools.partial(mask_of, block.unit)))
 
     def expected(self):
         return self._run(self.image, lambda block, x, keep=False: block.plain(x, block.mask))

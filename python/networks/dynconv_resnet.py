@@ -7,6 +7,7 @@ says.
 from __future__ import annotations
 
 import copy
+import functools
 
 import torch
 from torch import nn
@@ -51,11 +52,12 @@ class Bottleneck(nn.Module):
         return Block(self)
 
     def plain(self, x, mask=None):
+        """Dense, and then a mask, or that of a function of x."""
         branch = nn.functional.conv2d(
             conv(self.middle, conv(self.reduce, x)), weight_of(self.expand), self.expand.bias
         )
         shortcut = x if self.shortcut is None else conv(self.shortcut, x)
-        return torch.relu(shortcut + where(mask, branch, 0.0))
+        return torch.relu(shortcut + where(mask(x) if callable(mask) else mask, branch, 0.0))
 
 
 class Block(nn.Module):
@@ -132,7 +134,7 @@ class Bottlenecks(Network):
         return self._run(x, lambda block, x: block.plain(x))
 
     def dense_masked(self, x):
-        return self._run(x, lambda block, x: block.plain(x, mask_of(block.unit, x)))
+        return self._run(x, lambda block, x: block.plain(x, functools.partial(mask_of, block.unit)))
 
     def expected(self):
         return self._run(self.image, lambda block, x: block.plain(x, block.mask))

@@ -66,11 +66,13 @@ class Chosen:
 
     def __init__(self, network: Network):
         self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
-        self._dense = torch.compile(Dense(self.network, masked=True).eval(), dynamic=False)
+        self._dense = compiled_with_masks(self.network)
         ways = {"masked": lambda *_: self.network.masked(), "dense": self._dense}
-        self.step = distile.capture(ways, *self.network.dense_inputs())
+        self.step = distile.capture(ways, *self.network.inputs())
         self.step.use("learned")
         for _ in range(self.LEARNING):
+            if not self.network.repeatable:
+                self.network.prepare()
             self.step.replay()
 
     def prepare(self) -> None:
@@ -80,5 +82,14 @@ class Chosen:
         return self.step.replay()
 
     def expected(self):
-        masked = self.step.info().way == "masked"
-        return self.network.expected() if masked else self._dense(*self.network.dense_inputs())
+        if self.network.keeps or self.step.info().way == "masked":
+            return self.network.expected()
+        return self._dense(*self.network.inputs())  # Masks from scores may differ in the last bits.
+
+
+def compiled_with_masks(network: Network):
+    """The dense form of a network with its masks, compiled."""
+    # A compiler that moves a mask's scores before the convolutions stores an image in the order in which scores are, with
+    # channels outermost, and once more for the convolutions.
+    options = {"reorder_for_locality": False}
+    return torch.compile(Dense(network, masked=True).eval(), dynamic=False, fullgraph=True, options=options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import statistics
 import time
@@ -17,7 +18,7 @@ import distile
 from common import Dense, Network, error
 from distile.nn import MaskedConv2d, MaskedLinear
 from gathered import TILE, Gathered
-from graphs import Captured, Chosen, Replayed
+from graphs import Captured, Chosen, Replayed, compiled_with_masks
 
 
 class Peer:
@@ -95,6 +96,28 @@ def _eager(network):
 
 def _compiled(network):
     return Peer(network, torch.compile(Dense(network).eval(), dynamic=False))
+
+
+def _tuned(network):
+    """Compiled with times of several kernels for each layer, which takes minutes."""
+    dense = torch.compile(Dense(network).eval(), dynamic=False, mode="max-autotune-no-cudagraphs")
+    return Peer(network, dense)
+
+
+class DenseWithMasks(Peer):
+    """The dense form of a network with its masks, compiled, in a CUDA graph. It has the network's state for itself."""
+
+    def __init__(self, network: Network):
+        own = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        self._compiled = compiled_with_masks(own)
+        super().__init__(own, Captured(lambda: self._compiled(*own.inputs())))
+
+    def prepare(self) -> None:
+        self._network.prepare()
+
+    def expected(self):
+        own = self._network
+        return own.expected() if own.keeps else self._compiled(*own.inputs())
 
 
 class MaskedCompiled(Peer):
@@ -185,21 +208,25 @@ PEERS = {
     "eager-graph": _captured(_eager),
     "compile": _compiled,
     "compile-graph": _captured(_compiled),
+    "compile-masks-graph": DenseWithMasks,
+    "max-autotune": _tuned,
+    "max-autotune-graph": _captured(_tuned),
     "onednn-graph": _onednn_graph,
     "onnxruntime": _onnx_runtime,
     "gather": Gathered,
     "tiles": lambda network: Gathered(network, TILE),
     "sige": _sige,
 }
-ONLY_ON_CUDA = ("distile-graph", "distile-capture", "eager-graph", "compile-graph")
+ONLY_ON_CUDA = ("distile-graph", "distile-capture", "eager-graph", "compile-graph", "compile-masks-graph", "max-autotune-graph")
+# The first is a part of distile-capture; the others take minutes.
+ON_REQUEST = ("compile-masks-graph", "max-autotune", "max-autotune-graph")
 NOT_ON_CUDA = ("distile-compile", "distile-stages", "onednn-graph", "onnxruntime")
 
 
 def peers_on(device: str) -> list[str]:
-    """The names of the peers that run there."""
-    if device == "cuda":
-        return [name for name in PEERS if name not in NOT_ON_CUDA]
-    return [name for name in PEERS if name not in ONLY_ON_CUDA]
+    """The names of the peers that run there, unless only when they are asked for."""
+    others = NOT_ON_CUDA if device == "cuda" else ONLY_ON_CUDA
+    return [name for name in PEERS if name not in others and name not in ON_REQUEST]
 
 
 @torch.no_grad()
