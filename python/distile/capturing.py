@@ -18,6 +18,8 @@ MOST_WAYS, MOST_MASKS = 8, 32
 LEARNED, SETTLED = "learned", "settled"
 MODES = {LEARNED: -1, SETTLED: -2}
 WARM_UP = 3  # Calls before a capture, which make all memory, kernels and packed weights.
+FIRST_RUNS = 3  # Runs after which the time of a way is known.
+CHOICES = 16  # Where calls need no choice of the GPU, one of this number goes by it.
 WAYS_OF_STAGES = {"stages": STAGE, "layers": LAYERS, "dense": DENSE}
 
 
@@ -35,6 +37,61 @@ class CaptureInfo:
     """What each way takes at this density, or the nearest at which it ran; None if it never ran."""
 
 
+class _Direct:
+    """Which calls take a way without a choice of the GPU, which costs some microseconds: those without masks among the
+    inputs, once the fastest way is known. The others go by the choice, so that times stay known."""
+
+    def __init__(self, ways: int):
+        self.runs = [0] * ways
+        self.last: int | None = None  # The way of the last call; None if the GPU chose it.
+        self._way: int | None = None
+        self._chosen = 0  # Calls that the GPU is still to choose.
+        self._learns = True
+
+    def give(self, way: int) -> None:
+        """From now on, a given way."""
+        self._way, self._chosen, self._learns = way, FIRST_RUNS, False
+
+    def settle(self, microseconds) -> None:
+        """From now on, the way that is known to be the fastest."""
+        self._way, self._chosen, self._learns = _fastest(microseconds), 0, False
+
+    def learn(self) -> None:
+        """From now on, the way that is the fastest in the end."""
+        self._way, self._chosen, self._learns = None, 0, True
+
+    def next(self, look) -> int | None:
+        """The way of this call; None: that of the GPU's choice. `look` gives runs and microseconds of the ways, or None if
+        the GPU has not done all that was called."""
+        way = self._way
+        if self._learns:
+            self._chosen -= 1
+            if self._chosen < 0:
+                way, self._way = None, self._found(look())
+                self._chosen = 0 if self._way is None else CHOICES - 1
+        elif self._chosen > 0:
+            self._chosen -= 1
+            way = None
+        self.last = way
+        if way is not None:
+            self.runs[way] += 1
+        return way
+
+
+    @staticmethod
+    def _found(known) -> int | None:
+        """The fastest way, once all have run, and itself often enough."""
+        if known is None or min(known[0]) == 0:
+            return None
+        way = _fastest(known[1])
+        return way if way is not None and known[0][way] >= FIRST_RUNS else None
+
+
+def _fastest(microseconds) -> int | None:
+    known = [(time, way) for way, time in enumerate(microseconds) if time is not None]
+    return min(known)[1] if known else None
+
+
 class Captured:
     """What capture() returns. The graph reads the memory of `inputs`, those of the capture: a call copies what it is given
     there, unless it is given them. It returns the graph's own outputs, which the next call overwrites."""
@@ -46,6 +103,7 @@ class Captured:
         device = self.inputs[0].device
         self._graphs, self._pool = [], torch.cuda.graph_pool_handle()
         self._switch: int | None = None
+        self._direct: _Direct | None = None
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         leaves: list = []
@@ -68,6 +126,10 @@ class Captured:
             counted = [one for one in self.inputs if one.dtype in (torch.bool, torch.uint8) and one.numel() > 0]
             graphs = [graph.raw_cuda_graph() for graph in self._graphs]
             self._switch = ops._switch_make(counted, device.index, graphs, float(budget))
+            if not counted:
+                self._direct = _Direct(len(ways))
+                for graph in self._graphs:
+                    graph.instantiate()
             self._free = weakref.finalize(self, ops._switch_free, self._switch)
             self._free.atexit = False  # The driver may be gone by then.
 
@@ -86,11 +148,31 @@ class Captured:
 
     def replay(self):
         """A call with what `inputs` hold, without a copy."""
-        if self._switch is None:
-            self._graphs[0].replay()
-        else:
+        way = 0 if self._switch is None else self._next()
+        if way is None:
             ops._switch_launch(self._switch)
+        else:
+            self._graphs[way].replay()
         return _pytree.tree_unflatten(self._leaves, self._tree)
+
+    def _next(self) -> int | None:
+        """The way of a call; None if the GPU chooses it."""
+        if self._direct is None or torch.cuda.is_current_stream_capturing():
+            return None  # A switch refuses to be captured.
+        return self._direct.next(self._look)
+
+    def _look(self):
+        device = self.inputs[0].device
+        if not torch.cuda.current_stream(device).query():
+            return None
+        _, _, runs, microseconds = self._read()
+        return runs, microseconds
+
+    def _read(self) -> tuple[int, float, list[int], list[float | None]]:
+        """The way of the last call that the GPU chose, the density, and runs and microseconds of all ways."""
+        way, density, *numbers = ops._switch_info(self._switch)
+        times = [time if time >= 0 else None for time in numbers[1::2]]
+        return int(way), density, [int(count) for count in numbers[::2]], times
 
     def use(self, way: str) -> None:
         """From the next call on: the name of a way; "learned", the fastest, with tries of the others within the budget;
@@ -98,17 +180,28 @@ class Captured:
         if way not in self.ways and way not in MODES:
             names = ", ".join((*self.ways, *MODES))
             raise ValueError(f"there is no way {way!r}; there are {names}")
-        if self._switch is not None:
-            ops._switch_set(self._switch, self.ways.index(way) if way in self.ways else MODES[way])
+        if self._switch is None:
+            return
+        ops._switch_set(self._switch, self.ways.index(way) if way in self.ways else MODES[way])
+        if self._direct is not None:
+            if way == LEARNED:
+                self._direct.learn()
+            elif way == SETTLED:
+                self._direct.settle(self._read()[3])
+            else:
+                self._direct.give(self.ways.index(way))
 
     def info(self) -> CaptureInfo:
         """Which way ran, how often, and what each takes."""
         if self._switch is None:
             return CaptureInfo(None, 0.0, {}, {})
-        way, density, *numbers = ops._switch_info(self._switch)
-        runs = {name: int(count) for name, count in zip(self.ways, numbers[::2])}
-        times = {name: time if time >= 0 else None for name, time in zip(self.ways, numbers[1::2])}
-        return CaptureInfo(self.ways[int(way)] if way >= 0 else None, density, runs, times)
+        way, density, runs, times = self._read()
+        if self._direct is not None:
+            way = way if self._direct.last is None else self._direct.last
+            runs = [count + more for count, more in zip(runs, self._direct.runs)]
+        return CaptureInfo(
+            self.ways[way] if way >= 0 else None, density, dict(zip(self.ways, runs)), dict(zip(self.ways, times))
+        )
 
 
 def capture(ways, *inputs: torch.Tensor, budget: float = 0.01) -> Captured:
@@ -120,7 +213,8 @@ def capture(ways, *inputs: torch.Tensor, budget: float = 0.01) -> Captured:
 
     The graph times each way on the GPU, by the share of active pixels in those inputs that are masks (of type bool or
     uint8), so the masks of a call decide about it. Masks that the ways make themselves are not known before: then the
-    times of the last calls decide. Now and then the graph tries ways that were slower. No call waits for the GPU.
+    times of the last calls decide. Now and then the graph tries ways that were slower. No call waits for the GPU. Calls
+    that need no choice, as there are no masks among the inputs and the times are known, replay a way's own graph.
 
     Args:
         ways: a function or module of the inputs; or several by their names, of which each returns the same tensors, up

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import distile
+from distile import capturing
 from distile.nn import MaskedConv2d, MaskUnit
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -39,6 +40,50 @@ def test_a_capture_refuses_what_makes_no_sense():
         distile.capture(abs, 3)
     with pytest.raises(RuntimeError, match="NVIDIA GPU.*cpu"):
         distile.capture(abs, x)
+
+
+@pytest.mark.cpu
+def test_calls_that_need_no_choice():
+    """The GPU chooses until the fastest way is known, and then for few calls."""
+    direct = capturing._Direct(2)
+    answers = iter([None, ([3, 0], [9.0, None]), ([9, 2], [9.0, 8.0])])
+    assert [direct.next(lambda: next(answers)) for _ in range(3)] == [None] * 3
+    known = ([9, 3], [9.0, 8.0])
+    for look, way in ((known, 1), (([40, 3], [7.0, 8.0]), 0), (None, None)):
+        assert direct.next(lambda: look) is None and direct.last is None
+        if way is not None:
+            found = [direct.next(None) for _ in range(capturing.CHOICES - 1)]
+            assert set(found) == {way} and direct.last == way
+    assert direct.next(lambda: known) is None  # The GPU was busy, so this call looked again.
+    assert direct.next(None) == 1
+    assert direct.runs == [capturing.CHOICES - 1, capturing.CHOICES]
+    direct.give(0)
+    assert [direct.next(None) for _ in range(6)] == [None] * capturing.FIRST_RUNS + [0] * 3
+    direct.settle([3.0, 2.0])
+    assert [direct.next(None) for _ in range(3)] == [1] * 3
+    direct.settle([None, None])
+    assert direct.next(None) is None
+    direct.learn()
+    assert direct.next(lambda: known) is None and direct.next(None) == 1
+
+
+def test_ways_run_without_a_choice(device):
+    """Without masks among the inputs, calls that wait for the GPU soon take a way's own graph, of the same results."""
+    on_gpu(device)
+    x = torch.zeros(64)
+    step = distile.capture({"slow": busy(40), "fast": busy(2)}, x)
+    for round in range(200):
+        given = torch.rand(64)
+        assert torch.equal(step(given), given * 2)
+        torch.cuda.synchronize()
+    info = step.info()
+    assert sum(info.runs.values()) == 200 and info.runs["fast"] > 180
+    assert step._direct.runs[1] > 100
+    step.use("settled")
+    before = sum(step._direct.runs)
+    given = torch.rand(64)
+    assert torch.equal(step(given), given * 2) and step.info().way == "fast"
+    assert sum(step._direct.runs) == before + 1
 
 
 def test_arguments_that_make_no_sense(device):
