@@ -48,6 +48,7 @@ class Editor:
         # The results that are read outside the mask: by windows and as keys of attention, and the output. What others
         # hold there makes no difference.
         self.around: set = set()
+        self.joined: dict[object, list] = {}  # The results that are the parts of a joined one.
 
     @contextlib.contextmanager
     def running(self, mode: str):
@@ -100,6 +101,17 @@ class Editor:
         result = where(mask, result, kept) if spread is None else torch.where(spread, result, kept)
         return kept.copy_(result) if self.mode == "selected" else result
 
+    def tie(self) -> None:
+        """Brings results that are joined into the memory of that, so that joining them is no step."""
+        for key, parts in self.joined.items():
+            first = 0
+            for part in parts:
+                kept = self.kept[part]
+                place = self.kept[key][:, first : first + kept.shape[1]]
+                if kept.data_ptr() != place.data_ptr():
+                    self.kept[part] = place.copy_(kept)
+                first += kept.shape[1]
+
     def unedited(self, key, compute):
         """What no edit changes, such as what depends on the time alone: kept from the pass over the original."""
         if self.mode in ("dense", "full"):
@@ -110,14 +122,19 @@ class Editor:
         return self.constants[key]
 
     def conv(self, layer, x, residual=None, shift=None):
-        """A convolution; then a sum with a residual, or with one pixel for each image."""
+        """A convolution; then a sum with a residual, or with one pixel."""
         if (*layer.kernel_size, *layer.stride) != (1, 1, 1, 1):
             self.read_around(x)
 
+        if shift is not None and self.mode == "full":  # One pixel, so it is as good as a bias.
+            self.constants[(layer, "bias")] = layer.bias + shift.flatten()
+
         def masked(mask, out):
-            layer(x, mask, residual, out=out)
-            if shift is not None:
-                ops.add.out(out, shift, mask, out=out)
+            if shift is None:
+                return layer(x, mask, residual, out=out)
+            (top, left), bias = layer.padding, self.constants[(layer, "bias")]
+            more = dict(padding=(top, top, left, left), activation=layer.activation, place=layer._place.number)
+            return ops.conv2d.out(x, layer.weight, bias, mask, residual, stride=layer.stride, **more, out=out)
 
         return self._run(layer, lambda: _add(conv(layer, x, residual), shift), masked, nhwc)
 
@@ -176,15 +193,12 @@ class Editor:
         )
 
     def join(self, key, tensors):
-        """Tensors one after the other by channels."""
-
-        def masked(mask, out):
-            first = 0
-            for tensor in tensors:
-                ops.activate.out(tensor, mask, out=out[:, first : first + tensor.shape[1]])
-                first += tensor.shape[1]
-
-        return self._run(key, lambda: torch.cat(tensors, 1), masked, nhwc)
+        """Results one after the other by channels."""
+        result = self._run(key, lambda: torch.cat(tensors, 1), lambda mask, out: None, nhwc)
+        if self.mode == "full":
+            known = {id(kept): one for one, kept in self.kept.items()}
+            self.joined[key] = [known[id(tensor)] for tensor in tensors]
+        return result
 
     def add(self, key, x, y, activation="none"):
         return self._run(
@@ -281,12 +295,15 @@ class EditedNetwork(Network):
         with self.editor.running("full"):
             self.graph(*original)
         self.editor.around.add(next(reversed(self.editor.kept)))  # The output's.
+        self.editor.tie()
 
     def edit_mask(self) -> torch.Tensor:
         """The mask of the edit, [N, H, W]: a part of each step."""
         raise NotImplementedError
 
     def masked(self):
+        if not torch.compiler.is_compiling():
+            self.editor.tie()  # It may have moved.
         with self.editor.running("masked"), masks.fixed():
             self.editor.edit(self.edit_mask())
             with self.editor.shared.fixed():
