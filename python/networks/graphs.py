@@ -87,9 +87,11 @@ class Chosen:
         return self._dense(*self.network.inputs())  # Masks from scores may differ in the last bits.
 
 
+# A compiler that moves a mask's scores before the convolutions stores an image in the order in which scores are, with
+# channels outermost, and once more for the convolutions.
+OPTIONS = {"reorder_for_locality": False}
+
+
 def compiled_with_masks(network: Network):
     """The dense form of a network with its masks, compiled."""
-    # A compiler that moves a mask's scores before the convolutions stores an image in the order in which scores are, with
-    # channels outermost, and once more for the convolutions.
-    options = {"reorder_for_locality": False}
-    return torch.compile(Dense(network, masked=True).eval(), dynamic=False, fullgraph=True, options=options)
+    return torch.compile(Dense(network, masked=True).eval(), dynamic=False, fullgraph=True, options=dict(OPTIONS))

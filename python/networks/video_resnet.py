@@ -160,9 +160,9 @@ class VideoResNet(Network):
                 else:
                     starts.append((changed, grown + 1))
                     grown += 2
-        with self.buffers.stage():
-            for block, start in zip(self.blocks, starts):
-                x = block(x, *start)
+            with self.buffers.stage():
+                for block, start in zip(self.blocks, starts):
+                    x = block(x, *start)
         return x
 
     def prepare(self):
