@@ -61,8 +61,8 @@ class _Direct:
         self._way, self._chosen, self._learns = None, 0, True
 
     def next(self, look) -> int | None:
-        """The way of this call; None: that of the GPU's choice. `look` gives runs and microseconds of the ways, or None if
-        the GPU has not done all that was called."""
+        """The way of this call; None: that of the GPU's choice. `look` gives runs and microseconds of the ways, or None
+        while the GPU has something to do."""
         way = self._way
         if self._learns:
             self._chosen -= 1

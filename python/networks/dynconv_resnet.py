@@ -12,7 +12,9 @@ import functools
 import torch
 from torch import nn
 
-from common import Buffers, Functional, Network, conv, image, mask_of, nhwc, profile, randomise, train, visible, weight_of, where
+from common import (
+    Buffers, Functional, Network, conv, image, mask_of, nhwc, profile, randomise, train, visible, weight_of, where,
+)  # fmt: skip
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 

@@ -36,7 +36,7 @@ class DownConv2d(MaskedConv2d):
 
 class Editor:
     """Runs layers, by its mode: "dense"; "full", dense, keeping each result; "masked", into what was kept; "selected",
-    dense and then masked, into what was kept, where a layer could tell; or "expected", dense and then masked everywhere."""
+    dense, and then masked into what was kept, where a layer could tell; or "expected", dense and then masked."""
 
     def __init__(self):
         self.mode = "dense"

@@ -217,7 +217,9 @@ PEERS = {
     "tiles": lambda network: Gathered(network, TILE),
     "sige": _sige,
 }
-ONLY_ON_CUDA = ("distile-graph", "distile-capture", "eager-graph", "compile-graph", "compile-masks-graph", "max-autotune-graph")
+ONLY_ON_CUDA = (
+    "distile-graph", "distile-capture", "eager-graph", "compile-graph", "compile-masks-graph", "max-autotune-graph",
+)  # fmt: skip
 # The first is a part of distile-capture; the others take minutes.
 ON_REQUEST = ("compile-masks-graph", "max-autotune", "max-autotune-graph")
 NOT_ON_CUDA = ("distile-compile", "distile-stages", "onednn-graph", "onnxruntime")

@@ -93,7 +93,7 @@ def test_dense_then_mask(name, device):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(("dynconv", "resnet", "video")) or name in EDITED])
+@pytest.mark.parametrize("name", [*(name for name in SMALL if name.startswith(("dynconv", "resnet", "video"))), *EDITED])
 def test_the_dense_form_makes_its_own_masks(name, device):
     network = small(name, device)
     network.prepare()
