@@ -16,14 +16,23 @@ template<typename T> size_t bytes_of(const std::vector<T> &values) {
     return values.size() * sizeof(T);
 }
 
-ChoiceTable make_table(const distile_kernel &kernel, const MaskShape &shape, bool capturing) {
+ChoiceTable make_table(const distile_kernel &kernel, const MaskShape &shape, double stretch, bool capturing) {
     // What the application's dense candidates enqueue runs in any case, so they are left out.
     std::vector<TimedVariant> own;
+    std::vector<std::vector<TimePoint>> stretched;
     for (int32_t i = 0; i < kernel.polykernel.num_variants; i++) {
         own.push_back(kernel.timed(i));
+        if (stretch > 1 && kernel.variants[i].skips_zeros) {
+            stretched.emplace_back(own[i].points, own[i].points + own[i].num_points);
+            for (TimePoint &point : stretched.back()) {
+                point.microseconds *= stretch;
+            }
+            own[i].points = stretched.back().data();
+        }
     }
     ChoiceTable table{};
     table.shape = shape;
+    table.stretch = stretch;
     table.variants = possible_variants(own, shape);
     if (const double launch_us = kernel.context.device->launch_us(); launch_us > 0) {
         Launches launches{{}, launch_us, kernel.polykernel.run_chosen ? 0 : launch_us};
@@ -76,13 +85,14 @@ int32_t ChoiceTable::place_of(const Granularity &granularity) const {
                                 granularities.begin());
 }
 
-ChoiceTable &ChoiceTables::find(const distile_kernel &kernel, const MaskShape &shape) {
+ChoiceTable &ChoiceTables::find(const distile_kernel &kernel, const MaskShape &shape, double stretch) {
     const bool capturing = kernel.context.device->is_capturing();
-    auto found = std::find_if(tables_.begin(), tables_.end(),
-                              [&](const ChoiceTable &table) { return !table.stale && table.shape == shape; });
+    auto found = std::find_if(tables_.begin(), tables_.end(), [&](const ChoiceTable &table) {
+        return !table.stale && table.shape == shape && table.stretch == stretch;
+    });
     if (found == tables_.end()) {
         tables_.reserve(tables_.size() + 1);
-        ChoiceTable made = make_table(kernel, shape, capturing);
+        ChoiceTable made = make_table(kernel, shape, stretch, capturing);
         // A capture forbids to free memory.
         if (!capturing) {
             tables_.erase(std::remove_if(tables_.begin(), tables_.end(),

@@ -22,6 +22,7 @@ using Operands = std::array<distile_array, most_operands>;
 /** The variants from which a device chooses for masks of one shape. */
 struct ChoiceTable {
     MaskShape shape;
+    double stretch = 1;                      ///< By what the times of variants that skip zeros are longer.
     std::vector<int32_t> variants;           ///< The possible ones. If it is only one, nothing else is set.
     std::vector<Granularity> granularities;  ///< The granularities of the variants that are not dense.
     /** The ChoiceVariants and their points, on the device, and their bytes. */
@@ -39,12 +40,12 @@ struct ChoiceTable {
     int32_t place_of(const Granularity &granularity) const;
 };
 
-/** The tables of a kernel, by shape. */
+/** The tables of a kernel, by shape and stretch. */
 class ChoiceTables {
 public:
-    /** The table for masks of a shape, made on first use. Throws Failure: CAPTURING if it needs memory of the device
-     * during capture. */
-    ChoiceTable &find(const distile_kernel &kernel, const MaskShape &shape);
+    /** The table for masks of a shape and weights of a stretch, made on first use. Throws Failure: CAPTURING if it
+     * needs memory of the device during capture. */
+    ChoiceTable &find(const distile_kernel &kernel, const MaskShape &shape, double stretch);
     /** The times changed. Graphs keep theirs. */
     void forget() noexcept;
 

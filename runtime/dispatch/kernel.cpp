@@ -11,6 +11,16 @@ namespace {
 /** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
 
+/** The least power of a number that is no less than a stretch: layers with about as many nonzeros share a table. */
+double step_of(double stretch) {
+    constexpr double base = 1.25;
+    double step = 1;
+    while (step < stretch) {
+        step *= base;
+    }
+    return step;
+}
+
 /** What packed weights of a quantized operator depend on beside their shape; "" for all others. */
 std::string quantized_types(const distile_polykernel &polykernel) {
     if (!is_quantized(polykernel)) {
@@ -170,16 +180,16 @@ TimedVariant distile_kernel::timed(int32_t variant) const {
     return {points.data(), static_cast<int32_t>(points.size()), of.tile_h, of.tile_w, of.dense};
 }
 
-ChoiceTable &distile_kernel::choice_table(const MaskShape &shape) {
-    ChoiceTable &table = choice_tables_.find(*this, shape);
+ChoiceTable &distile_kernel::choice_table(const MaskShape &shape, const distile_weights *weights) {
+    ChoiceTable &table = choice_tables_.find(*this, shape, step_of(stretch_of(weights)));
     if (table.variants.size() > 1 && !chooser) {
         chooser = context.device->make_chooser(polykernel.num_variants);
     }
     return table;
 }
 
-distile_choice distile_kernel::choose_on_device(const distile_mask &mask) {
-    const ChoiceTable &table = choice_table(mask.shape);
+distile_choice distile_kernel::choose_on_device(const distile_mask &mask, const distile_weights *weights) {
+    const ChoiceTable &table = choice_table(mask.shape, weights);
     if (table.variants.size() == 1) {
         return choice_of(table.variants.front(), -1, -1);
     }

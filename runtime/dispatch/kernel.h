@@ -35,10 +35,10 @@ struct distile_kernel {
      * as the times are of. */
     distile_choice choose(distile_mask &mask, distile_mask *key_mask, const distile_weights *weights);
     /** Chooses for a mask whose counts only the device knows. If several variants are possible, the device will choose,
-     * and the index is -1. */
-    distile_choice choose_on_device(const distile_mask &mask);
-    /** The variants from which the device chooses for masks of this shape. */
-    distile::ChoiceTable &choice_table(const distile::MaskShape &shape);
+     * and the index is -1. `weights` as above. */
+    distile_choice choose_on_device(const distile_mask &mask, const distile_weights *weights);
+    /** The variants from which the device chooses for masks of this shape and for these weights. */
+    distile::ChoiceTable &choice_table(const distile::MaskShape &shape, const distile_weights *weights);
     /** Describes a given variant, without waiting. */
     distile_choice describe(int32_t variant, distile_mask &mask) const;
     /** Describes a variant that computes `tiles` tiles; -1 if only the device knows. */

@@ -127,7 +127,7 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
         distile_mask &mask = *args->mask;
         distile_choice choice = named >= 0 ? kernel->describe(named, mask)
                                 : context->device->chooses_for(mask)
-                                    ? kernel->choose_on_device(mask)
+                                    ? kernel->choose_on_device(mask, args->weights)
                                     : kernel->choose(mask, args->key_mask, args->weights);
         if (!context->options.trace) {
             return run_variant(*kernel, call, *args, choice);

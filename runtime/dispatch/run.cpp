@@ -87,7 +87,7 @@ distile_status run_code(distile_kernel &kernel, const char *call, const distile_
  * before, and leaves tiles to one of them only: then all need lists, also those that could do without. */
 distile_status run_possible(distile_kernel &kernel, const char *call, const distile_run_args &args) {
     const MaskShape &shape = args.mask->shape;
-    ChoiceTable &table = kernel.choice_table(shape);
+    ChoiceTable &table = kernel.choice_table(shape, args.weights);
     const bool code_chooses = kernel.polykernel.run_chosen != nullptr;
     for (size_t i = 0; i < table.variants.size(); i++) {
         const int32_t index = table.variants[i];
