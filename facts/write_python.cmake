@@ -1,5 +1,5 @@
 # Writes what Python knows of the tables: write_python.cmake with -D TABLE=activations.h -D TYPES=types.h
-# -D KINDS=kinds.h -D OUT=_facts.py.
+# -D KINDS=kinds.h -D ZEROS=zeros.h -D OUT=_facts.py.
 file(READ "${TABLE}" text)
 string(REGEX MATCHALL "\n    ROW\\([0-9]" begun "${text}")
 set(next " \\\\\n +")
@@ -21,7 +21,7 @@ string(REGEX MATCH "#define DISTILE_DEFAULT_SLOPE ([.0-9]+)f" slope "${text}")
 if (NOT slope)
     message(FATAL_ERROR "${TABLE} has no DISTILE_DEFAULT_SLOPE")
 endif ()
-file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h, facts/types.h and facts/kinds.h.\"\"\"
+file(WRITE "${OUT}" "\"\"\"What the build wrote of facts/activations.h, facts/types.h, facts/kinds.h and facts/zeros.h.\"\"\"
 
 # The value of x, and the gradient before the activation where g is the one behind it; in the order of their numbers.
 ACTIVATIONS = {
@@ -66,3 +66,16 @@ foreach (match IN LISTS found)
     file(APPEND "${OUT}" "${match}")
 endforeach ()
 file(APPEND "${OUT}" "}\n")
+
+# From which zeros on code skips them.
+file(READ "${ZEROS}" text)
+string(REGEX MATCHALL "\n#define DISTILE_[A-Z_]+ [.0-9]+" found "${text}")
+list(LENGTH found count)
+if (NOT count EQUAL 3)
+    message(FATAL_ERROR "${ZEROS} has ${count} numbers as write_python.cmake reads them, instead of 3")
+endif ()
+foreach (match IN LISTS found)
+    string(REGEX REPLACE "\n#define DISTILE_([A-Z_]+) ([.0-9]+)" "\n\\1 = \\2" match "${match}")
+    string(REPLACE " = ." " = 0." match "${match}")
+    file(APPEND "${OUT}" "${match}\n")
+endforeach ()

@@ -1,4 +1,5 @@
 #include "plans/bitmap.h"
+#include "facts/zeros.h"
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
@@ -21,11 +22,8 @@ std::string why_no_bitmap(const Operator &op) {
 }
 
 bool reads_bitmap(const Operator &op) {
-    // As measured on an H200 beside cuBLAS (docs/sparse_weights.md).
-    constexpr int64_t most_tokens = 8;
-    constexpr double least_zeros = .9;
-    const bool few = int64_t{op.typical_batch} * op.typical_height * op.typical_width <= most_tokens;
-    return few && op.typical_zeros >= least_zeros && why_no_bitmap(op).empty();
+    const bool few = int64_t{op.typical_batch} * op.typical_height * op.typical_width <= DISTILE_MOST_BITMAP_TOKENS;
+    return few && op.typical_zeros >= DISTILE_LEAST_BITMAP_ZEROS && why_no_bitmap(op).empty();
 }
 
 std::string with_bitmap(const Operator &op, const std::string &target, const std::string &features) {

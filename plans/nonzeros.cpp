@@ -1,4 +1,5 @@
 #include "plans/nonzeros.h"
+#include "facts/zeros.h"
 #include "kernels/dot_products.h"
 #include "plans/dot_product.h"
 #include "plans/operator_schema.h"
@@ -93,8 +94,7 @@ bool run_on_gpu(const std::string &features) {
 }
 
 bool skips_zeros(const Operator &op) {
-    constexpr double least_zeros = .5;
-    return op.typical_zeros >= least_zeros && why_no_nonzeros(op).empty();
+    return op.typical_zeros >= DISTILE_LEAST_ZEROS && why_no_nonzeros(op).empty();
 }
 
 Operator with_all_weights(const Operator &op) {
