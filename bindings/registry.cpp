@@ -3,6 +3,8 @@
 #include "bindings/linked_polykernels.h"
 #include "facts/kinds.h"
 #include "facts/type_functions.h"
+#include "facts/zeros.h"
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -43,6 +45,16 @@ std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
     return OperatorKey::of(polykernel.device, types, polykernel.kind, polykernel.op);
 }
 
+/** Whether something is true of a PolyKernel or one behind it. */
+template<typename Predicate> bool any_of_chain(const distile_polykernel &polykernel, const Predicate &is_true) {
+    for (const distile_polykernel *one = &polykernel; one; one = one->fallback) {
+        if (is_true(*one)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 class Registry {
 public:
     Registry() {
@@ -54,16 +66,27 @@ public:
     void add(const distile_polykernel &polykernel) {
         if (const auto key = key_of(polykernel)) {
             const std::unique_lock lock(mutex_);
-            const distile_polykernel *&known = polykernels_[*key];
-            // One that skips zeros has code for all weights, too.
-            known = known && known->nonzeros > 0 && polykernel.nonzeros == 0 ? known : &polykernel;
+            Known &known = polykernels_[*key];
+            if (is_for_few_tokens(polykernel)) {
+                known.for_few_tokens = &polykernel;
+            } else if (!known.any || !skips_zeros(*known.any) || skips_zeros(polykernel)) {
+                // One that skips zeros has code for all weights, too.
+                known.any = &polykernel;
+            }
         }
     }
 
-    const distile_polykernel *find(const OperatorKey &key) {
+    const distile_polykernel *find(const OperatorKey &key, std::optional<int64_t> tokens) {
         const std::shared_lock lock(mutex_);
         const auto found = polykernels_.find(key);
-        return found == polykernels_.end() ? nullptr : found->second;
+        if (found == polykernels_.end()) {
+            return nullptr;
+        }
+        const Known &known = found->second;
+        if (!tokens) {
+            return known.any ? known.any : known.for_few_tokens;
+        }
+        return *tokens <= DISTILE_MOST_BITMAP_TOKENS && known.for_few_tokens ? known.for_few_tokens : known.any;
     }
 
     /** Null if there is no general code. */
@@ -100,8 +123,14 @@ private:
         return status == DISTILE_OK ? made : nullptr;
     }
 
+    /** The PolyKernels of an operator; null where there is none. */
+    struct Known {
+        const distile_polykernel *any = nullptr, *for_few_tokens = nullptr;
+    };
+
     std::shared_mutex mutex_;
-    std::unordered_map<OperatorKey, const distile_polykernel *, Hash> polykernels_, general_;
+    std::unordered_map<OperatorKey, Known, Hash> polykernels_;
+    std::unordered_map<OperatorKey, const distile_polykernel *, Hash> general_;
 };
 
 /** Never destroyed: threads that end later still use PolyKernels that it has made. */
@@ -170,9 +199,21 @@ OperatorKey OperatorKey::with_wide_weights() const {
     return wide;
 }
 
-const distile_polykernel *find_polykernel(const OperatorKey &key) {
-    const distile_polykernel *const found = registry().find(key);
-    return found ? found : registry().find(key.with_wide_weights());
+bool skips_zeros(const distile_polykernel &polykernel) {
+    return any_of_chain(polykernel, [](const distile_polykernel &one) { return one.nonzeros > 0; });
+}
+
+bool is_for_few_tokens(const distile_polykernel &polykernel) {
+    return any_of_chain(polykernel, [](const distile_polykernel &one) {
+        return std::any_of(one.variants, one.variants + one.num_variants, [](const distile_variant &variant) {
+            return variant.layout && std::strcmp(variant.layout, "cuda-bitmap") == 0;
+        });
+    });
+}
+
+const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens) {
+    const distile_polykernel *const found = registry().find(key, tokens);
+    return found ? found : registry().find(key.with_wide_weights(), tokens);
 }
 
 const distile_polykernel *general_polykernel(const OperatorKey &key) {

@@ -43,15 +43,23 @@ private:
     OperatorKey(distile_device device, OperatorTypes types, int32_t kind, const void *parameters, size_t bytes);
 };
 
-/** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. */
-const distile_polykernel *find_polykernel(const OperatorKey &key);
+/** Whether a PolyKernel, or one behind it, has code that multiplies with the nonzero weights alone. */
+bool skips_zeros(const distile_polykernel &polykernel);
+
+/** Whether it reads a bitmap of the weights, and so is for calls of few tokens (facts/zeros.h). */
+bool is_for_few_tokens(const distile_polykernel &polykernel);
+
+/** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. Calls of few tokens,
+ * in all images, take one for few tokens, if there is one, and those of more tokens take no such. Where nothing is
+ * known of the tokens, any will do. */
+const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens = {});
 
 /** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one
  * with weights of float32; null if there is neither. */
 const distile_polykernel *general_polykernel(const OperatorKey &key);
 
 /** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips
- * zeros by one that does not. */
+ * zeros by one that does not. One for few tokens stands beside others. */
 void add_polykernel(const distile_polykernel &polykernel);
 
 /** Loads a shared object that holds a PolyKernel by the name `distile_built`. It stays loaded as long as the process

@@ -248,7 +248,7 @@ DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, i
     try {
         const auto key = distile::bindings::OperatorKey::of(device, types, kind, numbers);
         const auto *found = key ? distile::ort::find_or_load(*key, skips_zeros != 0) : nullptr;
-        return found && (skips_zeros == 0 || found->nonzeros > 0) ? 1 : 0;
+        return found && (skips_zeros == 0 || distile::bindings::skips_zeros(*found)) ? 1 : 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
     }

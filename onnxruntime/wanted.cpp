@@ -17,7 +17,7 @@ Answer ask_for(const bindings::OperatorKey &key, float zeros) {
 
 const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros) {
     const distile_polykernel *found = bindings::find_polykernel(key);
-    if (!found || (skips_zeros && found->nonzeros == 0)) {
+    if (!found || (skips_zeros && !bindings::skips_zeros(*found))) {
         bindings::load_cached_polykernels();
         found = bindings::find_polykernel(key);
     }

@@ -44,7 +44,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     }
     const std::optional<bindings::OperatorTypes> types = types_of(call);
     const distile_polykernel *polykernel =
-        types ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear)) : nullptr;
+        types ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear), result[0] * result[1]) : nullptr;
     if (!polykernel) {
         const auto dense = [&] { return dense_linear(call, activation); };
         return without_polykernel("linear", dense, call.input, call.weight, call.bias, call.mask, call.residual,

@@ -43,11 +43,11 @@ void define_twins() {
     defined = true;
 }
 
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key) {
-    const distile_polykernel *found = bindings::find_polykernel(key);
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens) {
+    const distile_polykernel *found = bindings::find_polykernel(key, tokens);
     if (!found && !defined) {
         bindings::load_cached_polykernels();
-        found = bindings::find_polykernel(key);
+        found = bindings::find_polykernel(key, tokens);
     }
     if (found) {
         return found;

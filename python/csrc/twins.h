@@ -22,9 +22,9 @@ enum class General : int64_t {
 /** Says so for calls of this thread; what is forgotten is so in all. */
 void allow_general(General when);
 
-/** The PolyKernel of an operator; null if there is none. Without twins, which load what they miss, this looks into the
- * cache folder, and takes general code else. */
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key);
+/** The PolyKernel of an operator for calls of as many tokens, or if that is known not to matter; null if there is none.
+ * Without twins, which load what they miss, this looks into the cache folder, and takes general code else. */
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens = {});
 
 /** Whether Python has defined the twins. */
 bool has_twins();

@@ -1,10 +1,13 @@
 #include "python/csrc/weights.h"
+#include "bindings/cuda_session.h"
+#include "bindings/registry.h"
 #include "python/csrc/checksum.h"
 #include <atomic>
 #include <distile/polykernel.h>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 namespace distile::python {
@@ -94,11 +97,13 @@ struct KeptParameter {
     Tensor made;
 };
 
-/** By place and math, which decides about the code and that about the layout. Those of another math stay, for graphs
- * that were captured with it. */
+/** By place and by math, which decides about the code and that about the layout, and by whether the code is for few
+ * tokens, which calls in turn may have or not. Those of another math stay, for graphs that were captured with it. */
 struct Places {
+    using Key = std::tuple<int64_t, distile_math, bool>;
+
     std::mutex mutex;
-    std::map<std::pair<int64_t, distile_math>, std::unique_ptr<Packed>> packed;
+    std::map<Key, std::unique_ptr<Packed>> packed;
     std::map<std::pair<int64_t, StageParameter>, std::unique_ptr<KeptParameter>> parameters;
 };
 
@@ -120,6 +125,10 @@ Tensor host_copy(const Tensor &tensor, bool to_float32) {
 
 SharedWeights pack(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                    const OptionalTensor &bias, distile_weights_order order, float slope) {
+    if (!filter.is_cpu() && bindings::capture_of(current_stream(filter.get_device_index())) != 0) {
+        fail("weights cannot be packed while a graph is captured: make the same call before, of a module whose weights "
+             "were not made in torch.inference_mode, which are packed in each call");
+    }
     const HostWeights host(filter, bias, order, slope);
     const distile_weights_source source = host.source();
     distile_weights *weights = nullptr;
@@ -169,9 +178,10 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     if (!sources) {
         return pack(session, polykernel, filter, bias, order, slope);
     }
+    const Places::Key key{place, session.math(), bindings::is_for_few_tokens(polykernel)};
     {
         const std::lock_guard lock(places().mutex);
-        const auto found = places().packed.find({place, session.math()});
+        const auto found = places().packed.find(key);
         if (found != places().packed.end() && found->second->polykernel == &polykernel &&
             found->second->sources == *sources && found->second->slope == slope) {
             return found->second->weights;
@@ -181,7 +191,7 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     auto packed = std::make_unique<Packed>(Packed{&polykernel, std::move(*sources), slope, weights});
     {
         const std::lock_guard lock(places().mutex);
-        places().packed[{place, session.math()}].swap(packed);
+        places().packed[key].swap(packed);
     }
     return weights;  // The old ones are freed without the lock: that may need Python's.
 }
@@ -220,8 +230,8 @@ void free_weights(int64_t place) {
         old_parameters.push_back(std::move(kept->second));
         kept = places().parameters.erase(kept);
     }
-    auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT});
-    while (found != places().packed.end() && found->first.first == place) {
+    auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT, false});
+    while (found != places().packed.end() && std::get<int64_t>(found->first) == place) {
         old.push_back(std::move(found->second));
         found = places().packed.erase(found);
     }
