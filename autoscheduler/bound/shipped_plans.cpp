@@ -41,8 +41,14 @@ std::map<std::string, std::string> shape_of(const Operator &op) {
     return params;
 }
 
-bool has_same_schedules(const Operator &a, const Operator &b) {
-    return a.generator == b.generator && shape_of(a) == shape_of(b) && a.typical_zeros == b.typical_zeros;
+/** Whether the time of code depends on how many weights are 0. */
+bool depends_on_zeros(Language language) {
+    return language == Language::Nonzeros || language == Language::Bitmap;
+}
+
+bool has_same_schedules(const Operator &a, const Operator &b, const CodeChoice &code) {
+    const bool same_weights = a.typical_zeros == b.typical_zeros || !depends_on_zeros(language_of(b, code));
+    return a.generator == b.generator && shape_of(a) == shape_of(b) && same_weights;
 }
 
 }  // namespace
@@ -57,7 +63,7 @@ std::optional<ChosenPlan> shipped_plan(const std::string &folder, const Operator
             Plan plan = read_plan(path);
             const bool own = plan.op.params == op.params;
             if (plan.target != planned.code.target || plan.math != planned.code.math ||
-                !has_same_schedules(plan.op, op) || (found && !own)) {
+                !has_same_schedules(plan.op, op, planned.code) || (found && !own)) {
                 continue;
             }
             plan.op = op;
