@@ -41,7 +41,7 @@ def check_version(path: str, version: int) -> None:
 
 def request(operator: Operator, typical: dict[str, int] | None, target: str, version: int, compiler: str) -> bytes:
     """A line that asks for a PolyKernel."""
-    described = [operator.generator, operator.params, operator.device]
+    described = [operator.generator, operator.params, operator.device, operator.zeros]
     asked = dict(operator=described, typical=typical, target=target, version=version, compiler=compiler)
     return json.dumps(asked).encode() + b"\n"
 
@@ -97,10 +97,10 @@ def _wait_for_idle_cores() -> None:
 
 
 def _build(giving_way: _GivingWay, operator, typical, target, version, compiler) -> None:
-    generator, params, device = operator
+    generator, params, device, zeros = operator
     with one_of(_at_once(), pathlib.Path(target).parent):
         compile_polykernel(
-            Operator(generator, tuple((name, value) for name, value in params), device),
+            Operator(generator, tuple((name, value) for name, value in params), device, zeros),
             typical,
             pathlib.Path(target),
             pathlib.Path(compiler),

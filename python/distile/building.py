@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import polykernels
+from . import numerics, polykernels
 from ._library import ops
 from .compiler import Machine, compile_polykernel, warn_without_tensor_cores
 from .operators import Operator, why_not_built
@@ -32,7 +32,7 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
     polykernels.note_own_weights(own.found)
     for operator in own.found:
         polykernels.load(operator)
-    missing = [operator for operator in found if operator.skipping_zeros() not in own.found]
+    missing = [operator for operator in found if not any(way in own.found for way in operator.ways)]
     more = [operator for operator in own.found if not polykernels.is_built(operator)]
     return list(dict.fromkeys([*missing, *more]))
 
@@ -60,7 +60,8 @@ def build(*what, mask=None, measure: bool = False, progress: Callable[[str], Non
                     f"distile.build(*distile.missing()), not {type(one).__name__}"
                 )
         operators = list(what)
-    operators = [one.built_for(polykernels.typical_size(one)) for one in operators if _can_be_built(one)]
+    math = numerics.math()
+    operators = [one.built_for(polykernels.typical_size(one), math) for one in operators if _can_be_built(one)]
     for operator in operators:
         if polykernels.is_built(operator):
             polykernels.forget(operator)

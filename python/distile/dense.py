@@ -10,7 +10,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from . import _facts, operators, polykernels
+from . import _facts, numerics, operators, polykernels
 from ._library import ops
 from .activations import split_slope
 from .weight_zeros import zeros_of
@@ -98,7 +98,6 @@ def linear(input, weight, bias, mask, residual, activation):
 def _run(operator, typical, masked, dense, out, zero, mask, reason):
     """Runs the masked operator if the cache folder has its PolyKernel, or the library code for any shape; else the dense
     twin."""
-    operator = None if operator is None else operator.on(mask.device.type)
     if polykernels.provide(operator, typical, reason):
         return masked()
     if polykernels.takes_general_code(operator):
@@ -158,10 +157,13 @@ def _twin(name, dense, size):
                 return masked.default(input, weight, bias, mask, residual, **keywords)
             return masked.out(input, weight, bias, mask, residual, **keywords, zero=zero, out=out)
 
-        operator = weighted.operator(input, weight, residual, *params)
+        operator, typical = weighted.operator(input, weight, residual, *params), size(input)
+        if operator is not None:
+            operator = operator.on(mask.device.type)
+            typical.update(zeros_of(weight, operator, typical, numerics.math()))
         return _run(
             operator,
-            {**size(input), **(zeros_of(weight) if operator and operator.can_skip_zeros else {})},
+            typical,
             again,
             lambda: twin(input, weight, bias, mask, residual, *params),
             out,

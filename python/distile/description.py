@@ -8,9 +8,9 @@ import hashlib
 import json
 
 from .activations import split_slope
+from .weight_zeros import FORMS, form_of
 
-# How names of operators end that skip zeros, and of those whose weights are packed in 16 bits.
-NONZEROS = "_nonzeros"
+# How names of operators end whose weights are packed in 16 bits.
 NARROW = "_narrow"
 
 
@@ -21,7 +21,7 @@ class Operator:
     generator: str
     params: tuple[tuple[str, object], ...]
     device: str = "cpu"
-    skips_zeros: bool = False  # Its PolyKernel takes the place of one that multiplies with all weights.
+    zeros: str = ""  # The ending of a form of zeros (weight_zeros.py) that its PolyKernel skips.
 
     @staticmethod
     def make(generator: str, **params) -> Operator:
@@ -33,24 +33,40 @@ class Operator:
         """This operator on "cpu" or "cuda"."""
         return dataclasses.replace(self, device=device)
 
-    def skipping_zeros(self) -> Operator:
-        """This operator with code for pruned weights."""
-        return dataclasses.replace(self, skips_zeros=True)
-
     @property
     def plain(self) -> Operator:
         """This operator, whatever code its PolyKernel has."""
-        return dataclasses.replace(self, skips_zeros=False)
+        return dataclasses.replace(self, zeros="")
 
-    def built_for(self, typical: dict | None) -> Operator:
-        """This operator as it is built for a typical size: with code for pruned weights, if it has such there."""
-        return self.skipping_zeros() if self.can_skip_zeros and "weight_zeros" in (typical or {}) else self
+    @property
+    def skips_zeros(self) -> bool:
+        return bool(self.zeros)
+
+    def built_for(self, typical: dict | None, math: str = "default") -> Operator:
+        """This operator as it is built for a typical size, where GPUs multiply float32 so (distile.set_math): with code for
+        pruned weights (docs/sparse_weights.md), if it has such there."""
+        form = form_of(self, typical or {}, math)
+        return dataclasses.replace(self, zeros=form.ending) if form else self
 
     @property
     def can_skip_zeros(self) -> bool:
-        """Whether there is code for its pruned weights (docs/sparse_weights.md)."""
-        has_code = self.generator in ("masked_conv2d", "masked_linear") and not self.has_narrow_weights
-        return self.device == "cpu" and has_code
+        """Whether there is code for its pruned weights, of any share of zeros."""
+        return any(not form.why_no_code(self, "float32") for form in FORMS if form.is_for(self))
+
+    def skipping_zeros(self) -> Operator:
+        """This operator with code for pruned weights, which can_skip_zeros says that there is."""
+        return dataclasses.replace(self, zeros=next(form.ending for form in FORMS if form.is_for(self)))
+
+    @property
+    def ways(self) -> list[Operator]:
+        """The operators whose PolyKernels compute this one: itself, and those that skip zeros, but serve all calls."""
+        forms = (form for form in FORMS if form.is_for(self) and not form.most_tokens)
+        others = [dataclasses.replace(self, zeros=form.ending) for form in forms if not form.why_no_code(self, "float32")]
+        return list(dict.fromkeys([self.plain, self, *others]))
+
+    @property
+    def dtype(self) -> str:
+        return dict(self.params).get("dtype", "float32")
 
     @property
     def is_quantized(self) -> bool:
@@ -79,11 +95,13 @@ class Operator:
         text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])
         narrow = NARROW if self.has_narrow_weights else ""
         name = f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}{narrow}"
-        return name + NONZEROS if self.skips_zeros else name
+        return name + self.zeros
 
     def to_json(self, typical: dict[str, int] | None = None) -> dict:
         """The operator file."""
         described = {"distile_operator": 1, "name": self.name, "generator": self.generator, "params": dict(self.params)}
+        # With zeros, plans would be for code that skips them.
+        typical = {name: value for name, value in (typical or {}).items() if self.zeros or name != "weight_zeros"}
         return {**described, "typical": typical} if typical else described
 
     def __str__(self) -> str:

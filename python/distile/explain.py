@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import nn
 
-from . import masks, polykernels
+from . import masks, numerics, polykernels
 from . import nn as masked
 from .building import build
 from .conversion import Left, convert, trace
@@ -26,12 +26,14 @@ from .mappings import Said, tokens
 from .mistakes import check_device, density_of, told
 from .nn_base import Masked
 from .operators import Operator
+from .own_weights import OwnWeightCalls
 from .page import Found, Whole, page
 from .pictures import levels
 from .report import Row, median_us, table
 from .rules import Rule, read_rules
 from .stage_fusing import find_stages
 from .stage_steps import Fused, NotFused
+from .weight_zeros import remark
 
 EXAMPLE = """For instance:
   import torch, torchvision
@@ -191,7 +193,7 @@ def explain(
         with _recorded_calls(model) as calls:
             model(*example)
         for call in calls:
-            with polykernels.recording() as missing, masks.resolving() as resolved:
+            with polykernels.recording() as missing, masks.resolving() as resolved, OwnWeightCalls() as own_weights:
                 call.run()
             if not resolved or resolved[0] is None:
                 continue
@@ -199,6 +201,7 @@ def explain(
             row = _measure(call, resolved[0].bool(), device, seconds)
             dense_ones = [operator for operator in missing if not operator.has_general_code]
             row.runs_dense, row.why_dense = bool(dense_ones), _why_dense(dense_ones)
+            row.zeros = _zeros(own_weights)
             if full:
                 with masks.mask(_full(mask)):
                     row.full_us = _time(call.with_full_mask().run, device, seconds)
@@ -224,6 +227,13 @@ def _measure(call: Call, active: torch.Tensor, device: torch.device, seconds: fl
 def _why_dense(missing: Iterable[Operator]) -> str:
     known = polykernels.still_dense()
     return "; ".join(dict.fromkeys(known.get(operator, "no PolyKernel") for operator in missing))
+
+
+def _zeros(calls: OwnWeightCalls) -> str:
+    """What becomes of the zeros in the weights of calls."""
+    pruned = {**calls.found, **calls.multiplied}.items()
+    texts = [remark(one.plain, typical, numerics.math(), not polykernels.is_built(one)) for one, typical in pruned]
+    return "; ".join(filter(None, dict.fromkeys(texts)))
 
 
 def _whole(model, example, mask, device, seconds: float, dense: nn.Module, full: bool) -> Whole:

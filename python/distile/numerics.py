@@ -10,6 +10,11 @@ MATHS = ("default", "float32", "tf32")
 _math = MATHS[0]
 
 
+def math() -> str:
+    """What set_math said last."""
+    return _math
+
+
 def set_math(math: str) -> str:
     """How NVIDIA GPUs multiply float32 in later calls of all threads (docs/cuda.md, Numerics).
 

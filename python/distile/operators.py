@@ -9,7 +9,7 @@ import torch
 
 from ._facts import FLOAT_TYPES
 from .description import Operator
-from .weight_zeros import zeros_of
+from .weight_zeros import zeros_in
 
 # Types of PolyKernels.
 TYPES = {getattr(torch, name): name for name in FLOAT_TYPES}
@@ -46,7 +46,7 @@ def _types_of(input: torch.Tensor, weight: torch.Tensor) -> dict[str, str]:
     if not dtype:
         return {}
     narrow = input.device.type == "cpu" and dtype == "float32" and weight.dtype in NARROW_TYPES
-    return {"dtype": dtype, **({"weights_dtype": TYPES[weight.dtype]} if narrow and not zeros_of(weight) else {})}
+    return {"dtype": dtype, **({"weights_dtype": TYPES[weight.dtype]} if narrow and not zeros_in(weight.detach()) else {})}
 
 
 def _pair(name: str, values) -> dict[str, int]:

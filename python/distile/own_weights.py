@@ -1,22 +1,25 @@
-"""Layers whose weights can have PolyKernels of their own, where another computes them too: pruned weights on CPUs, which
-those that ship multiply as all others, and weights of 16 bits, which those that ship keep in float32."""
+"""Layers whose weights can have PolyKernels of their own, where another computes them too: pruned weights, which those
+that ship multiply as all others, and on CPUs weights of 16 bits, which those that ship keep in float32."""
 
 from __future__ import annotations
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import numerics
 from .description import Operator
 from .forms import name_of
 from .operators import WEIGHTED
-from .weight_zeros import zeros_of
+from .weight_zeros import why_not_skipped, zeros_in
 
 
 class OwnWeightCalls(TorchDispatchMode):
-    """Collects in `found`, with their typical sizes, the operators of masked calls that could have such PolyKernels."""
+    """Collects in `found`, with their typical sizes, the operators of masked calls that could have such PolyKernels, and in
+    `multiplied` those of pruned weights whose zeros no code skips."""
 
     def __init__(self):
         super().__init__()
         self.found: dict[Operator, dict] = {}
+        self.multiplied: dict[Operator, dict] = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -32,9 +35,11 @@ class OwnWeightCalls(TorchDispatchMode):
         operator = WEIGHTED[name].of(given)
         if operator is None:
             return
-        zeros = zeros_of(given["weight"]) if operator.can_skip_zeros else {}
-        operator = operator.skipping_zeros() if zeros else operator
-        if zeros or operator.has_narrow_weights:
-            size = given["input"].shape
-            extents = dict(height=size[2], width=size[3]) if len(size) == 4 else dict(tokens=size[1])
-            self.found.setdefault(operator, {"batch": size[0], **extents, **zeros})
+        operator, size, math = operator.on(given["mask"].device.type), given["input"].shape, numerics.math()
+        extents = dict(height=size[2], width=size[3]) if len(size) == 4 else dict(tokens=size[1])
+        typical = {"batch": size[0], **extents, **zeros_in(given["weight"].detach())}
+        if why_not_skipped(operator, typical, math):
+            self.multiplied.setdefault(operator, typical)
+        operator = operator.built_for(typical, math)
+        if operator.skips_zeros or operator.has_narrow_weights:
+            self.found.setdefault(operator, typical)

@@ -135,6 +135,7 @@ def _row(row: Row, longest: float) -> str:
     )
     even = "" if row.break_even is None else f"{row.break_even:.0%}"
     note = f'<br><span class="bad">runs dense: {html.escape(row.why_dense)}</span>' if row.runs_dense else ""
+    note += f'<br><span class="soft">{html.escape(row.zeros)}</span>' if row.zeros else ""
     cells = [
         html.escape(row.name) + note,
         html.escape(row.kind),

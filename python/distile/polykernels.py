@@ -11,10 +11,11 @@ import warnings
 
 import torch
 
-from . import on_demand
+from . import numerics, on_demand
 from ._library import ops
-from .description import NARROW, NONZEROS
+from .description import NARROW
 from .operators import Operator, why_not_built
+from .weight_zeros import FORMS
 
 _lock = threading.Lock()
 _tried: set[Operator] = set()
@@ -26,6 +27,7 @@ _warned = False
 _recorders = 0  # How many collect what runs dense.
 # A thread that holds the lock does not live in the child of a fork.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_OWN_WEIGHTS = dict.fromkeys((NARROW, *(form.ending for form in FORMS)))  # How the names of their operators end.
 NOT_ASKED = "no PolyKernel (distile.build compiles one)"
 
 
@@ -50,13 +52,12 @@ def shared_object(operator: Operator) -> pathlib.Path:
 
 
 def _files(operator: Operator) -> list[str]:
-    """The existing files of an operator's PolyKernels: its own, and one that skips zeros, which computes it too."""
-    ways = [operator, operator.skipping_zeros()] if operator.can_skip_zeros else [operator]
+    """The existing files of an operator's PolyKernels: its own, and those that skip zeros and compute it too."""
     try:
         folder = str(cache_folder())  # Every first call comes here, and text is faster than paths.
     except RuntimeError:
         return []
-    return [path for way in dict.fromkeys(ways) if os.path.isfile(path := f"{folder}/{way.name}.so")]
+    return [path for way in operator.ways if os.path.isfile(path := f"{folder}/{way.name}.so")]
 
 
 def load(operator: Operator) -> bool:
@@ -95,7 +96,7 @@ def load_own_weights() -> None:
     """Loads the PolyKernels in the cache folder that skip zeros or have weights of 16 bits: calls find those that ship
     before they ask for more. Warns of those that cannot be loaded: the import of the package must not fail."""
     try:
-        paths = [path for ending in (NONZEROS, NARROW) for path in cache_folder().glob(f"*{ending}.so")]
+        paths = [path for ending in _OWN_WEIGHTS for path in cache_folder().glob(f"*{ending}.so")]
     except (OSError, RuntimeError):  # There is no home folder, or it cannot be read.
         return
     for path in paths:
@@ -111,7 +112,7 @@ def note_own_weights(found: dict[Operator, dict[str, int]]) -> None:
 def forget(operator: Operator) -> None:
     """Lets load() look for an operator's PolyKernel again."""
     with _lock:
-        for one in (operator, operator.plain):
+        for one in operator.ways if operator in operator.plain.ways else (operator,):
             _tried.discard(one)
             _missing.pop(one, None)
 
@@ -119,10 +120,25 @@ def forget(operator: Operator) -> None:
 def provide(operator: Operator | None, typical: dict[str, int], reason: str) -> bool:
     """Whether the PolyKernel of an operator that the library lacks is loaded now: from the cache folder, where
     distile.set_build may have it built. Else the call runs dense, which this notes."""
-    if operator is not None and (load(operator) or _build_on_demand(operator, typical)):
+    if operator is None:
+        _note_missing(None, typical, reason)
+        return False
+    built = operator.built_for(typical, numerics.math())
+    # One that serves no other calls is looked for, built and missed by itself.
+    operator = operator if built in operator.ways else built
+    if _is_captured(operator):
+        _note_missing(operator, typical, reason)
+        return False
+    if load(operator) or _build_on_demand(operator, typical):
         return True
     _note_missing(operator, typical, reason)
     return False
+
+
+def _is_captured(operator: Operator) -> bool:
+    """Whether a graph captures the call. The first call of a PolyKernel packs weights and makes memory, which a graph
+    cannot capture."""
+    return operator.device == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def find_or_note(operator: Operator) -> bool:
@@ -147,7 +163,7 @@ def takes_general_code(operator: Operator | None) -> bool:
 def general_code(operator: Operator, typical: dict[str, int]):
     """An operator that has no PolyKernel runs by the library's code for any shape. Later calls do so without asking
     here, until a PolyKernel has come, or somebody collects what has none."""
-    asked = operator.built_for(typical)
+    asked = operator.built_for(typical, numerics.math())
     keeps = not _recorders and on_demand.is_final(asked)
     _general.runs = True
     ops._allow_general(_ALWAYS if keeps else _ONCE)
@@ -174,12 +190,11 @@ def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
     if why := why_not_built(operator):
         on_demand.refuse(operator, why)
         return False
-    if operator.device == "cuda" and torch.cuda.is_current_stream_capturing():
-        return False  # A first call makes memory, which a graph cannot capture.
+    asked = operator.built_for(typical, numerics.math())
     if _broken:
-        for way in (operator, operator.built_for(typical)):
+        for way in (operator, asked):
             is_built(way)  # Removes what was broken, so that it is built again.
-    if not on_demand.ask(operator.built_for(typical), typical, lambda: (cache_folder(), ops._polykernel_version())):
+    if not on_demand.ask(asked, typical, lambda: (cache_folder(), ops._polykernel_version())):
         return False
     forget(operator)
     return load(operator)
@@ -222,7 +237,7 @@ def still_dense() -> dict[Operator, str]:
 def typical_size(operator: Operator) -> dict[str, int] | None:
     """The size at which a missing operator ran first, or one with weights of its own kind."""
     with _lock:
-        return _own_weights.get(operator) or _missing.get(operator.plain)
+        return _own_weights.get(operator) or _missing.get(operator) or _missing.get(operator.plain)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ class Row:
     predicted_us: float
     runs_dense: bool
     why_dense: str = ""
+    zeros: str = ""  # How many of its weights are 0, and whether code skips them.
     full_us: float | None = None  # The time of the masked layer with all pixels active.
     picture: list[list[float]] | None = None  # Its mask (pictures.levels).
 
@@ -71,6 +72,7 @@ def table(rows: list[Row], unsupported: list[str]) -> str:
         lines.append(
             _line(row.name, row.kind, row, width, kinds)
             + (f"  runs dense: {row.why_dense or 'no PolyKernel'}" if row.runs_dense else "")
+            + (f"  {row.zeros}" if row.zeros else "")
         )
     if rows:
         lines += ["-" * len(head), _line("total", "", total(rows), width, kinds)]

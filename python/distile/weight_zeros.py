@@ -1,27 +1,138 @@
-"""How many of a layer's weights are 0."""
+"""How many of a layer's weights are 0, and which code skips them: a row for each form of zeros."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import typing
+import weakref
+from collections.abc import Mapping
+
+from ._facts import LEAST_BITMAP_ZEROS, LEAST_ZEROS, MOST_BITMAP_TOKENS, QUANTIZED_TYPES
 
 if typing.TYPE_CHECKING:
     import numpy
     import torch
 
-LEAST_ZEROS = 0.5  # A share of the weights, as the compiler has it.
+    from .description import Operator
+
 MOST_SAMPLED = 4096
 QUAD = 4
+# How names of operators end whose code skips zeros.
+NONZEROS = "_nonzeros"
 
 
-def zeros_of(weight: torch.Tensor) -> dict[str, float]:
-    """zeros_in() of weights on a CPU; else {}: other devices have no code that skips zeros."""
-    return zeros_in(weight.detach()) if weight.device.type == "cpu" else {}
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """Zeros of weights that code for a device skips, where it is worth it."""
+
+    ending: str  # How the names of its operators end.
+    device: str
+    types: tuple[str, ...]
+    generators: dict[str, str]  # Those that have code, and what people call them.
+    least_zeros: float = LEAST_ZEROS
+    most_tokens: int | None = None  # None: its PolyKernels serve all calls, whatever their sizes and their weights.
+
+    def is_for(self, operator: Operator) -> bool:
+        return operator.device == self.device and operator.dtype in self.types
+
+    def why_no_code(self, operator: Operator, math: str) -> str:
+        """Why calls of an operator that it is for have none of its code, where they multiply float32 so; "" if they
+        may have."""
+        if operator.generator not in self.generators:
+            return f"code that skips them is for {' and '.join(self.generators.values())}"
+        if operator.has_narrow_weights:
+            return "code that skips them has weights of the input's type"
+        if multiplies_in_tf32(operator, math):
+            return 'TF32 multiplies all weights faster; distile.set_math("float32") forbids it'
+        return ""
+
+    def why_no_gain(self, typical: Mapping) -> str:
+        """Why calls of such a size and with such weights have none, though there is code; "" if they have."""
+        tokens = typical.get("batch", 1) * typical.get("tokens", math.inf)
+        if self.most_tokens and tokens > self.most_tokens:
+            return f"code that skips them is slower with more than {self.most_tokens} tokens"
+        enough = typical.get("weight_zeros", 1) >= self.least_zeros
+        return "" if enough else f"code that skips them is slower below {self.least_zeros:.0%}"
+
+
+_CONVOLUTIONS = {"masked_conv2d": "convolutions that are not depthwise"}
+_LINEAR = {"masked_linear": "linear layers"}
+# Weights that several match take the first.
+FORMS = (
+    Form(NONZEROS, "cpu", ("float32", "float16", "bfloat16", *QUANTIZED_TYPES), _CONVOLUTIONS | _LINEAR),
+    Form(NONZEROS, "cuda", ("float32",), _CONVOLUTIONS | _LINEAR),
+    Form(NONZEROS, "cuda", ("float16", "bfloat16"), _LINEAR, LEAST_BITMAP_ZEROS, MOST_BITMAP_TOKENS),
+)
+
+
+def multiplies_in_tf32(operator: Operator, math: str) -> bool:
+    """Whether a GPU multiplies an operator of float32 in TF32, as its PolyKernels do whose channels tensor cores take."""
+    linear = operator.generator in _LINEAR
+    if operator.device != "cuda" or operator.dtype != "float32" or math == "float32" or (math == "default" and linear):
+        return False
+    params = dict(operator.params)
+    channels = [params.get(name, 1) // params.get("groups", 1) for name in ("in_channels", "out_channels")]
+    largest = max(params.get("kernel_h", 1), params.get("kernel_w", 1))
+    return not any(count % 8 for count in channels) and largest <= 16
+
+
+def form_of(operator: Operator, typical: Mapping, math: str) -> Form | None:
+    """The form of zeros that an operator's typical weights have and its code skips; None without."""
+    if "weight_zeros" not in typical:
+        return None
+    forms = (form for form in FORMS if form.is_for(operator))
+    return next((one for one in forms if not (one.why_no_code(operator, math) or one.why_no_gain(typical))), None)
+
+
+def why_not_skipped(operator: Operator, typical: Mapping, math: str) -> str:
+    """Why code multiplies with the zeros of an operator's typical weights; "" if it skips them, or there are none."""
+    if "weight_zeros" not in typical or form_of(operator, typical, math):
+        return ""
+    reasons = [one.why_no_code(operator, math) or one.why_no_gain(typical) for one in FORMS if one.is_for(operator)]
+    return reasons[0] if reasons else f"no code for {operator.device} skips them in {operator.dtype}"
+
+
+def remark(operator: Operator, typical: Mapping, math: str, reads: bool) -> str:
+    """What becomes of the zeros of an operator's typical weights, for people; `reads`: its PolyKernel multiplies with
+    zeros that another could skip."""
+    if "weight_zeros" not in typical:
+        return ""
+    why = why_not_skipped(operator, typical, math)
+    more = f", which are multiplied: {why}" if why else ", which its PolyKernel multiplies with: --build makes one"
+    return f"{typical['weight_zeros']:.0%} zeros" + (more if why or reads else "")
+
+
+def zeros_of(weight: torch.Tensor, operator: Operator, typical: Mapping, math: str) -> dict[str, float]:
+    """zeros_in() of the weights of a call with this operator and size, if code could skip them; else {}. On a GPU, it
+    waits for those that it has not seen, but never in a capture."""
+    forms = (form for form in FORMS if form.is_for(operator))
+    if all(form.why_no_code(operator, math) or form.why_no_gain(typical) for form in forms):
+        return {}
+    return zeros_in(weight.detach()) if weight.device.type == "cpu" else _zeros_on_gpu(weight)
+
+
+# By id; a weight that ends is forgotten. Tensors are equal by elements, so they are no keys.
+_seen: dict[int, tuple[weakref.ref, tuple, dict[str, float]]] = {}
+
+
+def _zeros_on_gpu(weight: torch.Tensor) -> dict[str, float]:
+    import torch
+
+    state = (weight.data_ptr(), None if weight.is_inference() else weight._version)
+    found = _seen.get(id(weight))
+    if found and found[0]() is weight and found[1] == state:
+        return found[2]
+    if torch.cuda.is_current_stream_capturing():
+        return {}
+    zeros, key = zeros_in(weight.detach()), id(weight)
+    _seen[key] = weakref.ref(weight, lambda _: _seen.pop(key, None)), state, zeros
+    return zeros
 
 
 def zeros_in(weights) -> dict[str, float]:
-    """{"weight_zeros": their share, in a sample}, as an operator's typical size has it, if code for them is worth it
+    """{"weight_zeros": their share, in a sample}, as an operator's typical size has it, if code for them may be worth it
     (docs/sparse_weights.md); else {}. `weights` is a tensor of PyTorch or an array of NumPy."""
     weights = weights.reshape(-1)
     # In step with neither kernels nor blocks of channels.

@@ -9,6 +9,7 @@ import sys
 
 from ..mistakes import told
 from ..rules import read_rules
+from ..weight_zeros import remark
 from . import building, explain, weights
 from .conversion import Left, Replaced, convert
 from .stages import gather
@@ -70,9 +71,8 @@ def _remarks(row: Replaced, device: str, lacking: dict, wanted: dict):
         yield "with " + ", ".join(taken)
     operator = row.operator and row.operator.on(device)
     is_missing = operator in lacking
-    if row.zeros and device == "cpu":
-        read = not is_missing and operator.skipping_zeros() in wanted
-        yield f"{row.zeros:.0%} zeros" + (", which its PolyKernel multiplies with: --build makes one" if read else "")
+    if row.zeros:
+        yield remark(operator, row.typical, "default", not is_missing and operator.built_for(row.typical) in wanted)
     if is_missing:
         yield "no PolyKernel: " + ("code for any shape" if operator.has_general_code else "dense, and then the mask")
 

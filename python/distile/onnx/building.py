@@ -36,7 +36,7 @@ def to_build(report: list[Replaced | Left], device: str = "cpu") -> dict[Operato
         if isinstance(row, Replaced) and row.operator:
             wanted.setdefault(row.operator.on(device).built_for(row.typical), row.typical)
     # One that skips zeros has code for all weights, too.
-    wanted = {one: typical for one, typical in wanted.items() if one.skips_zeros or one.skipping_zeros() not in wanted}
+    wanted = {one: typical for one, typical in wanted.items() if one.skips_zeros or not wanted.keys() & set(one.ways[1:])}
     return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
 
 

@@ -49,7 +49,7 @@ class Replaced:
 
     @property
     def zeros(self) -> float:
-        """The share of its weights that are 0, if PolyKernels skip them; else 0."""
+        """The share of its weights that are 0, if PolyKernels may skip them; else 0."""
         return self.typical.get("weight_zeros", 0)
 
 

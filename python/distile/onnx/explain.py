@@ -15,7 +15,8 @@ from ..page import Found, Whole, page
 from ..pictures import levels
 from ..report import Row, median_us, table
 from ..rules import Rule, read_rules
-from .building import build, running_dense
+from ..weight_zeros import remark
+from .building import build, running_dense, to_build
 from .conversion import Left, Replaced, convert
 from .graph import Graph
 from .library import session_options
@@ -195,7 +196,7 @@ def explain(
     replaced = [row for row in report if isinstance(row, Replaced)]
     if compile_missing:
         build(report, progress=lambda line: print(line, flush=True))
-    lacking = running_dense(report)
+    lacking, multiplying = running_dense(report), to_build(report)
     known = {value.name for value in model.graph.input}
     generator = np.random.default_rng(0)
     feeds = {
@@ -216,6 +217,8 @@ def explain(
         times = dense_us, masked_us, dense_us * density
         found = Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking)
         found.why_dense = NO_POLYKERNEL if found.runs_dense else ""
+        read = row.operator not in lacking and row.operator.built_for(row.typical) in multiplying
+        found.zeros = remark(row.operator, row.typical, "default", read)
         found.picture = levels(mask.reshape(-1, *mask.shape[-2:]) if mask.ndim > 3 else mask)
         if full:
             found.full_us = _time(alone, {row.mask_tensor: np.ones_like(mask)}, seconds)
