@@ -247,8 +247,13 @@ DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, i
                                                  static_cast<distile_dtype>(output_type));
     try {
         const auto key = distile::bindings::OperatorKey::of(device, types, kind, numbers);
-        const auto *found = key ? distile::ort::find_or_load(*key, skips_zeros != 0) : nullptr;
-        return found && (skips_zeros == 0 || distile::bindings::skips_zeros(*found)) ? 1 : 0;
+        for (const std::optional<int64_t> tokens : {std::optional<int64_t>(), std::optional<int64_t>(1)}) {
+            const auto *found = key ? distile::ort::find_or_load(*key, skips_zeros != 0, tokens) : nullptr;
+            if (found && (skips_zeros == 0 || distile::bindings::skips_zeros(*found))) {
+                return 1;
+            }
+        }
+        return 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
     }

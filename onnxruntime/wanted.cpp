@@ -1,4 +1,5 @@
 #include "onnxruntime/wanted.h"
+#include "facts/zeros.h"
 #include <exception>
 
 namespace distile::ort {
@@ -15,11 +16,12 @@ Answer ask_for(const bindings::OperatorKey &key, float zeros) {
 
 }  // namespace
 
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros) {
-    const distile_polykernel *found = bindings::find_polykernel(key);
+const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros,
+                                       std::optional<int64_t> tokens) {
+    const distile_polykernel *found = bindings::find_polykernel(key, tokens);
     if (!found || (skips_zeros && !bindings::skips_zeros(*found))) {
         bindings::load_cached_polykernels();
-        found = bindings::find_polykernel(key);
+        found = bindings::find_polykernel(key, tokens);
     }
     return found;
 }
@@ -30,6 +32,10 @@ void set_ask(Ask ask) {
 
 Wanted::Wanted(const bindings::OperatorKey &key, float zeros)
     : key_(key), skips_zeros_(zeros > 0), found_(find_or_load(key, skips_zeros_)) {
+    if (zeros >= static_cast<float>(DISTILE_LEAST_BITMAP_ZEROS)) {
+        const distile_polykernel *const few = find_or_load(key, true, 1);
+        for_few_tokens_ = few && bindings::is_for_few_tokens(*few) ? few : nullptr;
+    }
     if (found_) {
         return;
     }
@@ -42,7 +48,10 @@ Wanted::Wanted(const bindings::OperatorKey &key, float zeros)
     }
 }
 
-const distile_polykernel *Wanted::get() {
+const distile_polykernel *Wanted::get(std::optional<int64_t> tokens) {
+    if (for_few_tokens_ && tokens && *tokens <= DISTILE_MOST_BITMAP_TOKENS) {
+        return for_few_tokens_;
+    }
     if (!found_ && answer_ == Answer::later) {
         try {
             found_ = find_or_load(key_, skips_zeros_);

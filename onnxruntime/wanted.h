@@ -10,8 +10,10 @@
 namespace distile::ort {
 
 /** The PolyKernel of an operator, linked or of the cache folder; null if there is none. With `skips_zeros`, one that
- * does, if there is one. */
-const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros);
+ * does, if there is one. Calls of few tokens take one for few, if there is one; where nothing is known of the tokens,
+ * any but those, if there is one. */
+const distile_polykernel *find_or_load(const bindings::OperatorKey &key, bool skips_zeros,
+                                       std::optional<int64_t> tokens = {});
 
 /** What becomes of an operator without a PolyKernel. */
 enum class Answer : int32_t {
@@ -32,8 +34,8 @@ public:
     /** Asks for one that nobody has, and takes general code if none may come. `zeros` is the share of its weights that
      * are 0. */
     explicit Wanted(const bindings::OperatorKey &key, float zeros = 0);
-    /** Null as long as there is none. Any thread may call. */
-    const distile_polykernel *get();
+    /** The PolyKernel for a call of as many tokens; null as long as there is none. Any thread may call. */
+    const distile_polykernel *get(std::optional<int64_t> tokens = {});
     bool may_come() const {
         return answer_ == Answer::later;
     }
@@ -43,6 +45,7 @@ private:
     bool skips_zeros_;
     Answer answer_ = Answer::none;
     std::atomic<const distile_polykernel *> found_;
+    const distile_polykernel *for_few_tokens_ = nullptr; /**< Null without zeros, or without such code. */
 };
 
 }  // namespace distile::ort

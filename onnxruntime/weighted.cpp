@@ -54,9 +54,6 @@ float share_of_zero_quads(const Tensor &filter, distile_weights_order order) {
 /** The share of a filter's weights, or quads of them, that are 0, where the device has code which skips them; else 0.
  */
 float zeros_of(const Tensor &filter, distile_weights_order order, distile_device device) {
-    if (device != DISTILE_CPU) {
-        return 0;
-    }
     switch (filter.dtype()) {
     case DISTILE_FLOAT32:
         return share_of_zeros<uint32_t>(filter);
@@ -64,7 +61,7 @@ float zeros_of(const Tensor &filter, distile_weights_order order, distile_device
     case DISTILE_BFLOAT16:
         return share_of_zeros<uint16_t>(filter);
     case DISTILE_INT8:
-        return share_of_zero_quads(filter, order);
+        return device == DISTILE_CPU ? share_of_zero_quads(filter, order) : 0;
     default:
         return 0;
     }
@@ -104,8 +101,10 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     }
 }
 
-distile_weights *WeightedKernel::weights(const Lease &lease, distile_kernel *kernel) {
-    std::call_once(packed_, [&] {
+distile_weights *WeightedKernel::weights(const Lease &lease, distile_kernel *kernel,
+                                         const distile_polykernel &polykernel) {
+    Packed &place = bindings::is_for_few_tokens(polykernel) ? packed_for_few_tokens_ : packed_;
+    std::call_once(place.once, [&] {
         distile_weights_source source{};
         source.filter = filter_.data;
         source.dtype = filter_.dtype();
@@ -120,9 +119,9 @@ distile_weights *WeightedKernel::weights(const Lease &lease, distile_kernel *ker
         source.slope = &activation_.slope;
         distile_weights *packed = nullptr;
         check(distile_weights_pack(kernel, &source, &packed), lease->context());
-        weights_.reset(packed);
+        place.weights.reset(packed);
     });
-    return weights_.get();
+    return place.weights.get();
 }
 
 Output WeightedKernel::output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height,
@@ -133,7 +132,11 @@ Output WeightedKernel::output_of(const Call &call, const Lease &lease, const Ten
 
 void WeightedKernel::compute(const Call &call) {
     const Lease lease = lease_for(call);
-    if (const distile_polykernel *polykernel = wanted_.get()) {
+    const Tensor x = call.input(input_x);
+    const bool are_tokens = layout_ == ImageLayout::tokens && !x.shape.empty() && x.shape.back() > 0;
+    const std::optional<int64_t> tokens =
+        are_tokens ? std::optional<int64_t>(x.elements() / x.shape.back()) : std::nullopt;
+    if (const distile_polykernel *polykernel = wanted_.get(tokens)) {
         run_masked(call, lease, *polykernel);
     } else {
         run_dense(call, lease);
@@ -158,7 +161,7 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease, const dist
     }
     args.input = &input;
     args.output = &output.view();
-    args.weights = weights(lease, kernel);
+    args.weights = weights(lease, kernel, polykernel);
     args.mask = mask_of(lease, call.input(input_mask), layout_, input.batch);
     args.inactive = output.inactive();
     check(distile_run(kernel, &args), lease->context());

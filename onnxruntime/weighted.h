@@ -42,7 +42,12 @@ private:
     distile_tensor real_residual(const Lease &lease, const distile_tensor &stored) const;
     void store(const Lease &lease, const distile_tensor &real, distile_mask *mask, const Output &output) const;
     Output output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height, int32_t width) const;
-    distile_weights *weights(const Lease &lease, distile_kernel *kernel);
+    distile_weights *weights(const Lease &lease, distile_kernel *kernel, const distile_polykernel &polykernel);
+
+    struct Packed {
+        std::once_flag once;
+        Weights weights;
+    };
 
     distile_weights_order order_;
     ImageLayout layout_;
@@ -53,8 +58,7 @@ private:
     std::optional<Tensor> bias_;
     std::optional<Quantization> quantization_; /**< Set for a quantized operator. */
     Wanted wanted_;
-    std::once_flag packed_;
-    Weights weights_;
+    Packed packed_, packed_for_few_tokens_;
     std::unique_ptr<Dense> dense_;
 };
 

@@ -30,7 +30,7 @@ class Form:
     ending: str  # How the names of its operators end.
     device: str
     types: tuple[str, ...]
-    generators: dict[str, str]  # Those that have code, and what people call them.
+    generators: dict[str, str]  # What has code, and what people call it.
     least_zeros: float = LEAST_ZEROS
     most_tokens: int | None = None  # None: its PolyKernels serve all calls, whatever their sizes and their weights.
 

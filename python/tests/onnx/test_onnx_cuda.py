@@ -12,9 +12,10 @@ from networks import BOOL, FLOAT, Builder, feeds_of, run, run_node
 from onnx import TensorProto, helper, numpy_helper
 
 from distile.onnx import Replaced, Rule, convert
-from distile.onnx.building import missing
+from distile.onnx.building import build, missing
 from distile.onnx.graph import attributes as attributes_of
 from distile.onnx.library import has_cuda
+from distile.toolchain import compiler_folder
 
 
 def has_provider():
@@ -199,6 +200,32 @@ def test_close(case):
 @named(TF32)
 def test_tf32(case):
     compare(case, rtol=5e-3, atol=2e-2)
+
+
+@pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_pruned(dtype, tokens):
+    """Few tokens in 16 bits read a bitmap, beside code for any number of them. Others skip what would be no number."""
+    weight = weights(264, 72)
+    weight[random.random(weight.shape) < 0.93] = 0
+    weight[5] = 0
+    b = Builder()
+    b.add("MatMul", ["x", b.constant("w", weight.astype(dtype))], "y", "linear")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = b.model({"x": [1, tokens, 264]}, {"y": [1, tokens, 72]})
+    model.graph.input[0].type.tensor_type.elem_type = model.graph.output[0].type.tensor_type.elem_type = kind
+    _, report = convert(model, [Rule("*", "mask")])
+    build(report, device="cuda")
+    assert not missing(report, "cuda")
+    for count in (tokens, 8, 9):
+        x, mask = draw(1, count, 264).astype(dtype), draw_mask(1, count, density=0.6)
+        expected = np.where(mask[..., None], x.astype(np.float32) @ weight, 0)
+        if dtype == np.float32:
+            x[:, :, 5] = np.nan
+            expected = np.where(mask[..., None], np.nan_to_num(x) @ weight, 0)
+        (found,) = on_gpu("MaskedLinear", [x, weight.astype(dtype), mask], (1,), (kind,))
+        np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-4 if dtype == np.float32 else 2e-2)
 
 
 def test_scores():

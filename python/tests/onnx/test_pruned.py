@@ -265,6 +265,35 @@ def test_a_shape_that_ships(capsys, tmp_path):
     np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_which_code_gpus_skip_zeros_with():
+    """Linear layers in float32; convolutions multiply in TF32."""
+    _, report = convert(network(channels=24), RULES)
+    rows = {row.name: row for row in report if isinstance(row, Replaced)}
+    wanted = to_build(report, "cuda")
+    assert {operator.device for operator in wanted} == {"cuda"}
+    skipping = {name: row.operator.on("cuda").skipping_zeros() in wanted for name, row in rows.items()}
+    assert skipping == {"conv": False, "gemm": True, "matmul": True}
+    lines = {line.split()[0]: line for line in command.table(report, "cuda").splitlines() if line}
+    assert "zeros, which are multiplied: TF32 multiplies all weights faster" in lines["conv"]
+    assert re.search(r"\d+% zeros; no PolyKernel: dense", lines["gemm"])
+
+
+@with_compiler
+@pytest.mark.skipif(
+    not (compiler_folder() and (compiler_folder() / "distile_cuda_nonzeros.o").is_file()), reason="it is for CPUs"
+)
+def test_built_for_gpus(monkeypatch):
+    monkeypatch.setenv("CUDACXX", "nvrtc")
+    b = Builder()
+    weights = b.random.standard_normal((40, 24)).astype(np.float32)
+    weights[b.random.random(weights.shape) < 0.9] = 0
+    b.add("MatMul", ["x", b.constant("w", weights)], "y", "linear")
+    _, report = convert(b.model({"x": [1, 30, 40]}, {"y": [1, 30, 24]}), RULES)
+    (operator,) = build(report, device="cuda")
+    assert b"cuda-nonzeros" in shared_object(operator).read_bytes()
+    assert has_polykernel(operator) and has_polykernel(operator.plain) and not to_build(report, "cuda")
+
+
 @pytest.mark.parametrize("zeros", [0.0, 0.9])
 def test_sessions_ask_for_code_that_skips_zeros(zeros, monkeypatch):
     asked = {}
