@@ -139,6 +139,41 @@ TEST_CASE("A GPU that chooses needs no wait, and a graph takes it", "[.fake_driv
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("A GPU takes code for nonzero weights by how many there are", "[.fake_driver]") {
+    TensorCoreOperator op(DISTILE_FLOAT32);
+    op.variants[0].layout = op.variants[1].layout = "cuda-nonzeros";
+    op.polykernel.run_chosen = nullptr;
+    const auto all = static_cast<int64_t>(filter_size(op.conv));
+    op.polykernel.nonzeros = all / 10;
+    Setup setup(op.polykernel, 2, 11, 9, choosing());
+    const auto pixels = static_cast<int64_t>(setup.num_pixels);
+    add_time(setup, "fine", 1, 1);
+    add_time(setup, "fine", pixels, 4);
+    add_time(setup, "coarse", 1, 100);
+    add_time(setup, "dense", pixels, 5);
+    const auto chosen_with = [&](int64_t nonzeros) {
+        for (int64_t i = 0; i < all; i++) {
+            setup.reference.filter[static_cast<size_t>(i)] = i < nonzeros ? 1.0F : 0.0F;
+        }
+        setup.weights = pack_weights(setup.context, setup.kernel, setup.source);
+        setup.args.weights = setup.weights.get();
+        setup.set_mask();
+        setup.run();
+        return std::string(setup.traced.variant);
+    };
+    // With as many nonzeros as the times are of, or fewer, the code for them is always faster.
+    CHECK(chosen_with(all / 10) == "fine");
+    CHECK(chosen_with(1) == "fine");
+    CHECK(chosen_with(all) == "dense");
+    // Between, it is for some masks.
+    CHECK(chosen_with(all / 5) == "chosen on the device");
+    const FakeSetting capturing("capturing", 1, 0);
+    setup.set_mask();
+    setup.run();
+    CHECK(setup.traced.variant == std::string("chosen on the device"));
+    CHECK(count_fake("forbidden") == 0);
+}
+
 TEST_CASE("What a GPU chose last can be asked for", "[.fake_driver]") {
     const TensorCoreOperator op(DISTILE_FLOAT16);
     Setup setup(op.polykernel, 2, 11, 9, choosing());

@@ -62,6 +62,28 @@ TEST_CASE("A shipped plan serves operators of its shape with any activation", "[
     CHECK(found->plan.times.front().microseconds == 99);
 }
 
+TEST_CASE("Shipped plans serve pruned operators where their code multiplies with all weights", "[bound]") {
+    const TemporaryFolder folder;
+    const Operator op = conv3x3_256();
+    Operator pruned = op;
+    pruned.typical_zeros = .9;
+    for (const PlannedCode &planned : planned_codes(op, cuda_backend(), true)) {
+        write(folder, planned.name + ".json", marked_plan(op, planned, 1234));
+    }
+    int shipped = 0, skipping = 0;
+    for (const ChosenPlan &chosen : shipped_or_bound_plans(folder.path(), pruned, cuda_backend(), true)) {
+        CAPTURE(chosen.plan.name);
+        const bool skips = chosen.plan.has(Language::Nonzeros);
+        CHECK(chosen.shipped.empty() == skips);
+        CHECK((chosen.plan.times.front().microseconds == 1234) == !skips);
+        CHECK(chosen.plan.op == pruned);
+        (skips ? skipping : shipped)++;
+    }
+    // In TF32 for two generations, and for older GPUs.
+    CHECK(shipped == 3);
+    CHECK(skipping == 1);
+}
+
 TEST_CASE("Shipped plans of other shapes, and files that are no plans, are passed over", "[bound]") {
     const TemporaryFolder folder;
     const Operator op = conv3x3_256();
