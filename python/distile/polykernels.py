@@ -185,7 +185,7 @@ on_demand.on_change(ask_again)
 
 
 def _build_on_demand(operator: Operator, typical: dict[str, int]) -> bool:
-    if not on_demand.is_asked() or operator in _loaded:
+    if not on_demand.is_asked() or operator in _loaded or _is_captured(operator):
         return False
     if why := why_not_built(operator):
         on_demand.refuse(operator, why)
