@@ -34,6 +34,20 @@ class DownConv2d(MaskedConv2d):
         return ops.conv2d.out(input, self.weight, self.bias, mask, None, **window, out=out)
 
 
+class Masks:
+    """The mask of an edit at each resolution, made so that a compiler can trace it."""
+
+    def __init__(self, mask: torch.Tensor):
+        self._mask, self._made = mask, {tuple(mask.shape[1:]): mask}
+
+    def at(self, height: int, width: int) -> torch.Tensor:
+        size = (height, width)
+        if size not in self._made:
+            factors = [have // wanted for have, wanted in zip(self._mask.shape[1:], size)]
+            self._made[size] = torch.ops.distile.mask_pool(self._mask, *factors)
+        return self._made[size]
+
+
 class Editor:
     """Runs layers, by its mode: "dense"; "full", dense, keeping each result; "masked", into what was kept; "selected",
     dense, and then masked into what was kept, where a layer could tell; or "expected", dense and then masked."""
@@ -41,7 +55,7 @@ class Editor:
     def __init__(self):
         self.mode = "dense"
         self.kept: dict[object, torch.Tensor] = {}
-        self.shared: masks.SharedMask | None = None
+        self.shared: masks.SharedMask | Masks | None = None
         self.constants: dict[object, torch.Tensor] = {}
         self._sizes: dict[int, tuple[int, int]] = {}
         self.used: dict[object, torch.Tensor] = {}  # The mask of each layer in the last masked run.
@@ -319,7 +333,7 @@ class EditedNetwork(Network):
         """Group norms have the statistics that they keep: so a compiler joins all between two convolutions."""
         shared = self.editor.shared
         with self.editor.running("selected"):
-            self.editor.edit(self.edit_mask())
+            self.editor.shared = Masks(self.edit_mask())
             result = self.graph(*inputs[: len(self.edited)])
         self.editor.shared = shared
         return result
