@@ -33,6 +33,7 @@
     ROW("cuda-k64", DotProduct, 1, 16, QuantizedDotProduct, 64, WEIGHTS, false, Vectors) \
     ROW("cuda-nonzeros", Nonzeros, 0, 16, PairedNonzeros, 0, WEIGHTS, false, Vectors) \
     ROW("cuda-bitmap", Bitmap, 2, 16, NonzeroBitmap, 0, WEIGHTS, false, Vectors) \
+    ROW("cuda-two-four", TwoFour, 2, 64, TwoFour, 0, WEIGHTS, false, Vectors) \
     ROW("cuda-k8", TensorCore, 1, 8, QuantizedTensorCore, 128, WEIGHTS, false, Vectors) \
     ROW("cuda-k16", TensorCore, 2, 8, TensorCore, 64, INPUT, false, Vectors) \
     ROW("cuda-k32", TensorCore, 4, 8, TensorCore, 32, WEIGHTS, false, Vectors)

@@ -19,6 +19,7 @@ enum class Language {
     DotProduct, /**< The code in kernels/cpu, and for GPUs in kernels/dp4a. */
     Nonzeros,  /**< The code in kernels/cpu and kernels/cuda_nonzeros that multiplies with the nonzero weights alone. */
     Bitmap,    /**< The code in kernels/cuda_bitmap, for all weights from a bitmap of those that are not 0. */
+    TwoFour,   /**< The code in kernels/cuda_two_four, for two of four weights. */
     TensorCore /**< The templates in kernels/tensor_core. */
 };
 

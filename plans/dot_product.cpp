@@ -173,7 +173,8 @@ const char *dot_product_object(const Plan &plan) {
 void emit_dot_product_code(std::ostream &c, const Plan &plan, const PlanVariant &variant, const BlockExtents &block,
                            const char *code_function, const std::string &function) {
     const Convolution of = plan.op.schema().convolution(plan.op);
-    const bool skips = variant.language == Language::Nonzeros || variant.language == Language::Bitmap;
+    const bool skips = variant.language == Language::Nonzeros || variant.language == Language::Bitmap ||
+                       variant.language == Language::TwoFour;
     const DotProductTaps taps =
         dot_product_taps(of.kind, of.conv, skips ? 1 : channel_sections(facts_of(plan.op)).pack);
     c << "static int run_" << function << "(const distile_kernel_call *call) {\n";

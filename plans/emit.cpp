@@ -6,6 +6,7 @@
 #include "plans/operator_schema.h"
 #include "plans/refuse.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 #include "schedules/cpu_space.h"
 #include "schedules/token_space.h"
 #include <algorithm>
@@ -96,6 +97,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             emit_call_of_nonzeros(c, plan, variant, function);
         } else if (variant.language == Language::Bitmap) {
             emit_call_of_bitmap(c, plan, variant, function);
+        } else if (variant.language == Language::TwoFour) {
+            emit_call_of_two_four(c, plan, variant, function);
         }
     }
     if (plan.has(Language::TensorCore)) {
@@ -209,7 +212,8 @@ std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &
     std::ostringstream c;
     c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
       << "#include \"kernels/bitmap.h\"\n#include \"kernels/dot_products.h\"\n"
-      << "#include \"kernels/halide/code.h\"\n#include \"kernels/tensor_core/code.h\"\n\n";
+      << "#include \"kernels/halide/code.h\"\n#include \"kernels/tensor_core/code.h\"\n#include "
+         "\"kernels/two_four.h\"\n\n";
     emit_operator(c, plans.front().op);
     // From the last to the first, because each names the one behind it.
     for (size_t i = plans.size(); i-- > 0;) {

@@ -100,6 +100,7 @@ bool skips_zeros(const Operator &op) {
 Operator with_all_weights(const Operator &op) {
     Operator plain = op;
     plain.typical_zeros = 0;
+    plain.typical_pattern = WeightPattern::None;
     return plain;
 }
 

@@ -44,6 +44,21 @@ int typical_extent(const json &typical, const char *name, int fallback, const st
     return value.get<int>();
 }
 
+/** What files call the pattern 2:4, and the share of weights that it leaves 0. */
+constexpr const char *two_four_pattern = "2:4";
+constexpr double two_four_zeros = .5;
+
+void parse_pattern(Operator &op, const json &pattern, bool has_zeros, const std::string &where) {
+    if (pattern != two_four_pattern) {
+        refuse(where, "\"typical\": \"weight_pattern\" is " + pattern.dump() + ", not \"" + two_four_pattern + "\"");
+    }
+    if (has_zeros && op.typical_zeros < two_four_zeros) {
+        refuse(where, "\"typical\": at least half of weights of the pattern 2:4 are 0, but \"weight_zeros\" is less");
+    }
+    op.typical_pattern = WeightPattern::TwoFour;
+    op.typical_zeros = has_zeros ? op.typical_zeros : two_four_zeros;
+}
+
 void parse_typical(Operator &op, const json &json, const std::string &where) {
     const std::vector<const char *> &extents = op.schema().extents;
     const bool one_row = extents.size() == 1;
@@ -62,7 +77,7 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
     if (tokens) {
         known.emplace_back("key_tokens");
     } else {
-        known.emplace_back("weight_zeros");
+        known.insert(known.end(), {"weight_zeros", "weight_pattern"});
     }
     check_members(typical, known, where + ", \"typical\" of " + op.generator);
     op.typical_batch = typical_extent(typical, "batch", op.typical_batch, where);
@@ -76,6 +91,9 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
             refuse(where, "\"typical\": \"weight_zeros\" is " + zeros.dump() + ", not a number from 0 to below 1");
         }
         op.typical_zeros = zeros;
+    }
+    if (typical.contains("weight_pattern")) {
+        parse_pattern(op, typical.at("weight_pattern"), typical.contains("weight_zeros"), where);
     }
     if (tokens) {
         op.typical_keys = typical_extent(typical, "key_tokens", op.typical_width, where);
@@ -379,7 +397,11 @@ json to_json(const Operator &op) {
     if (op.reads_keys()) {
         typical["key_tokens"] = op.typical_keys;
     }
-    if (op.typical_zeros > 0) {
+    const bool has_pattern = op.typical_pattern == WeightPattern::TwoFour;
+    if (has_pattern) {
+        typical["weight_pattern"] = two_four_pattern;
+    }
+    if (op.typical_zeros > (has_pattern ? two_four_zeros : 0)) {
         typical["weight_zeros"] = op.typical_zeros;
     }
     return {{"distile_operator", 1},

@@ -24,6 +24,12 @@ namespace distile {
 
 struct OperatorSchema;
 
+/** Which weights of an operator may differ from 0, whatever they are. */
+enum class WeightPattern {
+    None,   /**< All. */
+    TwoFour /**< At most two of four consecutive input channels, of each output channel and kernel position. */
+};
+
 /** Rows and columns of an image. Tokens are the columns of one row. */
 struct Extents {
     int height, width;
@@ -41,7 +47,9 @@ struct Operator {
     std::map<std::string, std::string> params; /**< All of the generator's, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
     double typical_zeros = 0; /**< The share of its weights that are 0, or of the quads of a quantized one. */
-    int typical_keys = 0;     /**< Tokens of a key or a value; 0 for operators that read neither. */
+    /** Code for it refuses other weights. It leaves at least half of them 0. */
+    WeightPattern typical_pattern = WeightPattern::None;
+    int typical_keys = 0; /**< Tokens of a key or a value; 0 for operators that read neither. */
 
     bool operator==(const Operator &other) const {
         return name == other.name && generator == other.generator && params == other.params;

@@ -64,11 +64,9 @@ void check_layout(const std::string &backend, const std::string &layout, const s
 constexpr struct {
     const char *name;
     Language language;
-} languages[] = {{"halide", Language::Halide},
-                 {"dot_product", Language::DotProduct},
-                 {"nonzeros", Language::Nonzeros},
-                 {"bitmap", Language::Bitmap},
-                 {"tensor_core", Language::TensorCore}};
+} languages[] = {{"halide", Language::Halide},     {"dot_product", Language::DotProduct},
+                 {"nonzeros", Language::Nonzeros}, {"bitmap", Language::Bitmap},
+                 {"two_four", Language::TwoFour},  {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
     std::string known;
@@ -395,6 +393,9 @@ uint64_t plan_hash(const Plan &plan) {
     }
     if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap)) {
         code["weight_zeros"] = plan.op.typical_zeros;
+    }
+    if (plan.has(Language::TwoFour)) {
+        code["weight_pattern"] = to_json(plan.op).at("typical").at("weight_pattern");
     }
     uint64_t hash = 0xcbf29ce484222325;
     for (const char c : code.dump()) {

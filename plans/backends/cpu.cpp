@@ -90,6 +90,8 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
         return has_nonzeros(type) ? "" : std::string("the code for nonzero weights does not multiply ") + type.name;
     case Language::Bitmap:
         return "the code for a bitmap of weights is for NVIDIA GPUs by CUDA";
+    case Language::TwoFour:
+        return "the code for weights of the pattern 2:4 is for NVIDIA GPUs by CUDA";
     case Language::TensorCore:
         break;
     }

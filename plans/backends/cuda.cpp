@@ -4,6 +4,7 @@
 #include "plans/json_file.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 #include <algorithm>
 #include <iterator>
 #include <stdexcept>
@@ -104,6 +105,13 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                : of.number >= 80 && !of.alone
                    ? ""
                    : "the code for a bitmap of weights needs a target of compute capability 80 or 86";
+    }
+    if (language == Language::TwoFour) {
+        return !has_two_four(type)
+                   ? std::string("the code for weights of the pattern 2:4 does not multiply ") + type.name
+               : of.tensor_cores
+                   ? ""
+                   : "the code for weights of the pattern 2:4 needs a target of compute capability 80, 86 or 90a";
     }
     if (!find_tensor_core_element(type)) {
         return std::string("the kernels for tensor cores do not multiply ") + type.name;

@@ -73,6 +73,7 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
            : language == Language::DotProduct ? "the code for dot products is for CPUs"
            : language == Language::Nonzeros   ? "the code for nonzero weights is for CPUs, and for GPUs by CUDA"
            : language == Language::Bitmap     ? "the code for a bitmap of weights is for NVIDIA GPUs by CUDA"
+           : language == Language::TwoFour    ? "the code for weights of the pattern 2:4 is for NVIDIA GPUs by CUDA"
                                               : "the kernels for tensor cores are for NVIDIA GPUs by CUDA";
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/kinds/dot_product_layout.h"
 #include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/kinds/tensor_core_layout.h"
+#include "runtime/kinds/two_four_layout.h"
 
 namespace distile {
 
@@ -89,6 +90,9 @@ bool packs(const void *op, WeightOrder order) {
     if (order == WeightOrder::NonzeroBitmap) {
         return false;
     }
+    if (order == WeightOrder::TwoFour) {
+        return packs_two_four(filter_extents(conv_of(op)), conv_of(op).groups);
+    }
     return !on_tensor_cores || conv_of(op).groups == 1 || panels_of(conv_of(op), order).fit;
 }
 
@@ -106,6 +110,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     }
     if (layout.order == WeightOrder::PairedNonzeros) {
         return pack_paired_nonzeros(extents, conv.groups, source);
+    }
+    if (layout.order == WeightOrder::TwoFour) {
+        return pack_two_four(extents, source);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
         return pack_for_dot_products(extents, conv.groups, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w),

@@ -2,6 +2,7 @@
 #include "runtime/kinds/dot_product_layout.h"
 #include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/kinds/tensor_core_layout.h"
+#include "runtime/kinds/two_four_layout.h"
 
 namespace distile {
 
@@ -51,6 +52,9 @@ std::string weights_shape(const void *op) {
 }
 
 bool packs(const void *op, WeightOrder order) {
+    if (order == WeightOrder::TwoFour) {
+        return packs_two_four(extents(op), 1);
+    }
     return order != WeightOrder::PairedNonzeros || packs_paired_nonzeros(extents(op), 1);
 }
 
@@ -72,6 +76,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_paired_nonzeros(extents(op), 1, source);
     case WeightOrder::NonzeroBitmap:
         return pack_bitmap(extents(op), source);
+    case WeightOrder::TwoFour:
+        return pack_two_four(extents(op), source);
     case WeightOrder::ChannelBlocks:
         break;
     }

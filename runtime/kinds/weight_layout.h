@@ -18,6 +18,7 @@ enum class WeightOrder {
     NonzeroQuads,        /**< The quads of 8 bits with a nonzero weight alone (pack_nonzero_quads). */
     PairedNonzeros,      /**< The nonzero weights alone, in pairs (pack_paired_nonzeros). */
     NonzeroBitmap,       /**< The nonzero weights in 16 bits, and a bit for each weight (pack_bitmap). */
+    TwoFour,             /**< Two of four input channels in 16 bits, and which these are (pack_two_four). */
     TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
     QuantizedTensorCore /**< Steps of the reduction in 8 bits, swizzled. */
 };
@@ -25,8 +26,8 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** Layouts of nonzero weights: 0. ChannelBlocks: output channels of a block. DotProducts: elements
-     * of a step. TensorCore: elements of a step, which are 128 bytes. */
+    /** Layouts of nonzero weights, and of two of four: 0. ChannelBlocks: output channels of a block. DotProducts:
+     * elements of a step. TensorCore: elements of a step, which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
     bool keeps_int4;      /**< Weights of a filter of DISTILE_INT4 have that type too. */

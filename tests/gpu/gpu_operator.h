@@ -14,6 +14,7 @@
 #include "tests/support/pairwise.h"
 #include "tests/support/reference.h"
 #include "tests/support/test_tensor.h"
+#include "tests/support/two_of_four.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -92,8 +93,8 @@ struct CpuPath {
 
 class OperatorTest {
 public:
-    /** A share of the weights is 0. */
-    OperatorTest(const Gpu &gpu, const TestedPolykernel &tested, double zeros = 0)
+    /** A share of the weights is 0, or of four neighbouring input channels at least two are. */
+    OperatorTest(const Gpu &gpu, const TestedPolykernel &tested, double zeros = 0, bool two_of_four = false)
         : polykernel(*tested.polykernel), conv(convolution_of(polykernel)), kind(polykernel.kind),
           dtype(type_of(polykernel)), math(math_of(polykernel)), gpu_(gpu), stream_(gpu),
           all_(gpu.make_kernel(polykernel)), mask_(gpu.make_mask()) {
@@ -115,6 +116,9 @@ public:
             std::bernoulli_distribution is_zero(zeros);
             for (float &weight : filters_[drawn]) {
                 weight = zeros > 0 && is_zero(random) ? 0 : weight;
+            }
+            if (two_of_four) {
+                keep_two_of_four(filters_[drawn], conv, random);
             }
             biases_[drawn] = distile::draw(values, conv.out_channels, random);
             // The filter comes in float32, or in the operator's type.
