@@ -99,7 +99,7 @@ foreach (instructions IN LISTS DISTILE_DOT_PRODUCTS)
     list(APPEND objects distile_${instructions}.o)
 endforeach ()
 if (TARGET distile_cuda)
-    list(APPEND objects distile_dp4a.o distile_cuda_bitmap.o distile_cuda_nonzeros.o distile_tensor_core.o)
+    list(APPEND objects distile_dp4a.o distile_cuda_bitmap.o distile_cuda_nonzeros.o distile_cuda_two_four.o distile_tensor_core.o)
 endif ()
 foreach (folder IN ITEMS facts kernels runtime/choice)
     install(DIRECTORY ${folder}/ DESTINATION "${tools_folder}/${folder}" ${compiler}

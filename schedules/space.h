@@ -82,8 +82,10 @@ struct Problem : OperatorFacts {
      * unless it skips zeros. */
     std::optional<TensorCores> tensor_cores = std::nullopt;
     std::optional<DotProducts> dot_products = std::nullopt;
-    bool skips_zeros = false;                    /**< The code multiplies with the nonzero weights alone. */
-    bool reads_bitmap = false;                   /**< The code reads a bitmap of the weights on a GPU. */
+    bool skips_zeros = false;  /**< The code multiplies with the nonzero weights alone. */
+    bool reads_bitmap = false; /**< The code reads a bitmap of the weights on a GPU. */
+    /** The code multiplies weights of the pattern 2:4 by such tensor cores. */
+    std::optional<TensorCores> sparse_cores = std::nullopt;
     int nonzero_channels = 1;                    /**< Input channels that one of these multiplies. */
     int nonzero_instructions = 1;                /**< Instructions by which it multiplies a vector of pixels. */
     int most_threads = 0, most_shared_bytes = 0; /**< The limits of a GPU's block. */

@@ -6,6 +6,7 @@
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 #include <algorithm>
 #include <cmath>
 
@@ -34,8 +35,8 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     // Code for tensor cores gathers single pixels as fast as tiles, and copies boxes where every pixel is active. Dot
     // products skip inactive pixels. Where zeros are skipped, pixels side by side share what they read.
     const bool has_inactive = std::any_of(densities.begin(), densities.end(), [](double d) { return d < 1; });
-    const bool gathers =
-        (workload.problem.tensor_cores && (has_inactive || workload.height == 1)) || workload.problem.reads_bitmap;
+    const bool gathers = (workload.problem.tensor_cores && (has_inactive || workload.height == 1)) ||
+                         workload.problem.reads_bitmap || workload.problem.sparse_cores;
     const bool coarse = bound_backend(workload.device.backend).coarse_tiles || workload.problem.skips_zeros;
     if (!coarse || gathers || workload.problem.dot_products) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
@@ -168,7 +169,7 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
             }
         }
     }
-    if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap)) {
+    if (plan.has(Language::Nonzeros) || plan.has(Language::Bitmap) || plan.has(Language::TwoFour)) {
         // Weights with fewer zeros, and masks with most pixels, may be faster so.
         add_variants(plan, bound_plan(name, with_all_weights(op), device, {code.target, code.math}, 1),
                      all_weights_prefix);
@@ -193,13 +194,15 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
         const std::string best = bounds.tensor_core_targets(device.features).front();
         // If it is not for the device's own tensor cores, the code is that of another profile.
         if (why_not_on_tensor_cores(op, tensor_cores_of(backend.features_of(best))).empty()) {
-            planned.push_back({tensor_core_plan_name(op, math, device), device, choose_code(op, device, "", math)});
+            // A plan for two of four weights has such code, too.
+            planned.push_back({tensor_core_plan_name(op, math, device) + (keeps_two_of_four(op) ? "_two_four" : ""),
+                               device, choose_code(op, device, "", math)});
         }
     }
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
         const bool on_cpus = &backend == &portable_backend();
-        const bool is_plain = on_cpus || (reads_bitmap(op) && !on_bitmap);
+        const bool is_plain = on_cpus || (reads_bitmap(op) && !on_bitmap) || keeps_two_of_four(op);
         const std::string level = is_plain ? halide_target(device, platform) : target_for(op, device, platform);
         std::vector<std::string> targets =
             on_cpus ? targets_of_dot_products(op, platform, level) : std::vector<std::string>{};

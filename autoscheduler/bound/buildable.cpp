@@ -7,6 +7,7 @@
 #include "plans/nonzeros.h"
 #include "plans/operator_schema.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 
 namespace distile {
 
@@ -20,6 +21,9 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
     Problem problem = problem_of(plan.op, plan.backend, 1, 0);
     problem.skips_zeros = variant.language == Language::Nonzeros;
     problem.reads_bitmap = variant.language == Language::Bitmap;
+    if (variant.language == Language::TwoFour) {
+        problem.sparse_cores = tensor_cores_of(plan);
+    }
     return space_of(plan.backend, problem);
 }
 
@@ -30,6 +34,7 @@ void check_buildable(const Plan &plan, const PlanVariant &variant) {
                                 : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
                                 : variant.language == Language::Nonzeros   ? why_no_nonzeros(plan.op)
                                 : variant.language == Language::Bitmap     ? why_no_bitmap(plan.op)
+                                : variant.language == Language::TwoFour    ? why_no_two_four(plan.op)
                                                                            : "";
     if (!why_not.empty()) {
         throw FileError(where + why_not);

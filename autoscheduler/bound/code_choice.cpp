@@ -4,6 +4,7 @@
 #include "plans/dot_product.h"
 #include "plans/nonzeros.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 #include <algorithm>
 
 namespace distile {
@@ -18,6 +19,11 @@ bool is_float32(const Operator &op) {
 std::string why_no_tensor_cores(const Operator &op, const Backend &backend, const std::string &features) {
     const std::string of_operator = why_not_on_tensor_cores(op, tensor_cores_of(features));
     return of_operator.empty() ? backend.why_no_code(Language::TensorCore, op.dtype(), features) : of_operator;
+}
+
+/** The target of code for zeros among the weights, if there is some. */
+std::string with_own_weights(const Operator &op, const std::string &target, const std::string &features) {
+    return with_two_four(op, with_bitmap(op, with_nonzeros(op, target, features), features), features);
 }
 
 }  // namespace
@@ -43,6 +49,9 @@ Language language_of(const Operator &op, const CodeChoice &choice) {
     if (reads_bitmap(op) && backend.why_no_code(Language::Bitmap, op.dtype(), features).empty()) {
         return Language::Bitmap;
     }
+    if (keeps_two_of_four(op) && backend.why_no_code(Language::TwoFour, op.dtype(), features).empty()) {
+        return Language::TwoFour;
+    }
     if (why_no_dot_products(op).empty() && backend.why_no_code(Language::DotProduct, op.dtype(), features).empty()) {
         return Language::DotProduct;
     }
@@ -52,12 +61,12 @@ Language language_of(const Operator &op, const CodeChoice &choice) {
 
 std::string target_for(const Operator &op, const DeviceProfile &device) {
     const std::string target = with_dot_products(op, halide_target(device), device.features);
-    return with_bitmap(op, with_nonzeros(op, target, device.features), device.features);
+    return with_own_weights(op, target, device.features);
 }
 
 std::string target_for(const Operator &op, const DeviceProfile &device, const Platform &platform) {
     const std::string target = with_dot_products(op, halide_target(device, platform), device.features);
-    return with_bitmap(op, with_nonzeros(op, target, device.features), device.features);
+    return with_own_weights(op, target, device.features);
 }
 
 CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {
@@ -68,7 +77,7 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
     const Backend &backend = get_backend(device.backend);
     const std::vector<std::string> has = bound_backend(device.backend).tensor_core_targets(device.features);
     CodeChoice choice{target.empty() ? target_for(op, device) : target, math};
-    if (target.empty() && language_of(op, choice) != Language::Bitmap) {
+    if (target.empty() && language_of(op, choice) != Language::Bitmap && language_of(op, choice) != Language::TwoFour) {
         const auto best = std::find_if(has.begin(), has.end(), [&](const std::string &each) {
             return language_of(op, {each, math}) == Language::TensorCore;
         });
@@ -79,7 +88,7 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
         language_of(op, choice) == Language::Bitmap) {
         return choice;
     }
-    if (language_of(op, choice) == Language::TensorCore) {
+    if (language_of(op, choice) == Language::TensorCore || language_of(op, choice) == Language::TwoFour) {
         if (std::none_of(has.begin(), has.end(),
                          [&](const std::string &other) { return backend.features_of(other) == features; })) {
             throw FileError("the device '" + device.name + "' (" + device.features +
@@ -121,6 +130,8 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
         problem.nonzero_instructions = product.instructions;
     } else if (language == Language::Bitmap) {
         problem.reads_bitmap = true;
+    } else if (language == Language::TwoFour) {
+        problem.sparse_cores = tensor_cores_of(backend_of_target(choice.target).features_of(choice.target));
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }

@@ -20,9 +20,9 @@ struct CodeChoice {
 std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores);
 
 /** Where the code of an operator comes from: that of nonzero weights if it skips zeros, on a GPU in float32; that
- * of a bitmap of weights if it has few tokens on a GPU in 16 bits; the kernels for dot products if the target has
- * instructions for the operator's type; else the templates for tensor cores if they serve the operator, and it is not
- * float32 or may be multiplied in TF32; else Halide. */
+ * of a bitmap of weights if it has few tokens on a GPU in 16 bits; that of two of four weights if these have the
+ * pattern; the kernels for dot products if the target has instructions for the operator's type; else the templates for
+ * tensor cores if they serve the operator, and it is not float32 or may be multiplied in TF32; else Halide. */
 Language language_of(const Operator &op, const CodeChoice &choice);
 
 /** The code for a device. Without a target (""), it is for the tensor cores wherever operator, math and device allow,

@@ -47,8 +47,12 @@ bool depends_on_zeros(Language language) {
 }
 
 bool has_same_schedules(const Operator &a, const Operator &b, const CodeChoice &code) {
-    const bool same_weights = a.typical_zeros == b.typical_zeros || !depends_on_zeros(language_of(b, code));
-    return a.generator == b.generator && shape_of(a) == shape_of(b) && same_weights;
+    const Language language = language_of(b, code);
+    const bool same_weights = a.typical_zeros == b.typical_zeros || !depends_on_zeros(language);
+    // Code for a pattern takes no other weights.
+    const bool same_pattern = a.typical_pattern == b.typical_pattern ||
+                              (a.typical_pattern == WeightPattern::None && language != Language::TwoFour);
+    return a.generator == b.generator && shape_of(a) == shape_of(b) && same_weights && same_pattern;
 }
 
 }  // namespace

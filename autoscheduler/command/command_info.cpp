@@ -69,11 +69,12 @@ void print_operator(const Operator &op, bool json) {
         return;
     }
     std::string text =
-        fmt::format("Operator {}: {}\nTypical output: {} x {} x {} pixels\n{}\nSchedules\n", op.name, op.summary(),
+        fmt::format("Operator {}: {}\nTypical output: {} x {} x {} pixels\n{}{}\nSchedules\n", op.name, op.summary(),
                     op.typical_batch, op.typical_output().height, op.typical_output().width,
                     op.typical_zeros > 0 ? fmt::format("Zeros: {:.0f} % of the {}\n", 100 * op.typical_zeros,
                                                        op.is_quantized() ? "quads of weights" : "weights")
-                                         : "");
+                                         : "",
+                    op.typical_pattern == WeightPattern::TwoFour ? "Pattern of the weights: 2:4\n" : "");
     for (const SpaceSize &size : sizes) {
         text += fmt::format("  {:<14}{:>10} legal of {:.0f}\n", size.name, size.legal, size.all);
     }

@@ -11,6 +11,7 @@
 #include "plans/nonzeros.h"
 #include "plans/plan.h"
 #include "plans/tensor_core.h"
+#include "plans/two_four.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -117,9 +118,10 @@ void show(const Options &options) {
     if (variant->language != Language::Halide) {
         check_buildable(plan, *variant);
     }
-    const bool skips = variant->language == Language::Nonzeros, on_bitmap = variant->language == Language::Bitmap;
-    const Workload workload =
-        workload_of(skips || on_bitmap ? plan.op : with_all_weights(plan.op), device, {plan.target, plan.math});
+    const bool skips = variant->language == Language::Nonzeros, on_bitmap = variant->language == Language::Bitmap,
+               keeps_two = variant->language == Language::TwoFour;
+    const Workload workload = workload_of(skips || on_bitmap || keeps_two ? plan.op : with_all_weights(plan.op), device,
+                                          {plan.target, plan.math});
     const Space &space = space_of(plan.backend, workload.problem);
     const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
@@ -136,6 +138,7 @@ void show(const Options &options) {
                                : on_tensor_cores ? tensor_core_source(only)
                                : skips           ? call_of_nonzeros(only)
                                : on_bitmap       ? call_of_bitmap(only)
+                               : keeps_two       ? call_of_two_four(only)
                                                  : call_of_dot_products(only);
     if (options.json) {
         const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},

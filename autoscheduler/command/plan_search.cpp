@@ -238,7 +238,7 @@ void add_code_for_all_weights(const PlanSearch &search) {
     PlanSearchOptions options = search.options();
     const Language language = language_of(search.session().op, search.session().code);
     if (options.all_weights || !options.folder.empty() || !search.has_plan() ||
-        (language != Language::Nonzeros && language != Language::Bitmap)) {
+        (language != Language::Nonzeros && language != Language::Bitmap && language != Language::TwoFour)) {
         return;
     }
     const std::filesystem::path path = options.plan;

@@ -9,6 +9,7 @@
 #include "plans/dot_product.h"
 #include "plans/emit.h"
 #include "plans/nonzeros.h"
+#include "plans/two_four.h"
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
@@ -67,7 +68,7 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
         }
         for (const PlanVariant &variant : plans[i].variants) {
             if (variant.language == Language::DotProduct || variant.language == Language::Nonzeros ||
-                variant.language == Language::Bitmap) {
+                variant.language == Language::Bitmap || variant.language == Language::TwoFour) {
                 check_buildable(plans[i], variant);
             } else if (variant.language == Language::Halide) {
                 const std::string name = function_name(symbol, i, variant.name);
@@ -99,6 +100,9 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
         }
         if (plan.has(Language::Bitmap)) {
             own_code.insert(bitmap_object());
+        }
+        if (plan.has(Language::TwoFour)) {
+            own_code.insert(two_four_object());
         }
     }
     for (const std::string &object : own_code) {

@@ -31,9 +31,32 @@ std::vector<float> draw(size_t count, std::mt19937 &random) {
     return values;
 }
 
+/** Makes two of four consecutive input channels 0, [output channel][kernel row][kernel column][input channel]. */
+void keep_two_of_four(const Operator &op, std::vector<float> &filter, std::mt19937 &random) {
+    constexpr size_t fours = 4;
+    const distile_conv2d conv = op.schema().convolution(op).conv;
+    const size_t channels = conv.in_channels / conv.groups;
+    for (size_t line = 0; line < filter.size(); line += channels) {
+        for (size_t first = 0; first < channels; first += fours) {
+            const size_t one = random() % fours, other = (one + 1 + random() % (fours - 1)) % fours;
+            for (size_t i = 0; i < std::min(fours, channels - first); i++) {
+                filter[line + first + i] *= i == one || i == other ? 1.0f : 0.0f;
+            }
+        }
+    }
+}
+
+/** The share of weights that become 0 beside those that a pattern leaves out. */
+double further_zeros(const Operator &op) {
+    return op.typical_pattern == WeightPattern::TwoFour ? std::max(0.0, 2 * op.typical_zeros - 1) : op.typical_zeros;
+}
+
 /** Makes the typical share of an operator's weights 0, [output channel][kernel row][kernel column][input channel]. */
 void prune(const Operator &op, std::vector<float> &filter, std::mt19937 &random) {
-    std::bernoulli_distribution is_zero(op.typical_zeros);
+    if (op.typical_pattern == WeightPattern::TwoFour) {
+        keep_two_of_four(op, filter, random);
+    }
+    std::bernoulli_distribution is_zero(further_zeros(op));
     visit_prunable(op, [&](size_t first, size_t count) {
         if (is_zero(random)) {
             std::fill_n(filter.begin() + static_cast<ptrdiff_t>(first), count, 0.0f);

@@ -159,7 +159,7 @@ void check_same(const LogHeader &found, const LogHeader &wanted, const std::stri
     };
     if (to_json(found.op) != to_json(wanted.op)) {
         const auto words = [](const Operator &op) {
-            const std::string zeros = op.typical_zeros > 0 ? ", " + to_json(op)["typical"]["weight_zeros"].dump() : "";
+            const std::string zeros = op.typical_zeros > 0 ? ", " + nlohmann::json(op.typical_zeros).dump() : "";
             return "the operator '" + op.name + "' (" + op.summary() + ", " + op.typical_input() +
                    (zeros.empty() ? ")" : zeros + " of the weights are 0)");
         };

@@ -6,6 +6,7 @@
 #include "plans/emit.h"
 #include "plans/nonzeros.h"
 #include "plans/plan.h"
+#include "plans/two_four.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/plan_files.h"
@@ -305,6 +306,116 @@ TEST_CASE("Plans for GPUs read a bitmap of the weights of linear layers of few t
         }
     }
     CHECK_FALSE(why_no_bitmap(parse_operator(operator_file(.9, "float16"), "test")).empty());
+}
+
+TEST_CASE("Plans for GPUs keep two of four weights where operators promise the pattern", "[plan]") {
+    const TemporaryFolder folder;
+    const auto file_of = [](const char *dtype, nlohmann::json typical, int32_t inputs = 2048, int32_t groups = 1) {
+        typical.update({{"batch", 1}, {"height", 32}, {"width", 32}});
+        return nlohmann::json{{"distile_operator", 1},
+                              {"name", "pruned"},
+                              {"generator", "masked_conv2d"},
+                              {"params",
+                               {{"dtype", dtype},
+                                {"in_channels", inputs},
+                                {"out_channels", 512},
+                                {"kernel_h", 1},
+                                {"kernel_w", 1},
+                                {"groups", groups}}},
+                              {"typical", typical}};
+    };
+    const nlohmann::json pattern = {{"weight_pattern", "2:4"}};
+    const Platform &platform = get_platform("x86-64-linux");
+    for (const char *dtype : {"float16", "bfloat16"}) {
+        const Operator op = parse_operator(file_of(dtype, pattern), "test");
+        CHECK(keeps_two_of_four(op));
+        CHECK(op.typical_zeros == .5);
+        CHECK(to_json(op)["typical"]["weight_pattern"] == "2:4");
+        CHECK_FALSE(to_json(op)["typical"].contains("weight_zeros"));
+        CHECK(to_json(parse_operator(to_json(op), "test")) == to_json(op));
+        const std::vector<Plan> plans = bound_plans(op, cuda_backend(), true, platform);
+        REQUIRE(plans.size() == 3);
+        CHECK(plans[0].features() == "sm_90a");
+        CHECK(plans[1].features() == "sm_80");
+        CHECK(plans[2].features() == "sm_70");
+        CHECK_FALSE(plans[2].has(Language::TwoFour));
+        for (int32_t i = 0; i < 2; i++) {
+            const Plan &plan = plans[i];
+            CAPTURE(plan.name);
+            CHECK(contains(plan.name, "two_four"));
+            CHECK(plan.layout == "cuda-two-four");
+            int dense = 0;
+            for (const PlanVariant &variant : plan.variants) {
+                CAPTURE(variant.name);
+                const bool all = variant.name.rfind(all_weights_prefix, 0) == 0;
+                CHECK(variant.language == (all ? Language::TensorCore : Language::TwoFour));
+                CHECK(plan.layout_of(variant) == (all ? "cuda-k16" : "cuda-two-four"));
+                dense += all && variant.dense ? 1 : 0;
+            }
+            CHECK(dense == 1);
+            check_buildable(plan);
+            CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+        }
+        const std::string c = emit_polykernels(plans, "s");
+        for (const std::string word :
+             {"distile_call_cuda_two_four_sm90(&code, call);", "distile_call_cuda_two_four(&code, call);",
+              "#include \"kernels/two_four.h\"", ".layout = \"cuda-two-four\"", ".fallback = &polykernel_1",
+              ".fallback = &polykernel_2"}) {
+            CAPTURE(word, c);
+            CHECK(contains(c, word));
+        }
+        Plan wrong = plans[1];
+        wrong.variants.resize(1);
+        const Theta theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 64}, {"channels", 128}, {"splits", 8}};
+        wrong.variants.front().theta = theta;
+        check_buildable(wrong);
+        for (const auto &[knob, value, why] :
+             {std::tuple{"pixels", 96, "64, 128"}, std::tuple{"channels", 256, "64, 128"},
+              std::tuple{"splits", 33, "a unit of 64 input channels"}}) {
+            Theta changed = theta;
+            changed[knob] = value;
+            wrong.variants.front().theta = changed;
+            refuse([&] { check_buildable(wrong); }, {why});
+        }
+        wrong = plans[0];
+        wrong.variants.resize(1);
+        wrong.variants.front().theta = {
+            {"tile_h", 1}, {"tile_w", 1}, {"pixels", 256}, {"channels", 256}, {"splits", 1}};
+        refuse([&] { check_buildable(wrong); }, {"256 pixels with 128 output channels"});
+        wrong.target = "x86-64-linux-cuda-cuda_capability_75";
+        refuse([&] { read_plan(folder.write("wrong.json", to_json(wrong).dump())); }, {"compute capability 80, 86"});
+    }
+    // Without code for tensor cores, in float32, without the promise, and where there is no such code, there are the
+    // other plans.
+    for (const auto &[file, tensor_cores] :
+         {std::pair{file_of("float16", pattern), false}, std::pair{file_of("float32", pattern), true},
+          std::pair{file_of("float16", {{"weight_zeros", .5}}), true},
+          std::pair{file_of("float16", pattern, 2048, 2), true}, std::pair{file_of("float16", pattern, 2044), true}}) {
+        CAPTURE(file.dump());
+        for (const Plan &plan : bound_plans(parse_operator(file, "test"), cuda_backend(), tensor_cores, platform)) {
+            CHECK_FALSE(plan.has(Language::TwoFour));
+        }
+    }
+    for (const Backend *other : {&cpu_backend(), &opencl_backend()}) {
+        for (const Plan &plan :
+             bound_plans(parse_operator(file_of("float16", pattern), "test"), *other, false, platform)) {
+            CHECK_FALSE(plan.has(Language::TwoFour));
+        }
+    }
+    CHECK(contains(why_no_two_four(parse_operator(file_of("float16", pattern, 2048, 2), "test")), "without groups"));
+    refuse([&] { parse_operator(file_of("float16", {{"weight_pattern", "4:8"}}), "test"); }, {"4:8", "\"2:4\""});
+    refuse([&] { parse_operator(file_of("float16", {{"weight_pattern", 2}}), "test"); }, {"weight_pattern"});
+    refuse(
+        [&] {
+            parse_operator(file_of("float16", {{"weight_pattern", "2:4"}, {"weight_zeros", .4}}), "test");
+        },
+        {"at least half"});
+    const Operator sparser =
+        parse_operator(file_of("float16", {{"weight_pattern", "2:4"}, {"weight_zeros", .7}}), "test");
+    CHECK(sparser.typical_zeros == .7);
+    CHECK(to_json(sparser)["typical"]["weight_zeros"] == .7);
+    CHECK(keeps_two_of_four(sparser));
+    CHECK(with_all_weights(sparser).typical_pattern == WeightPattern::None);
 }
 
 TEST_CASE("Schedules for nonzero weights are checked", "[plan]") {

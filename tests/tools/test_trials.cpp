@@ -188,3 +188,27 @@ TEST_CASE("Trials of quantized operators have quads of zeros, and keep the nonze
     CHECK(given[3] == 1);
     CHECK(given[7] == -127);
 }
+
+TEST_CASE("Trials of the pattern 2:4 keep at most two of four input channels", "[trials]") {
+    for (const double further : {.5, .8}) {
+        const Operator op = parse_operator(
+            {{"distile_operator", 1},
+             {"name", "conv"},
+             {"generator", "masked_conv2d"},
+             {"params", {{"in_channels", 24}, {"out_channels", 40}, {"kernel_h", 3}, {"kernel_w", 3}}},
+             {"typical",
+              {{"batch", 1}, {"height", 4}, {"width", 4}, {"weight_pattern", "2:4"}, {"weight_zeros", further}}}},
+            "test");
+        const std::vector<float> filter = TrialData(op, 1, {4, 4}, false).filter;
+        REQUIRE(filter.size() == size_t{40} * 9 * 24);
+        int64_t most = 0;
+        for (size_t first = 0; first < filter.size(); first += 4) {
+            const auto begin = filter.begin() + static_cast<ptrdiff_t>(first);
+            most = std::max<int64_t>(most, 4 - std::count(begin, begin + 4, 0.0f));
+        }
+        CHECK(most == 2);
+        const auto zeros = static_cast<double>(std::count(filter.begin(), filter.end(), 0.0f));
+        CHECK(std::abs(zeros - further * static_cast<double>(filter.size())) <
+              .05 * static_cast<double>(filter.size()));
+    }
+}

@@ -4,6 +4,7 @@
 #include "autoscheduler/bound/bound_cuda_bitmap.h"
 #include "autoscheduler/bound/bound_cuda_direct.h"
 #include "autoscheduler/bound/bound_cuda_nonzeros.h"
+#include "autoscheduler/bound/bound_cuda_two_four.h"
 #include "autoscheduler/bound/bound_dp4a.h"
 #include "autoscheduler/bound/bound_gpu_tokens.h"
 #include "autoscheduler/bound/bound_tensor_core.h"
@@ -11,6 +12,7 @@
 #include "schedules/cuda_direct_space.h"
 #include "schedules/cuda_nonzeros_space.h"
 #include "schedules/cuda_space.h"
+#include "schedules/cuda_two_four_space.h"
 #include "schedules/dot_product_space.h"
 #include "schedules/gpu_token_space.h"
 #include <cstdlib>
@@ -57,6 +59,11 @@ void add_terms_of_bitmap(const Workload &workload, const BoundKnobs &knobs, int6
     add_cuda_bitmap_terms(workload, CudaBitmapKnobs::of(knobs.values), tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_two_four(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_cuda_two_four_terms(workload, CudaTwoFourKnobs::of(knobs.values), tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
         CudaKnobs::names, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
@@ -76,11 +83,17 @@ const BoundTerms &model(const Problem &problem) {
         add_terms_of_nonzeros<TimesAlone>};
     static const BoundTerms bitmap = {
         CudaBitmapKnobs::names, nullptr, {}, nullptr, add_terms_of_bitmap<NamedTerms>, add_terms_of_bitmap<TimesAlone>};
+    static const BoundTerms two_four = {
+        CudaTwoFourKnobs::names,          nullptr, {}, nullptr, add_terms_of_two_four<NamedTerms>,
+        add_terms_of_two_four<TimesAlone>};
     if (problem.dot_products) {
         return dp4a;
     }
     if (problem.reads_bitmap) {
         return bitmap;
+    }
+    if (problem.sparse_cores) {
+        return two_four;
     }
     if (problem.skips_zeros) {
         return nonzeros;
@@ -94,6 +107,7 @@ const BoundTerms &model(const Problem &problem) {
 const Space &space(const Problem &problem) {
     return problem.dot_products                    ? dot_product_space(*problem.dot_products)
            : problem.reads_bitmap                  ? cuda_bitmap_space()
+           : problem.sparse_cores                  ? cuda_two_four_space(*problem.sparse_cores)
            : problem.skips_zeros                   ? cuda_nonzeros_space()
            : problem.tensor_cores                  ? tensor_core_space(*problem.tensor_cores, problem)
            : problem.product != TokenProduct::None ? gpu_token_space()
