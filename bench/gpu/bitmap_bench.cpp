@@ -1,18 +1,15 @@
 /** \file
  * The benchmark of linear layers with pruned weights of 16 bits: kernels for a bitmap of the weights beside cuBLAS.
  */
-#include "autoscheduler/measure/gpu.h"
-#include "autoscheduler/measure/gpu_measure.h"
+#include "bench/gpu/pruned_linear.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/peer_missing.h"
 #include "bench/harness/results.h"
 #include "bench/harness/source_version.h"
 #include "bench/peers/gpu_peer.h"
-#include "facts/type_functions.h"
 #include "kernels/bitmap.h"
 #include "kernels/cuda_bitmap/arguments.h"
-#include "runtime/base/stored_float.h"
 #include "runtime/kinds/bitmap_layout.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -51,123 +48,6 @@ struct Options {
     bool resume = false, all = false, no_cublas = false;
 };
 
-/** Calls launchers without the runtime: each launch goes on a slice's stream. */
-class Launcher {
-public:
-    explicit Launcher(const GpuSlice &slice) : slice_(slice), scratch_(scratch_bytes), signals_(signal_words) {
-        signals_.set(std::vector<uint32_t>(signal_words));
-        gpu_.use_module = [](distile_hooks *of, const char *code, size_t) {
-            Launcher &self = from(of);
-            auto &module = self.modules_[code];
-            if (!module) {
-                module = std::make_unique<Module>(code);
-            }
-            self.used_ = module.get();
-            return 0;
-        };
-        gpu_.launch = [](distile_hooks *of, const distile_gpu_launch *launch) {
-            Launcher &self = from(of);
-            auto &function = self.functions_[launch->kernel];
-            if (!function) {
-                function = self.used_->find(launch->kernel);
-                CU(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch->shared_bytes);
-                CU(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
-            }
-            CU(cuLaunchKernel, function, static_cast<unsigned>(launch->blocks[0]),
-               static_cast<unsigned>(launch->blocks[1]), static_cast<unsigned>(launch->blocks[2]),
-               static_cast<unsigned>(launch->threads[0]), static_cast<unsigned>(launch->threads[1]),
-               static_cast<unsigned>(launch->threads[2]), static_cast<unsigned>(launch->shared_bytes),
-               static_cast<CUstream>(self.slice_.stream()), launch->arguments, static_cast<void **>(nullptr));
-            return 0;
-        };
-        gpu_.allocate = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
-            if (bytes > scratch_bytes) {
-                throw std::runtime_error("more scratch memory than the benchmark has");
-            }
-            *address = reinterpret_cast<uint64_t>(from(of).scratch_.data());
-            return 0;
-        };
-        gpu_.signals = [](distile_hooks *of, uint64_t bytes, uint64_t *address) {
-            if (bytes > signal_words * sizeof(uint32_t)) {
-                throw std::runtime_error("more signals than the benchmark has");
-            }
-            *address = reinterpret_cast<uint64_t>(from(of).signals_.data());
-            return 0;
-        };
-        hooks_.hooks.gpu = &gpu_;
-        hooks_.hooks.report = [](distile_hooks *, const char *message) { std::fprintf(stderr, "%s\n", message); };
-        hooks_.owner = this;
-    }
-    Launcher(const Launcher &) = delete;
-    Launcher &operator=(const Launcher &) = delete;
-
-    distile_hooks *hooks() {
-        return &hooks_.hooks;
-    }
-    /** What the driver made of a kernel. */
-    std::string describe(int32_t pixels, distile_dtype dtype) const {
-        std::string text;
-        const std::string wanted = std::string("distile_bitmap_") + type_name(dtype) + "_" + std::to_string(pixels);
-        for (const auto &[name, function] : functions_) {
-            if (wanted == name) {
-                int registers = 0, local = 0, blocks = 0;
-                CU(cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
-                CU(cuFuncGetAttribute, &local, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function);
-                CU(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, function, int{cuda_bitmap::threads},
-                   size_t{cuda_bitmap::shared_bytes});
-                text = fmt::format("{}: {} registers, {} bytes of local memory, {} blocks on a multiprocessor", wanted,
-                                   registers, local, blocks);
-            }
-        }
-        return text;
-    }
-
-private:
-    static constexpr size_t scratch_bytes = size_t{256} << 20, signal_words = 1 << 20;
-    struct Owned {
-        distile_hooks hooks;  // The first member, of which code knows the address.
-        Launcher *owner;
-    };
-    static Launcher &from(distile_hooks *of) {
-        return *reinterpret_cast<Owned *>(of)->owner;
-    }
-
-    const GpuSlice &slice_;
-    Owned hooks_{};
-    distile_gpu_hooks gpu_{};
-    DeviceArray<uint8_t> scratch_;
-    DeviceArray<uint32_t> signals_;
-    std::map<const char *, std::unique_ptr<Module>> modules_;
-    std::map<const char *, CUfunction> functions_;
-    Module *used_ = nullptr;
-};
-
-/** An array on the device, as often as it takes to exceed some memory. */
-class Copies {
-public:
-    Copies(const void *data, size_t bytes, size_t all_bytes)
-        : bytes_((bytes + alignment - 1) / alignment * alignment),
-          count_(std::clamp<size_t>(all_bytes / bytes_ + 1, 2, most)), memory_(bytes_ * count_) {
-        const auto first = reinterpret_cast<CUdeviceptr>(memory_.data());
-        CU(cuMemcpyHtoD, first, data, bytes);
-        for (size_t i = 1; i < count_; i++) {
-            CU(cuMemcpyDtoD, first + i * bytes_, first, bytes_);
-        }
-        CU(cuCtxSynchronize);
-    }
-    size_t count() const {
-        return count_;
-    }
-    void *operator[](size_t i) const {
-        return memory_.data() + i % count_ * bytes_;
-    }
-
-private:
-    static constexpr size_t alignment = 4096, most = 256;
-    size_t bytes_, count_;
-    DeviceArray<uint8_t> memory_;
-};
-
 struct Configuration {
     int32_t pixels, channels, splits, ahead;
 
@@ -176,31 +56,18 @@ struct Configuration {
     }
 };
 
-uint16_t narrow(float value, distile_dtype dtype) {
-    return dtype == DISTILE_FLOAT16 ? StoredFloat<DISTILE_FLOAT16>::from_float(value)
-                                    : StoredFloat<DISTILE_BFLOAT16>::from_float(value);
-}
-float widen(uint16_t bits, distile_dtype dtype) {
-    return dtype == DISTILE_FLOAT16 ? StoredFloat<DISTILE_FLOAT16>::to_float(bits)
-                                    : StoredFloat<DISTILE_BFLOAT16>::to_float(bits);
-}
-
-/** A layer: its weights in both forms, and what it reads and writes. */
-class Layer {
-public:
-    Layer(int32_t rows, int32_t columns, double zeros, distile_dtype dtype, size_t rotated_bytes)
-        : rows(rows), columns(columns), dtype(dtype), dense(static_cast<size_t>(rows) * columns), bias(rows) {
+/** A layer: its weights in both forms. */
+struct Layer : LinearLayer {
+    Layer(int32_t num_rows, int32_t num_columns, double zeros, distile_dtype type, size_t rotated_bytes)
+        : LinearLayer(num_rows, num_columns, type) {
         std::mt19937 random(1);
         std::vector<float> filter(dense.size());
         const auto threshold = static_cast<uint32_t>(zeros * 4294967295.0);
-        for (size_t i = 0; i < filter.size(); i++) {
+        for (float &weight : filter) {
             const bool is_zero = random() < threshold;
-            dense[i] = narrow(is_zero ? 0 : (static_cast<float>(random() >> 8) / 8388608.0f - 1) * .05f, dtype);
-            filter[i] = widen(dense[i], dtype);
+            weight = is_zero ? 0 : (static_cast<float>(random() >> 8) / 8388608.0f - 1) * .05f;
         }
-        for (float &each : bias) {
-            each = widen(narrow(static_cast<float>(random() >> 8) / 8388608.0f - 1, dtype), dtype);
-        }
+        take(filter, rotated_bytes, random);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OI;
@@ -209,60 +76,11 @@ public:
             pack_bitmap({rows, columns, 1, 1}, {source, filter.data(), nullptr, dtype});
         bytes = packed[0].values.size() * sizeof(float);
         bitmaps = std::make_unique<Copies>(packed[0].values.data(), bytes, rotated_bytes);
-        all = std::make_unique<Copies>(dense.data(), dense.size() * 2, rotated_bytes);
     }
 
-    int32_t rows, columns;
-    distile_dtype dtype;
-    std::vector<uint16_t> dense;
-    std::vector<float> bias;
     size_t bytes = 0;
-    std::unique_ptr<Copies> bitmaps, all;
+    std::unique_ptr<Copies> bitmaps;
 };
-
-/** Tokens of a layer on the device. */
-struct Tokens {
-    Tokens(const Layer &layer, int32_t count)
-        : count(count), input(draw(layer, count)), from(input), to(static_cast<size_t>(count) * layer.rows),
-          bias(layer.bias), narrow_bias(narrow_all_of(layer)), list(listed(count)),
-          tiles(std::vector<uint32_t>{static_cast<uint32_t>(count)}), bits(std::vector<uint32_t>(8, ~0U)) {
-    }
-    static std::vector<uint16_t> draw(const Layer &layer, int32_t count) {
-        std::mt19937 random(2);
-        std::vector<uint16_t> values(static_cast<size_t>(count) * layer.columns);
-        for (uint16_t &value : values) {
-            value = narrow(static_cast<float>(random() >> 8) / 8388608.0f - 1, layer.dtype);
-        }
-        return values;
-    }
-    static std::vector<uint16_t> narrow_all_of(const Layer &layer) {
-        std::vector<uint16_t> values(layer.bias.size());
-        std::transform(layer.bias.begin(), layer.bias.end(), values.begin(),
-                       [&](float value) { return narrow(value, layer.dtype); });
-        return values;
-    }
-    static std::vector<uint32_t> listed(int32_t count) {
-        std::vector<uint32_t> xy(2 * static_cast<size_t>(count));
-        for (int32_t i = 0; i < count; i++) {
-            xy[i] = static_cast<uint32_t>(i);
-        }
-        return xy;
-    }
-
-    int32_t count;
-    std::vector<uint16_t> input;
-    DeviceArray<uint16_t> from, to;
-    DeviceArray<float> bias;
-    DeviceArray<uint16_t> narrow_bias;
-    DeviceArray<uint32_t> list, tiles, bits;
-};
-
-distile_array activation(void *data, distile_dtype dtype, int32_t channels, int32_t tokens) {
-    return {data,
-            dtype,
-            4,
-            {{0, channels, 1}, {0, tokens, channels}, {0, 1, tokens * channels}, {0, 1, tokens * channels}}};
-}
 
 void run_ours(Launcher &launcher, const Layer &layer, const Tokens &tokens, const Configuration &with, size_t copy) {
     distile_dot_product_code code{};
@@ -290,67 +108,6 @@ void run_ours(Launcher &launcher, const Layer &layer, const Tokens &tokens, cons
     }
 }
 
-/** What some channels should be: the first and the last ones, and some between. */
-class Expected {
-public:
-    Expected(const Layer &layer, const Tokens &tokens) : layer_(layer), tokens_(tokens) {
-        std::vector<float> weights(layer.columns), inputs(tokens.input.size());
-        std::transform(tokens.input.begin(), tokens.input.end(), inputs.begin(),
-                       [&](uint16_t bits) { return widen(bits, layer.dtype); });
-        for (int32_t i = 0; i < checked; i++) {
-            const int32_t o = channel(i);
-            std::transform(layer.dense.begin() + int64_t{o} * layer.columns,
-                           layer.dense.begin() + int64_t{o + 1} * layer.columns, weights.begin(),
-                           [&](uint16_t bits) { return widen(bits, layer.dtype); });
-            for (int32_t token = 0; token < tokens.count; token++) {
-                double sum = layer.bias[o], magnitude = std::abs(sum);
-                for (int32_t k = 0; k < layer.columns; k++) {
-                    const double product =
-                        static_cast<double>(weights[k]) * inputs[static_cast<size_t>(token) * layer.columns + k];
-                    sum += product;
-                    magnitude += std::abs(product);
-                }
-                const double unit = layer.dtype == DISTILE_FLOAT16 ? 1.0 / 1024 : 1.0 / 128;
-                values_.emplace_back(sum, unit * std::abs(sum) + 1e-5 * magnitude + 1e-6);
-            }
-        }
-    }
-    /** "" if an output is right. */
-    std::string mistake_in(const std::vector<uint16_t> &output) const {
-        double largest = 0;
-        int32_t wrong = 0;
-        std::string first;
-        for (int32_t i = 0; i < checked; i++) {
-            for (int32_t token = 0; token < tokens_.count; token++) {
-                const auto &[value, bound] = values_[static_cast<size_t>(i) * tokens_.count + token];
-                const float got = widen(output[static_cast<size_t>(token) * layer_.rows + channel(i)], layer_.dtype);
-                const double error = std::isnan(got) ? 1e30 : std::abs(got - value) / bound;
-                if (error > 1) {
-                    wrong++;
-                    first = first.empty()
-                                ? fmt::format("channel {}, token {}: {} in place of {}", channel(i), token, got, value)
-                                : first;
-                }
-                largest = std::max(largest, error);
-            }
-        }
-        return wrong == 0 ? ""
-                          : fmt::format("{} of {} numbers are wrong, up to {:.3g} times the bound; first {}", wrong,
-                                        checked * tokens_.count, largest, first);
-    }
-
-private:
-    static constexpr int32_t checked = 64, ends = 16;
-    int32_t channel(int32_t i) const {
-        const int32_t o = i < ends ? i : i < 2 * ends ? layer_.rows - 1 - (i - ends) : i * 977 + 13;
-        return std::max(o, 0) % layer_.rows;
-    }
-
-    const Layer &layer_;
-    const Tokens &tokens_;
-    std::vector<std::pair<double, double>> values_; /**< With their bounds. */
-};
-
 std::vector<Configuration> configurations(const Layer &layer, int32_t tokens, const Options &options) {
     int32_t pixels = 8;
     while (pixels < tokens && pixels < cuda_bitmap::most_pixels) {
@@ -373,12 +130,9 @@ std::vector<Configuration> configurations(const Layer &layer, int32_t tokens, co
     return all;
 }
 
-double time_graph(const GpuGraph &graph, size_t calls, int rounds) {
-    std::vector<double> times;
-    for (int i = 0; i < rounds; i++) {
-        times.push_back(graph.time() / static_cast<double>(calls));
-    }
-    return spread_of(std::move(times)).median;
+std::string describe(const Launcher &launcher, int32_t pixels, distile_dtype dtype) {
+    return launcher.describe(std::string("distile_bitmap_") + type_name(dtype) + "_" + std::to_string(pixels),
+                             cuda_bitmap::threads, cuda_bitmap::shared_bytes);
 }
 
 Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher, const Layer &layer, int32_t count,
@@ -488,7 +242,7 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
         for (const auto &[with, us] : timed.items()) {
             std::printf("    %-32s %8.2f us\n", with.c_str(), us.get<double>());
         }
-        std::printf("    %s\n", launcher.describe(best->pixels, layer.dtype).c_str());
+        std::printf("    %s\n", describe(launcher, best->pixels, layer.dtype).c_str());
     }
     std::fflush(stdout);
     return result;
@@ -549,7 +303,7 @@ int run(const Options &options) {
             }
         }
         for (const int32_t pixels : {8, 16, 32, 64}) {
-            std::printf("%s\n", launcher.describe(pixels, dtype).c_str());
+            std::printf("%s\n", describe(launcher, pixels, dtype).c_str());
         }
     }
     std::printf("%s\n", all_right ? "all right" : "SOME RESULTS ARE WRONG");

@@ -92,6 +92,28 @@ private:
     std::shared_ptr<Session> session_;
 };
 
+/** cuSPARSELt on one stream: weights of the pattern 2:4. */
+class CusparseLt {
+public:
+    /** Throws PeerMissing where this build or this machine lacks it. */
+    explicit CusparseLt(const GpuSlice &slice);
+    ~CusparseLt();
+    CusparseLt(const CusparseLt &) = delete;
+    CusparseLt &operator=(const CusparseLt &) = delete;
+
+    /** Its name and version. */
+    std::string description() const;
+
+    /** The algorithm that its own search finds, for arrays as cuBLAS takes them. Calls read the filters in turns. */
+    std::unique_ptr<GpuPeer> linear(const LinearShape &shape, const void *input,
+                                    const std::vector<const void *> &filters, const void *bias, void *output) const;
+
+    struct Session;
+
+private:
+    std::shared_ptr<Session> session_;
+};
+
 }  // namespace distile::bench
 
 #endif
