@@ -153,7 +153,36 @@ def test_prune_of_all_layers_and_of_blocks():
     assert (layer.weight[:, 8] != 0).all()
 
 
-@pytest.mark.parametrize("arguments", [{"zeros": 1.0}, {"zeros": 0.5, "scope": "all"}, {"zeros": 0.5, "block": (0, 1)}])
+@pytest.mark.parametrize("layer", [torch.nn.Conv2d(24, 8, 3), torch.nn.Linear(32, 10), torch.nn.Conv2d(20, 6, 1, groups=2)])
+def test_prune_by_pattern(layer):
+    before = layer.weight.clone()
+    shares = distile.prune(layer, pattern="2:4")
+    weight = layer.weight.movedim(1, -1).flatten(0, -2)
+    fours, whole = (torch.nn.functional.pad(t, (0, -t.shape[1] % 4)).unflatten(1, (-1, 4))
+                    for t in (weight, before.movedim(1, -1).flatten(0, -2)))
+    # Ten input channels leave two of the last four.
+    kept = (fours != 0).sum(-1)
+    assert (kept == 2).all()
+    assert shares == {"": float((layer.weight == 0).double().mean())}
+    assert (fours[fours != 0] == whole[fours != 0]).all()
+    least = torch.where(fours != 0, fours.abs(), torch.inf).amin(-1)
+    left_out = torch.where(fours == 0, whole.abs(), torch.zeros_like(whole)).amax(-1)
+    assert (least >= left_out).all()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"zeros": 1.0},
+        {"zeros": 0.5, "scope": "all"},
+        {"zeros": 0.5, "block": (0, 1)},
+        {},
+        {"pattern": "1:4"},
+        {"pattern": "2:4", "zeros": 0.5},
+        {"pattern": "2:4", "scope": "global"},
+        {"pattern": "2:4", "block": (4, 1)},
+    ],
+)
 def test_wrong_arguments(arguments):
     layer = torch.nn.Linear(4, 4)
     before = layer.weight.clone()
