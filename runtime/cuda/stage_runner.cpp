@@ -15,6 +15,10 @@ constexpr int32_t needed_capability = 90;
 
 /** Fitted to times on an H200. */
 constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
+/** Counted from instructions. */
+constexpr ChannelCosts channel_costs{1500, 100, 60};
+
+constexpr uint32_t piece_channels = 8;  ///< The channels that a copy brings.
 
 StageView view_of(const distile_tensor *tensor) {
     if (!tensor) {
@@ -53,7 +57,7 @@ public:
             if (step.given.kind == DISTILE_STEP_SCORES) {
                 add_scores(step);
             } else {
-                add_convolution(step, end);
+                add_image(step, end);
             }
             given_.resize(given_.size() + steps_.size() - before, static_cast<int32_t>(end));
             end++;
@@ -101,7 +105,8 @@ private:
         step.across = across_of(given.window);
     }
 
-    void add_convolution(const CheckedStep &checked, size_t number) {
+    /** A step that makes an image. */
+    void add_image(const CheckedStep &checked, size_t number) {
         const distile_stage_step &given = checked.given;
         if (given.mask && !is_prepared(given)) {
             add_preparation(checked, number);
@@ -114,15 +119,42 @@ private:
         step.bias = given.bias;
         step.down = down_of(given.window);
         step.across = across_of(given.window);
-        const auto channel_steps = static_cast<uint32_t>(given.input->channels) / stage_channels;
-        step.channel_steps = make_divisor(channel_steps);
         step.kernel_w = make_divisor(static_cast<uint32_t>(given.window.kernel_w));
-        step.reduction = static_cast<uint32_t>(given.window.kernel_h * given.window.kernel_w) * channel_steps;
         step.channels = static_cast<uint32_t>(given.output->channels);
+        set_work(checked, step);
         step.activation = checked.activation();
         step.later = given.later ? bits_of(*given.later).words : nullptr;
         if (given.mask) {
             step.rows = rows_of(*given.mask, given.reader);
+        }
+    }
+
+    static void set_work(const CheckedStep &checked, StageStep &step) {
+        const distile_window &window = checked.given.window;
+        const auto inputs = static_cast<uint32_t>(checked.given.input->channels);
+        uint32_t channel_steps = 1;
+        if (checked.given.kind == DISTILE_STEP_CONV2D && !checked.filter().is_depthwise()) {
+            channel_steps = (inputs + stage_channels - 1) / stage_channels;
+            step.missing = static_cast<uint8_t>((channel_steps * stage_channels - inputs) / piece_channels);
+        } else {
+            step.work = StageWork::Channels;
+            step.window_work = window_work_of(checked.given.kind);
+        }
+        step.channel_steps = make_divisor(channel_steps);
+        step.reduction = static_cast<uint32_t>(window.kernel_h * window.kernel_w) * channel_steps;
+    }
+
+    static WindowWork window_work_of(distile_step_kind kind) {
+        switch (kind) {
+        case DISTILE_STEP_MAX_POOL:
+            return WindowWork::Largest;
+        case DISTILE_STEP_AVERAGE_POOL:
+        case DISTILE_STEP_SUM:
+            return WindowWork::Mean;
+        case DISTILE_STEP_UPSAMPLE:
+            return WindowWork::Repeat;
+        default:
+            return WindowWork::Weigh;
         }
     }
 
@@ -139,10 +171,11 @@ private:
         kept_reader_ = nullptr;
         for (size_t i = number; i < stage_.steps.size() && !kept_reader_; i++) {
             const CheckedStep &step = stage_.steps[i];
-            if (step.given.kind == DISTILE_STEP_CONV2D && step.given.mask == kept_mask_) {
+            const bool makes_image = step.given.kind != DISTILE_STEP_SCORES;
+            if (makes_image && step.given.mask == kept_mask_) {
                 kept_reader_ = step.given.reader;
                 kept_size_ = step.output;
-            } else if (step.given.kind == DISTILE_STEP_CONV2D && step.given.mask) {
+            } else if (makes_image && step.given.mask) {
                 break;
             }
         }
@@ -254,6 +287,7 @@ void StageRunner::run(const Stage &stage, StageTrace *trace) {
         settings.tiles = stage.tiles != 0 ? stage.tiles : ~0u;
         settings.blocks = make_divisor(grid.x);
         settings.costs = tile_costs;
+        settings.channel_costs = channel_costs;
         if (trace) {
             time_items(settings);
         }
@@ -301,9 +335,10 @@ void StageRunner::add_items(const StageSettings &settings, const std::vector<Sta
             continue;
         }
         const StageWork work = steps[item.step].work;
-        const bool convolves = work == StageWork::Convolve, scores = work == StageWork::Score;
-        trace.items.push_back({given[item.step], static_cast<int32_t>(i / of_block), work == StageWork::Prepare ? 1 : 0,
-                               item.listed - began_, item.open - began_, scores ? 0 : item.begun - began_,
+        const bool convolves = work == StageWork::Convolve, prepares = work == StageWork::Prepare;
+        trace.items.push_back({given[item.step], static_cast<int32_t>(i / of_block), prepares ? 1 : 0,
+                               item.listed - began_, item.open - began_,
+                               convolves || prepares ? item.begun - began_ : 0,
                                convolves ? item.multiplied - began_ : 0, item.stored - began_, item.told - began_});
     }
 }

@@ -37,9 +37,11 @@ public:
         CheckedStep checked{step_, {}, step_.input->dtype, false, false};
         if (step_.kind == DISTILE_STEP_SCORES) {
             check_scores(checked);
-        } else {
+        } else if (step_.kind == DISTILE_STEP_CONV2D) {
             check_convolution(checked);
             spread(checked);
+        } else {
+            check_layer(checked);
         }
         check_transient();
         find_order(checked);
@@ -165,12 +167,9 @@ private:
                                input.channels, output.channels, filter.groups, target_.group_text())};
         }
         check_weights_type(checked);
-        if (input.batch != output.batch) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d",
-                               call_, output.batch, input.batch)};
-        }
+        check_batch();
         if (!target_.reads_outside) {
-            check_reach();
+            check_reach(true);
         }
         check_words(checked.output);
         if (!step_.weights) {
@@ -179,12 +178,72 @@ private:
         require(check_alignment(
             context_, call_,
             {{step_.weights, target_.weight_alignment, "weights"}, {step_.bias, sizeof(float), "bias"}}));
+        check_epilogue(checked);
+    }
+
+    void check_batch() const {
+        if (step_.input->batch != step_.output->batch) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the output has %d images, but the input has %d",
+                               call_, step_.output->batch, step_.input->batch)};
+        }
+    }
+
+    void check_epilogue(CheckedStep &checked) const {
         require(check_enumerator(context_, call_, "activation", step_.activation));
-        if (overlap(without_border(input), without_border(output))) {
+        if (overlap(without_border(*step_.input), without_border(*step_.output))) {
             throw Failure{fail(context_, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call_)};
         }
         check_residual();
         check_masks(checked);
+    }
+
+    /** Checks a step that takes each channel by itself. */
+    void check_layer(CheckedStep &checked) const {
+        if (!target_.takes_layers) {
+            throw Failure{fail(context_, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                               "%s: stages pool, upsample and add by steps on GPUs alone: call the layer here", call_)};
+        }
+        const distile_tensor &input = *step_.input;
+        check_step_tensor(step_.output, "output", input.channels, false);
+        const distile_tensor &output = *step_.output;
+        const distile_window &window = step_.window;
+        checked.output = {output.batch, output.height, output.width};
+        if (input.channels % target_.output_channels != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
+                               call_, input.channels, target_.output_channels)};
+        }
+        if (step_.weights || step_.bias || step_.reader || step_.later || raw(step_.weights_dtype) != 0 ||
+            step_.spreads != 0 || step_.groups != 0 || step_.transient != 0) {
+            throw bad_value(
+                "a step that takes each channel by itself has no weights, bias, reader or later pixels, and "
+                "its `spreads`, `groups` and `transient` are 0");
+        }
+        check_batch();
+        const bool pools = step_.kind == DISTILE_STEP_MAX_POOL || step_.kind == DISTILE_STEP_AVERAGE_POOL;
+        const bool is_one_tap =
+            window.kernel_h == 1 && window.kernel_w == 1 && window.pad_top == 0 && window.pad_left == 0;
+        if (!pools && !is_one_tap) {
+            throw bad_value("upsampling and sums have a window of 1 x 1 without padding");
+        }
+        if (step_.kind == DISTILE_STEP_SUM && !is_point(window)) {
+            throw bad_value("sums have a window without strides");
+        }
+        if (step_.kind == DISTILE_STEP_UPSAMPLE) {
+            const auto fits = [](int32_t extent, int32_t factor, int32_t larger) {
+                return int64_t{extent} * factor >= larger;
+            };
+            if (!fits(input.height, window.stride_h, output.height) ||
+                !fits(input.width, window.stride_w, output.width)) {
+                throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                                   "%s: %d x %d pixels, upsampled by %d and %d, do not make %d x %d", call_,
+                                   input.height, input.width, window.stride_h, window.stride_w, output.height,
+                                   output.width)};
+            }
+        } else {
+            check_reach(step_.kind == DISTILE_STEP_AVERAGE_POOL);
+        }
+        check_words(checked.output);
+        check_epilogue(checked);
     }
 
     void check_weights_type(CheckedStep &checked) const {
@@ -200,8 +259,8 @@ private:
         checked.weights_dtype = given == 0 ? step_.input->dtype : step_.weights_dtype;
     }
 
-    /** Checks that all windows stay within the input and its border. */
-    void check_reach() const {
+    /** Checks that all windows stay within the input, and its border where that counts. */
+    void check_reach(bool has_border) const {
         const distile_tensor &input = *step_.input, &output = *step_.output;
         const distile_window &window = step_.window;
         const auto check_axis = [&](const char *axis, int32_t extent, int32_t before, int32_t behind, int32_t outputs,
@@ -213,10 +272,11 @@ private:
                                    axis, -pad, static_cast<long long>(end), extent, before, behind)};
             }
         };
-        check_axis("rows", input.height, input.border_top, input.border_bottom, output.height, window.kernel_h,
-                   window.stride_h, window.dilation_h, window.pad_top);
-        check_axis("columns", input.width, input.border_left, input.border_right, output.width, window.kernel_w,
-                   window.stride_w, window.dilation_w, window.pad_left);
+        const auto border = [&](int32_t pixels) { return has_border ? pixels : 0; };
+        check_axis("rows", input.height, border(input.border_top), border(input.border_bottom), output.height,
+                   window.kernel_h, window.stride_h, window.dilation_h, window.pad_top);
+        check_axis("columns", input.width, border(input.border_left), border(input.border_right), output.width,
+                   window.kernel_w, window.stride_w, window.dilation_w, window.pad_left);
     }
 
     void check_residual() const {

@@ -32,7 +32,8 @@ struct StageTarget {
     size_t vector_bytes;                      ///< The alignment of tensors, of their strides and of scores.
     size_t weight_alignment;
     bool reads_outside;  ///< Windows may read outside a tensor's border.
-    bool takes_groups;   ///< Convolutions may have several groups.
+    bool takes_groups;   ///< Convolutions may have several groups; without, they may be depthwise.
+    bool takes_layers;   ///< There are steps that take each channel by itself.
     /** Numbers of an output for each worker up to which computing all takes no longer than waiting for a mask. */
     int64_t spread_numbers;
     int64_t most_words;  ///< The most words of 32 pixels that a mask may have.
@@ -46,11 +47,12 @@ struct StageTarget {
                has_groups(filter);
     }
     bool has_groups(const StageFilter &filter) const {
-        return filter.groups == 1 || (takes_groups && filter.groups > 1 && filter.in_channels % filter.groups == 0 &&
-                                      filter.out_channels % filter.groups == 0);
+        return filter.groups == 1 || filter.is_depthwise() ||
+               (takes_groups && filter.groups > 1 && filter.in_channels % filter.groups == 0 &&
+                filter.out_channels % filter.groups == 0);
     }
     const char *group_text() const {
-        return takes_groups ? "groups that divide both" : "one group";
+        return takes_groups ? "groups that divide both" : "one group, or one for each channel";
     }
 };
 

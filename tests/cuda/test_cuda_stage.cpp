@@ -100,6 +100,171 @@ TEST_CASE("A reader's windows reach outside a smaller mask on a GPU", "[gpu_stag
     stage.check(0);
 }
 
+TEST_CASE("Convolutions of a stage on a GPU have any multiple of 8 channels", "[gpu_stage][gpu_stage_channels]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    constexpr int32_t channels[] = {8, 24, 40, 64, 72, 96, 136, 200};
+    constexpr size_t count = sizeof(channels) / sizeof(channels[0]);
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (size_t i = 0; i < count; i++) {
+            // Each number of inputs with some numbers of outputs, and each shape of tiles.
+            const int32_t in = channels[i], out = channels[(3 * i + 1) % count];
+            const auto tile = static_cast<uint32_t>(i % 6);
+            INFO("from " << in << " to " << out << " channels, tile " << tile);
+            TestedStage<GpuMachine> stage(gpu, dtype, 20 + static_cast<unsigned>(i), true);
+            StageImage<GpuMachine> &x = stage.image(2, 9, 37, in, 1), &y = stage.image(2, 9, 37, out),
+                                   &z = stage.image(2, 9, 37, in), &small = stage.image(2, 5, 19, out);
+            TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, 9, 37, .3), &half = stage.mask(2, 5, 19, .5);
+            stage.conv(x, y, 1, 1, 1, &mask, &stage_three_by_three);
+            stage.conv(y, z, 1, 1, 1, &mask, nullptr, &z);
+            stage.conv(x, small, 3, 2, 1, &half);
+            stage.check(i % 2 == 0 ? 0 : 1u << tile);
+        }
+    }
+    // Larger tiles, with a last group of columns that zeros fill up.
+    for (uint32_t tile = 0; tile < 6; tile++) {
+        INFO("tile " << tile);
+        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 40 + tile, true);
+        StageImage<GpuMachine> &x = stage.image(1, 20, 33, 88, 1), &y = stage.image(1, 20, 33, 120),
+                               &z = stage.image(1, 20, 33, 240);
+        TestedStage<GpuMachine>::TestMask &mask = stage.mask(1, 20, 33, .6);
+        stage.conv(x, y, 3, 1, 1, &mask, nullptr, &y);
+        stage.conv(y, z, 1, 1, 1, &mask, nullptr, &z);
+        stage.check(1u << tile);
+    }
+}
+
+TEST_CASE("Convolutions of a stage on a GPU may be depthwise", "[gpu_stage][gpu_stage_channels]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Shape {
+        int32_t channels, kernel, stride, dilation;
+    };
+    constexpr Shape shapes[] = {{8, 3, 1, 1},  {24, 3, 2, 1}, {96, 5, 1, 1},  {144, 3, 1, 2}, {576, 3, 1, 1},
+                                {72, 1, 1, 1}, {64, 7, 2, 1}, {120, 3, 3, 2}, {40, 9, 1, 1},  {200, 2, 2, 1}};
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        unsigned seed = 50;
+        for (const Shape &shape : shapes) {
+            for (const double density : {0., .2, 1.}) {
+                INFO(shape.channels << " channels, " << shape.kernel << " x " << shape.kernel << ", stride "
+                                    << shape.stride << ", dilation " << shape.dilation << ", density " << density);
+                TestedStage<GpuMachine> stage(gpu, dtype, seed++, true);
+                const int32_t border = shape.dilation * (shape.kernel - 1), rows = (13 - 1) / shape.stride + 1,
+                              columns = (41 - 1) / shape.stride + 1;
+                StageImage<GpuMachine> &x = stage.image(2, 13, 41, shape.channels, border),
+                                       &y = stage.image(2, rows, columns, shape.channels),
+                                       &all = stage.image(2, rows, columns, shape.channels);
+                TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, rows, columns, density),
+                                                  &later = stage.mask(2, rows, columns, .5);
+                stage.conv(x, y, shape.kernel, shape.stride, shape.dilation, &mask, nullptr, &y, nullptr,
+                           shape.channels);
+                stage.conv(x, all, shape.kernel, shape.stride, shape.dilation, nullptr, nullptr, nullptr, &later,
+                           shape.channels);
+                stage.check(0);
+            }
+        }
+    }
+}
+
+TEST_CASE("Large depthwise convolutions of a stage on a GPU, also of masks that blocks do not keep",
+          "[gpu_stage][gpu_stage_channels]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const bool exact : {true, false}) {
+        // Threads have one row, two or four.
+        for (const int32_t height : {6, 40, 130}) {
+            INFO(height << " rows");
+            TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 80 + static_cast<unsigned>(height), exact);
+            StageImage<GpuMachine> &x = stage.image(1, height, 70, 576, 1), &y = stage.image(1, height, 70, 576);
+            TestedStage<GpuMachine>::TestMask &mask = stage.mask(1, height, 70, .7);
+            stage.conv(x, y, 3, 1, 1, &mask, nullptr, &y, nullptr, 576);
+            stage.check(0);
+        }
+    }
+    TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 84, true);
+    StageImage<GpuMachine> &x = stage.image(3, 200, 50, 72), &wide = stage.image(3, 200, 50, 96, 1),
+                           &y = stage.image(3, 200, 50, 96);
+    TestedStage<GpuMachine>::TestMask &mask = stage.mask(3, 200, 50, .2);
+    stage.conv(x, wide, 1, 1, 1, &mask, &stage_three_by_three);
+    stage.conv(wide, y, 3, 1, 1, &mask, nullptr, nullptr, nullptr, 96);
+    stage.check(0);
+}
+
+TEST_CASE("Inverted residuals of a stage on a GPU make their masks", "[gpu_stage][gpu_stage_channels]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Shape {
+        int32_t batch, height, width, narrow, wide;
+    };
+    constexpr Shape shapes[] = {{1, 64, 64, 96, 576}, {1, 8, 8, 96, 576}, {2, 16, 16, 24, 144}, {3, 33, 35, 8, 40}};
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const Shape &shape : shapes) {
+            for (const bool exact : {true, false}) {
+                INFO(shape.batch << " images of " << shape.height << " x " << shape.width << ", " << shape.narrow
+                                 << " to " << shape.wide << " channels");
+                TestedStage<GpuMachine> stage(gpu, dtype, 90, exact);
+                StageImage<GpuMachine> &x = stage.image(shape.batch, shape.height, shape.width, shape.narrow);
+                for (int block = 0; block < (exact ? 3 : 1); block++) {
+                    // Rounded scores may be on the other side of the threshold.
+                    TestedStage<GpuMachine>::TestMask &mask =
+                        stage.mask(shape.batch, shape.height, shape.width, exact ? -1 : .4);
+                    if (exact) {
+                        stage.scores(x, mask, 1);
+                    }
+                    add_inverted_residual<GpuMachine>(stage, x, shape.wide, 3, &mask, nullptr, 1);
+                }
+                stage.check(0);
+            }
+        }
+    }
+}
+
+TEST_CASE("Steps of a stage on a GPU pool, upsample and add", "[gpu_stage][gpu_stage_channels]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    const auto window = [](int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
+        return distile_window{kernel, kernel, stride, stride, dilation, dilation, pad, pad, DISTILE_WINDOW_CONV};
+    };
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const int32_t channels : {8, 72, 96}) {
+            INFO(channels << " channels");
+            TestedStage<GpuMachine> stage(gpu, dtype, 95, true);
+            StageImage<GpuMachine> &x = stage.image(2, 12, 38, channels, 1),
+                                   &small = stage.image(2, 6, 19, channels, 2),
+                                   &overlapping = stage.image(2, 5, 18, channels),
+                                   &mean = stage.image(2, 6, 19, channels),
+                                   &large = stage.image(2, 12, 38, channels, 1),
+                                   &larger = stage.image(2, 18, 38, channels), &sum = stage.image(2, 12, 38, channels),
+                                   &copy = stage.image(2, 12, 38, channels), &block = stage.image(2, 12, 38, channels);
+            TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, 12, 38, .4), &half = stage.mask(2, 6, 19, .6);
+            stage.layer(DISTILE_STEP_MAX_POOL, x, small, window(2, 2, 1, 0));
+            stage.layer(DISTILE_STEP_MAX_POOL, x, overlapping, window(3, 2, 1, 0));
+            stage.layer(DISTILE_STEP_AVERAGE_POOL, x, mean, window(4, 2, 1, 1), &half);
+            stage.layer(DISTILE_STEP_UPSAMPLE, small, large, window(1, 2, 1, 0));
+            distile_window factors = window(1, 2, 1, 0);
+            factors.stride_h = 3;
+            stage.layer(DISTILE_STEP_UPSAMPLE, mean, larger, factors, nullptr);
+            stage.layer(DISTILE_STEP_SUM, x, sum, window(1, 1, 1, 0), nullptr, &large).given.activation =
+                DISTILE_ACTIVATION_RELU6;
+            stage.layer(DISTILE_STEP_SUM, sum, copy, window(1, 1, 1, 0), &mask);
+            stage.conv(copy, block, 1, 1, 1, &mask, nullptr, &sum);
+            stage.layer(DISTILE_STEP_SUM, large, sum, window(1, 1, 1, 0), nullptr, &block);
+            stage.layer(DISTILE_STEP_UPSAMPLE, small, block, window(1, 2, 1, 0), &mask, &block);
+            stage.check(0);
+        }
+    }
+}
+
 TEST_CASE("The trace of a stage on a GPU has all items in order", "[gpu_stage]") {
     const GpuMachine gpu;
     if (!gpu) {
@@ -107,6 +272,7 @@ TEST_CASE("The trace of a stage on a GPU has all items in order", "[gpu_stage]")
     }
     TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 14, true);
     add_bottlenecks(stage, 1, 24, 30, 64, 64, 2, -1);
+    add_inverted_residual<GpuMachine>(stage, stage.image(1, 24, 30, 24), 72, 3, &stage.mask(1, 24, 30, .5), nullptr, 1);
     for (const distile_stage_item &item : stage.trace()) {
         CHECK((item.step >= 0 && item.worker >= 0));
         CHECK(item.open <= item.told);

@@ -111,7 +111,7 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
         {"other pixels beside a residual", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[3].spreads = 1; }},
         {"other pixels of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].spreads = 1; }},
         {"groups of scores", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].groups = 1; }},
-        {"groups on a GPU", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = 64; }},
+        {"groups on a GPU", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = 32; }},
         {"fewer than no groups", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.steps[2].groups = -1; }},
         {"scores that nobody reads", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].transient = 1; }},
         {"an output that windows read", DISTILE_ERROR_BAD_VALUE,
@@ -164,8 +164,8 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
          }},
         {"type of factors", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[0].weights_dtype = DISTILE_FLOAT32; }},
         {"two types", DISTILE_ERROR_BAD_TYPE, [](Arguments &s) { s.middled.view.dtype = DISTILE_BFLOAT16; }},
-        {"input channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.middled.view.channels = 32; }},
-        {"output channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.reduced.view.channels = 24; }},
+        {"input channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.middled.view.channels = 36; }},
+        {"output channels", DISTILE_ERROR_BAD_CHANNELS, [](Arguments &s) { s.reduced.view.channels = 28; }},
         {"address", DISTILE_ERROR_BAD_ALIGNMENT,
          [](Arguments &s) { s.middled.view.data = static_cast<uint16_t *>(s.middled.view.data) + 1; }},
         {"address of weights", DISTILE_ERROR_BAD_ALIGNMENT,
@@ -228,11 +228,147 @@ TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gp
         }
     }
     CHECK(packed == due);
-    CHECK(!gpu_stage_target.is_possible({48, 64, 1, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({32, 32, 1, 1, 1}));
+    CHECK(gpu_stage_target.is_possible({40, 24, 1, 1, 1}));
+    CHECK(gpu_stage_target.is_possible({64, 64, 1, 1, 64}));
+    CHECK(!gpu_stage_target.is_possible({44, 64, 1, 1, 1}));
+    CHECK(!gpu_stage_target.is_possible({32, 36, 1, 1, 1}));
     CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 64}));
+    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 32}));
+    CHECK(!gpu_stage_target.is_possible({64, 128, 1, 1, 64}));
     CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 0}));
+}
+
+TEST_CASE("Weights of a stage on a GPU have zeros for channels that fill up steps and groups", "[stage]") {
+    constexpr int32_t outs = 40, ins = 72, columns = 2;
+    constexpr size_t steps = 4, groups = 2, of_line = 64, lines = 32;
+    const StageFilter filter{outs, ins, 1, columns, 1};
+    const int64_t bytes = gpu_stage_target.weight_bytes(filter, DISTILE_BFLOAT16);
+    REQUIRE(bytes == int64_t{steps * groups * of_line * lines * 2});
+    std::vector<float> weights(size_t{outs} * ins * columns);
+    for (size_t i = 0; i < weights.size(); i++) {
+        weights[i] = static_cast<float>(i % 251 + 1);
+    }
+    std::vector<uint16_t> packed(static_cast<size_t>(bytes) / 2);
+    gpu_stage_target.pack(filter, DISTILE_BFLOAT16, weights.data(), packed.data());
+    for (size_t group = 0; group < groups; group++) {
+        for (size_t step = 0; step < steps; step++) {
+            for (size_t line = 0; line < lines; line++) {
+                const size_t out = group * 32 + line % 8 / 2 * 8 + line / 8 * 2 + line % 2, tap = step / 2;
+                for (size_t number = 0; number < of_line; number++) {
+                    const size_t in = step % 2 * 64 + (number / 8 ^ line % 8) * 8 + number % 8;
+                    const float value = out < outs && in < ins ? weights[(out * ins + in) * columns + tap] : 0;
+                    uint32_t bits = 0;
+                    std::memcpy(&bits, &value, sizeof(bits));  // Integers of 8 bits are exact.
+                    CHECK(packed[((group * steps + step) * lines + line) * of_line + number] == bits >> 16);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Depthwise weights of a stage on a GPU are tap by tap", "[stage]") {
+    constexpr int32_t channels = 24, taps = 6;
+    const StageFilter filter{channels, channels, 2, 3, channels};
+    REQUIRE(gpu_stage_target.weight_bytes(filter, DISTILE_BFLOAT16) == channels * taps * 2);
+    std::vector<float> weights(size_t{channels} * taps);
+    for (size_t i = 0; i < weights.size(); i++) {
+        weights[i] = static_cast<float>(i);
+    }
+    std::vector<uint16_t> packed(weights.size());
+    gpu_stage_target.pack(filter, DISTILE_BFLOAT16, weights.data(), packed.data());
+    for (size_t tap = 0; tap < taps; tap++) {
+        for (size_t channel = 0; channel < channels; channel++) {
+            uint32_t bits = 0;
+            std::memcpy(&bits, &weights[channel * taps + tap], sizeof(bits));
+            CHECK(packed[tap * channels + channel] == bits >> 16);
+        }
+    }
+}
+
+TEST_CASE("Steps of a stage that take each channel by itself are checked", "[stage]") {
+    struct Layers {
+        Layers() {
+            pool.kind = DISTILE_STEP_MAX_POOL;
+            pool.input = &x.view;
+            pool.output = &small.view;
+            pool.window = {2, 2, 2, 2, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+            grow.kind = DISTILE_STEP_UPSAMPLE;
+            grow.input = &small.view;
+            grow.output = &large.view;
+            grow.window = {1, 1, 2, 2, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+            sum.kind = DISTILE_STEP_SUM;
+            sum.input = &large.view;
+            sum.output = sum.residual = &x.view;
+            sum.window = point;
+            args.steps = steps;
+            args.num_steps = 3;
+        }
+        distile_status check(const StageTarget &target) const {
+            return guarded(context.get(), "a test", [&] {
+                checked_stage(context.get(), args, target);
+                return DISTILE_OK;
+            });
+        }
+        Context context = make_context();
+        Image x{10, 40, 24, 1}, small{5, 20, 24}, large{10, 40, 24};
+        distile_stage_step steps[3]{};
+        distile_stage_step &pool = steps[0], &grow = steps[1], &sum = steps[2];
+        distile_stage_args args{};
+    };
+    CHECK(Layers().check(gpu_stage_target) == DISTILE_OK);
+    struct LayerFault {
+        const char *what;
+        distile_status status;
+        std::function<void(Layers &)> make;
+    };
+    const LayerFault faults[] = {
+        {"weights", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.pool.weights = s.x.view.data; }},
+        {"bias", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.sum.bias = static_cast<const float *>(s.x.view.data); }},
+        {"groups", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.grow.groups = 1; }},
+        {"a transient output", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.grow.transient = 1; }},
+        {"a reader", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.pool.reader = &three; }},
+        {"no output", DISTILE_ERROR_NULL_POINTER, [](Layers &s) { s.sum.output = nullptr; }},
+        {"channels", DISTILE_ERROR_BAD_CHANNELS, [](Layers &s) { s.small.view.channels = 16; }},
+        {"channels of the input", DISTILE_ERROR_BAD_CHANNELS,
+         [](Layers &s) { s.x.view.channels = s.small.view.channels = 20; }},
+        {"a window outside the image", DISTILE_ERROR_BAD_SHAPE,
+         [](Layers &s) { s.pool.window.pad_top = s.pool.window.pad_left = 1; }},
+        {"a mean outside of the border", DISTILE_ERROR_BAD_SHAPE,
+         [](Layers &s) {
+             s.pool.kind = DISTILE_STEP_AVERAGE_POOL;
+             s.pool.window.pad_top = s.pool.window.pad_left = 2;
+         }},
+        {"factors", DISTILE_ERROR_BAD_SHAPE, [](Layers &s) { s.grow.window.stride_w = 1; }},
+        {"a window of an upsampling", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.grow.window.kernel_h = 2; }},
+        {"strides of a sum", DISTILE_ERROR_BAD_VALUE, [](Layers &s) { s.sum.window.stride_h = 2; }},
+        {"a sum in place", DISTILE_ERROR_ALIASING, [](Layers &s) { s.sum.input = &s.x.view; }},
+        {"a residual of another shape", DISTILE_ERROR_BAD_SHAPE, [](Layers &s) { s.sum.residual = &s.small.view; }},
+        {"activation", DISTILE_ERROR_BAD_VALUE,
+         [](Layers &s) {
+             const int number = 99;
+             std::memcpy(&s.sum.activation, &number, sizeof(number));
+         }},
+        {"images", DISTILE_ERROR_BAD_SHAPE, [](Layers &s) { s.large.view.batch = 2; }},
+    };
+    for (const LayerFault &fault : faults) {
+        INFO(fault.what);
+        Layers stage;
+        fault.make(stage);
+        const distile_status status = stage.check(gpu_stage_target);
+        INFO(distile_context_message(stage.context.get()));
+        CHECK(distile_status_name(status) == std::string(distile_status_name(fault.status)));
+    }
+    Layers right;
+    right.pool.kind = DISTILE_STEP_AVERAGE_POOL;
+    right.pool.window.pad_top = right.pool.window.pad_left = 1;
+    CHECK(right.check(gpu_stage_target) == DISTILE_OK);
+    right.sum.residual = nullptr;
+    CHECK(right.check(gpu_stage_target) == DISTILE_OK);
+    // CPUs have no such steps.
+    for (Image *const image : {&right.x, &right.small, &right.large}) {
+        image->view.dtype = DISTILE_FLOAT32;
+    }
+    CHECK(distile_run_stage(right.context.get(), &right.args) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
 }
 
 TEST_CASE("Packing weights of a stage checks its arguments", "[stage]") {

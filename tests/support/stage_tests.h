@@ -169,14 +169,7 @@ public:
                const distile_window *reader = nullptr, Image *residual = nullptr, TestMask *later = nullptr,
                int32_t groups = 1) {
         Step &step = add(input);
-        step.output = &output;
-        step.residual = residual;
-        step.output_view = std::make_unique<distile_tensor>(output.view());
-        step.given.output = step.output_view.get();
-        if (residual) {
-            step.residual_view = std::make_unique<distile_tensor>(residual->view());
-            step.given.residual = step.residual_view.get();
-        }
+        set_output(step, output, residual);
         const int32_t pad = dilation * (kernel - 1) / 2;
         step.given.window = {kernel, kernel, stride, stride, dilation, dilation, pad, pad, DISTILE_WINDOW_CONV};
         if (mask) {
@@ -194,6 +187,20 @@ public:
         step.given.activation = exact_ ? DISTILE_ACTIVATION_RELU6 : DISTILE_ACTIVATION_RELU;
         step.given.groups = groups;
         draw_weights(step, kernel);
+        return step;
+    }
+
+    /** A step that takes each channel by itself. */
+    Step &layer(distile_step_kind kind, Image &input, Image &output, const distile_window &window,
+                TestMask *mask = nullptr, Image *residual = nullptr) {
+        Step &step = add(input);
+        step.given.kind = kind;
+        step.given.window = window;
+        set_output(step, output, residual);
+        if (mask) {
+            step.mask = &mask->bits;
+            step.given.mask = mask->mask.get();
+        }
         return step;
     }
 
@@ -278,6 +285,17 @@ private:
         step.input_view = std::make_unique<distile_tensor>(input.view());
         step.given.input = step.input_view.get();
         return step;
+    }
+
+    static void set_output(Step &step, Image &output, Image *residual) {
+        step.output = &output;
+        step.residual = residual;
+        step.output_view = std::make_unique<distile_tensor>(output.view());
+        step.given.output = step.output_view.get();
+        if (residual) {
+            step.residual_view = std::make_unique<distile_tensor>(residual->view());
+            step.given.residual = step.residual_view.get();
+        }
     }
 
     void draw_weights(Step &step, int32_t kernel) {
@@ -398,6 +416,13 @@ private:
                         step.later &&
                         (*step.later)[(static_cast<size_t>(n) * output.height + y) * output.width + x] != 0;
                     for (int32_t out = 0; out < output.channels; out++) {
+                        if (step.given.kind != DISTILE_STEP_CONV2D) {
+                            const double sum =
+                                of_layer(step, n, y, x, out) + (step.residual ? step.residual->at(n, y, x, out) : 0);
+                            results[static_cast<size_t>(out)] =
+                                round_to(dtype_, static_cast<float>(apply_epilogue(step.given.activation, sum)));
+                            continue;
+                        }
                         double sum = step.bias[static_cast<size_t>(out)];
                         const int32_t groups = step.given.groups, inputs = step.input->channels / groups;
                         const float *weight =
@@ -425,6 +450,26 @@ private:
                 }
             }
         }
+    }
+
+    /** What a step that takes each channel by itself makes of a window. */
+    static double of_layer(const Step &step, int32_t n, int32_t y, int32_t x, int32_t c) {
+        const distile_window &w = step.given.window;
+        if (step.given.kind == DISTILE_STEP_UPSAMPLE) {
+            return step.input->at(n, y / w.stride_h, x / w.stride_w, c);
+        }
+        double largest = -INFINITY, sum = 0;
+        for (int32_t ky = 0; ky < w.kernel_h; ky++) {
+            for (int32_t kx = 0; kx < w.kernel_w; kx++) {
+                const int32_t row = y * w.stride_h - w.pad_top + ky * w.dilation_h,
+                              column = x * w.stride_w - w.pad_left + kx * w.dilation_w;
+                const bool inside = row >= 0 && column >= 0 && row < step.input->height && column < step.input->width;
+                const double value = inside ? double{step.input->at(n, row, column, c)} : 0;
+                largest = std::max(largest, value);
+                sum += value;
+            }
+        }
+        return step.given.kind == DISTILE_STEP_MAX_POOL ? largest : sum / (w.kernel_h * w.kernel_w);
     }
 
     void compare() const {
@@ -492,12 +537,12 @@ inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DIS
 
 /** An inverted residual block: 1x1 to `wide` channels, a depthwise convolution whose output is `transient`, and 1x1
  * back, added to x, at the pixels of a mask or at all. With `result`, the first output is transient, too, and the block
- * writes there. */
+ * writes there. The first output has a border, as wide as windows reach outside where a device needs that. */
 template<class Machine> void add_inverted_residual(TestedStage<Machine> &stage, StageImage<Machine> &x, int32_t wide,
                                                    int32_t kernel, typename TestedStage<Machine>::TestMask *mask,
-                                                   StageImage<Machine> *result = nullptr) {
+                                                   StageImage<Machine> *result = nullptr, int32_t border = 0) {
     using Image = StageImage<Machine>;
-    Image &expanded = stage.image(x.batch, x.height, x.width, wide),
+    Image &expanded = stage.image(x.batch, x.height, x.width, wide, border),
           &filtered = stage.image(x.batch, x.height, x.width, wide);
     const int32_t pad = (kernel - 1) / 2;
     const distile_window window{kernel, kernel, 1, 1, 1, 1, pad, pad, DISTILE_WINDOW_CONV};

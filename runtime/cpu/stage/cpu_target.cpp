@@ -91,8 +91,22 @@ const float *stage_factors(const StageFilter &filter, distile_dtype dtype, const
     return dtype == DISTILE_INT8 ? factors_of(filter, const_cast<void *>(packed)) : nullptr;
 }
 
-const StageTarget cpu_stage_target{
-    "float32", "float32, bfloat16 or int8",         takes,        packs, true, 1, 1, 1, 1, sizeof(float), true, true,
-    0,         std::numeric_limits<int64_t>::max(), weight_bytes, pack};
+const StageTarget cpu_stage_target{"float32",
+                                   "float32, bfloat16 or int8",
+                                   takes,
+                                   packs,
+                                   true,
+                                   1,
+                                   1,
+                                   1,
+                                   1,
+                                   sizeof(float),
+                                   true,
+                                   true,
+                                   false,
+                                   0,
+                                   std::numeric_limits<int64_t>::max(),
+                                   weight_bytes,
+                                   pack};
 
 }  // namespace distile

@@ -43,8 +43,17 @@ struct StageRows {
 
 enum class StageWork : uint8_t {
     Convolve,
-    Score,   ///< Makes a mask from the scores of pixels.
-    Prepare  ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
+    Channels,  ///< Takes each channel by itself.
+    Score,     ///< Makes a mask from the scores of pixels.
+    Prepare    ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
+};
+
+/** What a step that takes each channel by itself makes of the pixels of a window. */
+enum class WindowWork : uint8_t {
+    Weigh,
+    Largest,
+    Mean,
+    Repeat  ///< The window's strides are factors by which the image grows.
 };
 
 struct StageStep {
@@ -66,11 +75,19 @@ struct StageStep {
     float score_bias, threshold;
     StageWork work;
     uint8_t starts_level;  ///< Waits for all steps before.
+    /** The pieces of 8 channels that the last step of the reduction in a pixel has beyond the input's. */
+    uint8_t missing;
+    WindowWork window_work;
 };
 
 /** What a tile costs, in clocks: its start, and in each step of its reduction each row and each column. */
 struct StageCosts {
     float start, row, column;
+};
+
+/** What steps cost that take each channel by itself: an item, each pixel of a thread, and each tap of that. */
+struct ChannelCosts {
+    float start, pixel, tap;
 };
 
 /** When an item of a block came to each point, in nanoseconds of the GPU's clock, and the number of its step. */
@@ -93,6 +110,7 @@ struct StageSettings {
     uint32_t tiles;  ///< The tiles that may be used, a bit each.
     Divisor blocks;  ///< The blocks of the launch.
     StageCosts costs;
+    ChannelCosts channel_costs;
 };
 
 /** Numbers of items: of convolutions in the low half, of scores in the high half. */

@@ -24,6 +24,12 @@ constexpr uint32_t listed_items = 3, open_items = 8, awaited_items = 16, planned
 
 constexpr uint32_t listed_places = 64;  ///< The steps of a reduction whose places a plan lists.
 constexpr int32_t no_place = INT32_MIN;
+/** Places are multiples of 8. The bits below say how many pieces of a step are no channels of the input. */
+constexpr int32_t missing_pieces = 7;
+
+/** Items that take each channel by itself have as many columns, and this many rows for each row of a thread. */
+constexpr uint32_t channel_columns = 64, channel_rows = 32, most_channel_rows = 4;
+constexpr uint32_t plain_channel_rows = 2;  ///< Rows of a thread if steps have no weights.
 
 /** A step and its items. */
 struct StagePlan {

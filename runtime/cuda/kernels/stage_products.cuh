@@ -5,10 +5,8 @@
 #define DISTILE_CUDA_KERNELS_STAGE_PRODUCTS_CUH
 
 #include "kernels/tensor_core/mma.cuh"
-#include "kernels/tensor_core/types.cuh"
 #include "kernels/tensor_core/wgmma.cuh"
-#include "runtime/cuda/kernels/activations.cuh"
-#include "runtime/cuda/kernels/stage_block.cuh"
+#include "runtime/cuda/kernels/stage_channels.cuh"
 
 namespace distile {
 
@@ -24,45 +22,6 @@ __device__ inline void sync_multipliers() {
 struct RingUses {
     uint32_t pixels = 0, weights = 0, items = 0;
 };
-
-/** Applies an activation. Turns the values through the first place, so that one call is enough code. */
-__device__ inline void activate_channels(const Activation &activation, float (&values)[8]) {
-    if (activation.function == DISTILE_ACTIVATION_RELU) {
-#pragma unroll
-        for (float &value : values) {
-            value = at_least(value, 0);
-        }
-    } else if (activation.function != DISTILE_ACTIVATION_NONE) {
-#pragma unroll 1
-        for (int i = 0; i < 8; i++) {
-            const float first = activate_one(values[0], activation);
-#pragma unroll
-            for (int j = 0; j < 7; j++) {
-                values[j] = values[j + 1];
-            }
-            values[7] = first;
-        }
-    }
-}
-
-/** Adds bias and residual to the sums of 8 channels of a pixel, from a column of the step on, and stores them. */
-template<class Element> __device__ void store_channels(const StageStep &step, int32_t output, uint32_t column,
-                                                       const float *bias, const uint4 &residual, float (&values)[8]) {
-    using Storage = tc::Storage<Element>;
-    const uint32_t words[4] = {residual.x, residual.y, residual.z, residual.w};
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const float2 pair = Storage::unpack(words[i]);
-        values[2 * i] += bias[2 * i] + pair.x;
-        values[2 * i + 1] += bias[2 * i + 1] + pair.y;
-    }
-    if ((output & keeps_sums) == 0) {
-        activate_channels(step.activation, values);
-    }
-    const uint4 packed{Storage::pack(values[0], values[1]), Storage::pack(values[2], values[3]),
-                       Storage::pack(values[4], values[5]), Storage::pack(values[6], values[7])};
-    __stcg(reinterpret_cast<uint4 *>(step.output.data + (int64_t{output & ~keeps_sums} + column) * 2), packed);
-}
 
 /** The products of a tile of 64 rows or more by warp groups. Thread t of a warp group has sums of rows
  * t / 32 * 16 + t % 32 / 4 and 8 below, in each group of 32 columns of 8 neighbours: weights are packed so. */
@@ -126,7 +85,7 @@ private:
 #pragma unroll
             for (uint32_t group = 0; group < groups; group++) {
                 residual_[half][group] = uint4{};
-                if (adds) {
+                if (adds && first_column_ + group * stage_columns < step_.channels) {
                     residual_[half][group] = __ldcg(
                         reinterpret_cast<const uint4 *>(step_.residual.data + (from + group * stage_columns) * 2));
                 }
@@ -241,6 +200,9 @@ private:
             }
 #pragma unroll
             for (uint32_t group = 0; group < groups; group++) {
+                if (first_column_ + group * stage_columns >= step_.channels) {
+                    continue;  // Zeros that fill up the last group.
+                }
                 float values[8];
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) {
@@ -278,7 +240,7 @@ public:
         const uint32_t own = threadIdx.x % (Rows * 4), group = threadIdx.x / (Rows * 4), row = own / 4;
         const uint32_t column = group * stage_columns + own % 4 * 8;
         const int32_t output = group < groups ? rows_.output[row] : ItemRows::none;
-        const bool stores = output != ItemRows::none;
+        const bool stores = output != ItemRows::none && rows_.slice * Columns + column < step_.channels;
         wait_for_use(shared_.block.may_start, uses_.items);
         uint4 residual{};
         if (stores && step_.residual.data) {
@@ -597,6 +559,8 @@ template<class Element> __device__ void compute_items(uint32_t num_steps, const 
             }
         } else if (step.work == StageWork::Prepare) {
             // Warps that gather do it.
+        } else if (step.work == StageWork::Channels) {
+            compute_channels<Element>(plan, shared, uses.items);
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \
     else if (tc::uniform(plan.tile_rows << 16 | plan.tile_columns) == (rows << 16 | columns)) {                        \

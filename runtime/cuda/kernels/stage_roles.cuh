@@ -34,6 +34,11 @@ __device__ inline StageItems one_item(const StageStep &step) {
     return step.work == StageWork::Score ? one_scored_item : 1;
 }
 
+/** The output channels, in whole groups of columns. */
+__device__ inline uint32_t padded_channels(const StageStep &step) {
+    return (step.channels + stage_columns - 1) / stage_columns * stage_columns;
+}
+
 struct TileShape {
     uint32_t rows, columns;
 };
@@ -54,10 +59,11 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
         }
     }
     float clocks = 3e38f;
-    if (lane() < count && (settings.tiles >> lane() & 1) != 0 && (step.channels & (tile.columns - 1)) == 0) {
+    const uint32_t channels = padded_channels(step);
+    if (lane() < count && (settings.tiles >> lane() & 1) != 0 && (channels & (tile.columns - 1)) == 0) {
         // Rows and columns are powers of 2.
         const uint32_t items =
-            ((all_rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * (step.channels >> (__ffs(tile.columns) - 1));
+            ((all_rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * (channels >> (__ffs(tile.columns) - 1));
         const StageCosts &costs = settings.costs;
         const uint32_t waves = divide(items + settings.blocks.value - 1, settings.blocks);
         clocks = waves * (costs.start + padded_reduction(step) * (costs.row * tile.rows + costs.column * tile.columns));
@@ -71,13 +77,38 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
     return {__shfl_sync(all_lanes, tile.rows, best), __shfl_sync(all_lanes, tile.columns, best)};
 }
 
-/** Where a step of the reduction reads, in elements from where a window begins; no_place behind the last one. */
+/** The items of a step that takes each channel by itself which should take least time. */
+__device__ inline TileShape choose_channels(const StageSettings &settings, const StageStep &step, uint32_t all_rows) {
+    const uint32_t slices = (step.channels + channel_columns - 1) / channel_columns;
+    const ChannelCosts &costs = settings.channel_costs;
+    TileShape best{plain_channel_rows * channel_rows, channel_columns};
+    if (step.window_work != WindowWork::Weigh) {
+        return best;
+    }
+    float least = 3e38f;
+#pragma unroll
+    for (uint32_t of_thread = 1; of_thread <= most_channel_rows; of_thread *= 2) {
+        const uint32_t rows = of_thread * channel_rows, items = (all_rows + rows - 1) / rows * slices;
+        const uint32_t waves = divide(items + settings.blocks.value - 1, settings.blocks);
+        const float clocks = waves * (costs.start + of_thread * (costs.pixel + costs.tap * step.reduction));
+        if (clocks < least) {
+            least = clocks;
+            best.rows = rows;
+        }
+    }
+    return best;
+}
+
+/** Where a step of the reduction reads, in elements from where a window begins, with the pieces that are missing;
+ * no_place behind the last one. */
 __device__ inline int32_t place_of(const StageStep &step, uint32_t at) {
     const uint32_t tap = divide(at, step.channel_steps), ky = divide(tap, step.kernel_w);
-    const int32_t kx = tap - ky * step.kernel_w.value, channel = (at - tap * step.channel_steps.value) * stage_channels;
+    const uint32_t channel_step = at - tap * step.channel_steps.value;
+    const int32_t kx = tap - ky * step.kernel_w.value, channel = channel_step * stage_channels;
     const int32_t place = static_cast<int32_t>(ky) * step.down.dilation * step.input.stride_h +
                           kx * step.across.dilation * step.input.stride_w + channel;
-    return at < step.reduction ? place : no_place;
+    const int32_t missing = channel_step + 1 == step.channel_steps.value ? step.missing : 0;
+    return at < step.reduction ? place | missing : no_place;
 }
 
 /** Plans the steps. */
@@ -170,8 +201,9 @@ private:
                 plan.places[at] = place_of(step, at);
             }
             const uint32_t rows = count(step);
-            const TileShape tile = choose_tile(settings_, step, rows);
-            const uint32_t slices = step.channels >> (__ffs(tile.columns) - 1);
+            const TileShape tile = step.work == StageWork::Convolve ? choose_tile(settings_, step, rows)
+                                                                    : choose_channels(settings_, step, rows);
+            const uint32_t slices = (step.channels + tile.columns - 1) >> (__ffs(tile.columns) - 1);
             items = ((rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * slices;
             if (lane() == 0) {
                 plan.rows = rows;
@@ -294,7 +326,9 @@ public:
             }
             const bool convolves = step.work == StageWork::Convolve;
             if (convolves) {
-                list(step, plan, item);
+                list<false>(step, plan, item);
+            } else if (step.work == StageWork::Channels) {
+                list<true>(step, plan, item);
             } else if (step.work == StageWork::Prepare) {
                 prepare(step);
             }
@@ -306,8 +340,10 @@ public:
                 shared_.clock.note_step(own_items_, plan.number);
                 shared_.clock.note(own_items_, &StageItemTimes::listed);
             }
-            if (convolves) {
-                gather(step, plan);
+            if (convolves && step.missing == 0) {
+                gather<true>(step, plan);
+            } else if (convolves) {
+                gather<false>(step, plan);
             }
             own_items_++;
         });
@@ -341,26 +377,27 @@ private:
         tc::sync_threads<gather_threads>(2);
     }
 
-    /** Lists the rows of an item, one in each thread. */
-    __device__ void list(const StageStep &step, const StagePlan &plan, uint32_t item) {
+    /** Lists the rows of an item, one in each thread. `by_channel`: the step takes each channel by itself. */
+    template<bool by_channel> __device__ void list(const StageStep &step, const StagePlan &plan, uint32_t item) {
         if (step.later) {
             wait_for_use(shared_.block.may_start, own_items_);  // A step of the stage may make that mask.
         }
         ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
         const uint32_t row = threadIdx.x % gather_threads, part = item / plan.slices, slice = item - part * plan.slices;
+        const uint32_t column = slice * plan.tile_columns + row;
         const float bias =
-            step.bias && row < plan.tile_columns ? __ldg(step.bias + slice * plan.tile_columns + row) : 0;
+            step.bias && row < plan.tile_columns && column < step.channels ? __ldg(step.bias + column) : 0;
         const uint32_t first = part * plan.tile_rows, count = min(plan.tile_rows, plan.rows - first);
         if (!step.rows.words || step.rows.fits != 0) {
             if (row < count) {
-                put(step, rows, row,
-                    step.rows.words ? MaskedRows(step, shared_.block.kept).find(first + row)
-                                    : dense_pixel(step, first + row));
+                put<by_channel>(step, rows, row,
+                                step.rows.words ? MaskedRows(step, shared_.block.kept).find(first + row)
+                                                : dense_pixel(step, first + row));
             } else {
                 rows.input[row] = rows.output[row] = ItemRows::none;
             }
         } else {
-            list_unkept(step, rows, first, count);
+            list_unkept<by_channel>(step, rows, first, count);
         }
         rows.bias[row] = bias;
         if (row == 0) {
@@ -370,6 +407,7 @@ private:
     }
 
     /** Lists rows of a mask whose words are not kept, 32 in each warp. */
+    template<bool by_channel>
     __device__ void list_unkept(const StageStep &step, ItemRows &rows, uint32_t first, uint32_t count) const {
         const uint32_t begin = warp_ * 32;
         rows.input[begin + lane()] = rows.output[begin + lane()] = ItemRows::none;
@@ -377,15 +415,25 @@ private:
         if (begin < count) {
             MaskedRows(step, shared_.block.kept)
                 .visit(first + begin, min(32u, count - begin),
-                       [&](uint32_t row, const StagePixel &pixel) { put(step, rows, row - first, pixel); });
+                       [&](uint32_t row, const StagePixel &pixel) { put<by_channel>(step, rows, row - first, pixel); });
         }
     }
 
+    /** The first position along an axis that the window of an output reads. */
+    template<bool by_channel>
+    __device__ static int32_t begin_of(const StageStep &step, const StageWindow &window, int32_t output) {
+        if (by_channel && step.window_work == WindowWork::Repeat) {
+            return static_cast<int32_t>(static_cast<uint32_t>(output) / static_cast<uint32_t>(window.stride));
+        }
+        return output * window.stride - window.pad;
+    }
+
+    template<bool by_channel>
     __device__ static void put(const StageStep &step, ItemRows &rows, uint32_t row, const StagePixel &pixel) {
         // Nothing is stored before the last is found: the compiler would read the step again.
         const int32_t input = pixel.image * step.input.stride_n +
-                              (pixel.y * step.down.stride - step.down.pad) * step.input.stride_h +
-                              (pixel.x * step.across.stride - step.across.pad) * step.input.stride_w;
+                              begin_of<by_channel>(step, step.down, pixel.y) * step.input.stride_h +
+                              begin_of<by_channel>(step, step.across, pixel.x) * step.input.stride_w;
         const int32_t output =
             (pixel.image * step.output.stride_n + pixel.y * step.output.stride_h + pixel.x * step.output.stride_w) |
             (is_later(step, pixel) ? keeps_sums : 0);
@@ -404,7 +452,8 @@ private:
         return (__ldcg(step.later + line * step.words_per_row.value + pixel.x / 32) >> pixel.x % 32 & 1) != 0;
     }
 
-    __device__ void gather(const StageStep &step, const StagePlan &plan) {
+    /** `whole`: no piece of a step is missing. */
+    template<bool whole> __device__ void gather(const StageStep &step, const StagePlan &plan) {
         const bool two_halves = plan.tile_rows == 128;
         const uint32_t slot_rows = min(plan.tile_rows, 64u);
         const uint32_t doublings = 7 - __ffs(slot_rows);  // A slot has 1 << doublings steps of the reduction.
@@ -417,13 +466,13 @@ private:
         wait_for_use(shared_.block.may_start, own_items_);
 #pragma unroll 1
         for (; slot < slots; slot += gather_warps) {
-            fill_slot(plan, data, rows, two_halves ? slot / 2 : slot << doublings, doublings, use_ + slot);
+            fill_slot<whole>(plan, data, rows, two_halves ? slot / 2 : slot << doublings, doublings, use_ + slot);
         }
         use_ += slots;
     }
 
-    __device__ void fill_slot(const StagePlan &plan, const char *data, const int32_t *rows, uint32_t begin,
-                              uint32_t doublings, uint32_t use) const {
+    template<bool whole> __device__ void fill_slot(const StagePlan &plan, const char *data, const int32_t *rows,
+                                                   uint32_t begin, uint32_t doublings, uint32_t use) const {
         constexpr uint32_t quarters = 4;
         StageBlock &block = shared_.block;
         const uint32_t slot = use % pixel_slots, last_row = (64 >> doublings) - 1;
@@ -435,8 +484,9 @@ private:
         for (uint32_t i = 0; i < quarters; i++) {
             const uint32_t at = begin + (i << doublings) / quarters;
             const int32_t place = at < listed_places ? plan.places[at] : place_of(plan.step, at);
-            const bool exists = place != no_place;
-            const char *const from = data + int64_t{exists ? place : 0} * 2;
+            const bool exists =
+                place != no_place && (whole || piece_ + static_cast<uint32_t>(place & missing_pieces) < pieces);
+            const char *const from = data + int64_t{exists ? (whole ? place : place & ~missing_pieces) : 0} * 2;
 #pragma unroll
             for (uint32_t j = i * copies / quarters; j < (i + 1) * copies / quarters; j++) {
                 const int32_t begins = rows[(j * rows_at_once + row_) & last_row];

@@ -2,8 +2,8 @@
  * Stages: many masked steps in one call. On a GPU a small layer costs a launch, lists and tails that take longer than
  * its products; a stage pays them once. Masks from scores and the pixels that later steps need are found inside.
  *
- * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 64
- * (inputs of convolutions) and 32 (outputs), in one group. On CPUs they are of float32, with any channels and groups. A
+ * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 8;
+ * convolutions have one group, or are depthwise. On CPUs tensors are of float32, with any channels and groups. A
  * convolution's products are summed in float32 and rounded once.
  */
 #ifndef DISTILE_STAGE_H
@@ -21,7 +21,12 @@ extern "C" {
 
 typedef enum distile_step_kind {
     DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
-    DISTILE_STEP_SCORES = 1  /**< A mask, as distile_mask_set_scores. */
+    DISTILE_STEP_SCORES = 1, /**< A mask, as distile_mask_set_scores. */
+    /* Steps that take each channel by itself: output = activation(value + residual), rounded once. CPUs have none. */
+    DISTILE_STEP_MAX_POOL = 2,     /**< The largest number of a window, which stays within the image. */
+    DISTILE_STEP_AVERAGE_POOL = 3, /**< The mean of a window's pixels, of those outside the image, too. */
+    DISTILE_STEP_UPSAMPLE = 4,     /**< The nearest pixel: the window's strides are factors, and its kernel 1 x 1. */
+    DISTILE_STEP_SUM = 5           /**< The pixel itself, to which the residual is added; without one, a copy. */
 } distile_step_kind;
 
 /** A step of a stage. Zero-initialise, then set. Steps act as if each ran after the one before. */
@@ -33,8 +38,8 @@ typedef struct distile_stage_step {
     const distile_tensor *output; /**< Has the input's type. Other pixels keep their values. Null for scores. */
     /** Has the output's shape and type, and may be the same view as the output. Null: none. */
     const distile_tensor *residual;
-    /** The pixels of the output that a convolution computes; null: every pixel. Scores set it: one pixel for each
-     * stride of the window. */
+    /** The pixels of the output that a step computes; null: every pixel. Scores set it: one pixel for each stride of
+     * the window. */
     distile_mask *mask;
     /** Null, or the window of a later convolution whose pixels are the mask's: this convolution computes the pixels
      * that it reads. */
@@ -45,7 +50,8 @@ typedef struct distile_stage_step {
     distile_mask *later;
     distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
     /** What distile_pack_stage_weights wrote for this device, in its memory; for scores, a float32 number for each
-     * channel. On a GPU aligned to 128 bytes, or 16 for scores. */
+     * channel. On a GPU aligned to 128 bytes, or 16 for scores. Null for steps that take each channel by itself, which
+     * also have no bias, reader or later pixels. */
     const void *weights;
     /** The type of packed weights; 0: the input's. On a CPU it may also be bfloat16 or int8: weights are then read in a
      * half or a quarter of the bytes, and multiplied as float32. */
