@@ -333,12 +333,24 @@ ImageSizes StageProgram::outputs(const StageStep &step, size_t number) const {
     return found;
 }
 
+int32_t StageProgram::reach(const StageStep &step, const ImageSizes &made) const {
+    const ImageSizes &input = images_[static_cast<size_t>(step.input)].sizes;
+    const distile_window &window = step.window;
+    return static_cast<int32_t>(
+        std::max(reach_of(input[2], made[2], window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
+                 reach_of(input[3], made[3], window.pad_left, window.kernel_w, window.stride_w, window.dilation_w)));
+}
+
 void StageProgram::find_layer(const StageStep &step, size_t number) {
-    ImageSizes sizes = images_[static_cast<size_t>(step.input)].sizes;
+    StageImage &input = images_[static_cast<size_t>(step.input)];
+    ImageSizes sizes = input.sizes;
     switch (step.layer) {
     case StageLayer::max_pool:
+        sizes = outputs(step, number);
+        break;
     case StageLayer::average_pool:
         sizes = outputs(step, number);
+        input.border = std::max(input.border, reach(step, sizes));  // Zeros count.
         break;
     case StageLayer::upsample:
         sizes[2] *= step.window.pad_top;
@@ -357,17 +369,13 @@ void StageProgram::find_layer(const StageStep &step, size_t number) {
 
 void StageProgram::find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels) {
     StageImage &input = images_[static_cast<size_t>(step.input)];
-    const distile_window &window = step.window;
     ImageSizes sizes = outputs(step, number);
     sizes[1] = channels[static_cast<size_t>(step.weights)];
     if (input.sizes[1] % step.groups != 0 || sizes[1] % step.groups != 0) {
         fail_step(number, "has " + std::to_string(step.groups) + " groups, which do not divide its " +
                               std::to_string(input.sizes[1]) + " and " + std::to_string(sizes[1]) + " channels");
     }
-    const int64_t reach = std::max(
-        reach_of(input.sizes[2], sizes[2], window.pad_top, window.kernel_h, window.stride_h, window.dilation_h),
-        reach_of(input.sizes[3], sizes[3], window.pad_left, window.kernel_w, window.stride_w, window.dilation_w));
-    input.border = std::max(input.border, static_cast<int32_t>(reach));
+    input.border = std::max(input.border, reach(step, sizes));
     for (const int32_t other : {step.residual, step.base}) {
         if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
             fail_step(number, "adds to an image of another shape than its own");

@@ -125,6 +125,8 @@ private:
     void find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels);
     /** The sizes that a window makes of those of an image. Fails if there is no pixel. */
     ImageSizes outputs(const StageStep &step, size_t number) const;
+    /** How far windows read outside of the input, on the side where they read the most. */
+    int32_t reach(const StageStep &step, const ImageSizes &made) const;
     void find_layer(const StageStep &step, size_t number);
     void note_use(int32_t image, int32_t step);
     void find_uses();

@@ -11,7 +11,7 @@ namespace {
 
 /** The numbers of a step, as python/distile/stages.py writes them. -1 stands for none. */
 struct StepNumbers {
-    static constexpr size_t integers = 26, reals = 3;
+    static constexpr size_t integers = 27, reals = 3;
 
     StepNumbers(const Ints &program, const std::vector<double> &numbers, size_t step)
         : at(program.begin() + static_cast<std::ptrdiff_t>(step * integers)),
@@ -78,6 +78,7 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
         step.bias = bias ? static_cast<const float *>(bias->const_data_ptr()) : nullptr;
         step.activation = static_cast<distile_activation>(from.next());
         step.spreads = static_cast<int32_t>(from.next());
+        step.groups = static_cast<int32_t>(from.next());
         slopes[i] = static_cast<float>(from.real[0]);
         step.slope = &slopes[i];
         step.score_bias = static_cast<float>(from.real[1]);

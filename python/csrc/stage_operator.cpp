@@ -132,7 +132,7 @@ public:
                 return false;
             }
             if (step.kind == StageKind::scores) {
-                if (on_gpu() && input.sizes[1] % scored_channels != 0) {
+                if (on_gpu() && input.sizes[1] % vector_channels != 0) {
                     return false;
                 }
                 continue;
@@ -167,6 +167,10 @@ public:
             }
             if (step.kind == StageKind::algebra) {
                 combine_masks(step, masks);
+            } else if (step.kind == StageKind::layer && is_step(step)) {
+                images_.push_back(
+                    make_image(image(step.result).sizes, image(step.result).border, image(step.result).needs_zeros));
+                add_layer(step, masks, type);
             } else if (step.kind == StageKind::layer) {
                 flush();
                 const Tensor made = layer(step);
@@ -201,7 +205,7 @@ public:
     }
 
 private:
-    static constexpr int64_t scored_channels = 8;
+    static constexpr int64_t vector_channels = 8;
     static constexpr int64_t vector_bytes = 16;
     static constexpr int64_t most_kept = 256 << 10;  ///< The numbers of an image for each thread that caches keep.
 
@@ -360,19 +364,65 @@ private:
         if (step.takes_base) {
             return base;
         }
+        if (image(step.base).maker >= 0 && on_gpu()) {
+            const Tensor copy = make_image(result.sizes, border, false);
+            distile_stage_step copies = pixel_step(DISTILE_STEP_SUM);
+            copies.input = view_of_image(step.base, *type_of(base));
+            copies.output = view_of(copy, border, *type_of(base));
+            pending_.push_back(copies);
+            return copy;
+        }
         if (image(step.base).maker >= 0) {
             flush();  // It must be there.
         }
         return copy_of(base, border);
     }
 
+    /** Whether a layer is a step of the library's stages: on a GPU, where its windows read no pixels that do not count.
+     */
+    bool is_step(const StageStep &step) const {
+        const auto [batch, height, width] = program_.pixels(step);
+        const bool pads = step.layer == StageLayer::max_pool && (step.window.pad_top != 0 || step.window.pad_left != 0);
+        return on_gpu() && !pads && image(step.input).sizes[1] % vector_channels == 0 &&
+               batch * height * ((width + 31) / 32) <= DISTILE_STAGE_WORDS;
+    }
+
+    /** A step of the library that takes each channel by itself, with a window of a pixel. */
+    static distile_stage_step pixel_step(distile_step_kind kind) {
+        distile_stage_step step{};
+        step.kind = kind;
+        step.window = {1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+        return step;
+    }
+
+    void add_layer(const StageStep &step, const stages::Masks &masks, distile_dtype type) {
+        distile_stage_step added = pixel_step(DISTILE_STEP_SUM);
+        if (step.layer == StageLayer::upsample) {
+            added.kind = DISTILE_STEP_UPSAMPLE;
+            added.window.stride_h = step.window.pad_top;
+            added.window.stride_w = step.window.pad_left;
+        } else if (step.layer != StageLayer::sum) {
+            added.kind = step.layer == StageLayer::max_pool ? DISTILE_STEP_MAX_POOL : DISTILE_STEP_AVERAGE_POOL;
+            added.window = step.window;
+        }
+        added.input = view_of_image(step.input, type);
+        added.output = view_of_image(step.result, type);
+        added.residual = view_of_image(step.residual, type);
+        added.mask = masks.at(step.mask);
+        added.activation = step.activation.function;
+        added.slope = &step.activation.slope;
+        pending_.push_back(added);
+    }
+
     const distile_tensor *view_of_image(int32_t number, distile_dtype type) {
         if (number < 0) {
             return nullptr;
         }
-        distile_tensor view = output_view(images_[static_cast<size_t>(number)], type);
-        view.border_top = view.border_bottom = view.border_left = view.border_right =
-            on_gpu() ? image(number).border : 0;
+        return view_of(images_[static_cast<size_t>(number)], on_gpu() ? image(number).border : 0, type);
+    }
+    const distile_tensor *view_of(const Tensor &tensor, int32_t border, distile_dtype type) {
+        distile_tensor view = output_view(tensor, type);
+        view.border_top = view.border_bottom = view.border_left = view.border_right = border;
         views_.push_back(std::make_unique<distile_tensor>(view));
         return views_.back().get();
     }

@@ -14,12 +14,15 @@ import torch
 from ._library import ops
 
 
+KINDS = ("convolution", "mask unit", "max pool", "average pool", "upsampling", "sum")
+
+
 class Item(NamedTuple):
     """An item of a stage, as python/csrc/stage_trace.cpp writes it; times are nanoseconds from the stage's begin."""
 
     stage: int
     step: int
-    kind: int  # 0: a convolution, 1: a mask from scores.
+    kind: int  # As distile/stage.h numbers it.
     channels: int
     kernel_h: int
     kernel_w: int
@@ -36,7 +39,7 @@ class Item(NamedTuple):
         if self.prepares:
             return f"{self.step}: prepares its mask"
         if self.kind:
-            return f"{self.step}: mask unit"
+            return f"{self.step}: {KINDS[self.kind]}"
         return f"{self.step}: {self.kernel_h}x{self.kernel_w}, {self.channels} channels"
 
 
@@ -102,7 +105,7 @@ def picture(items: list[Item]) -> str:
         for item in own:
             begin = item.begun or item.open
             left, width = LABEL + begin / end * WIDTH, max(item.stored - begin, 0) / end * WIDTH
-            colour = PREPARES if item.prepares else SCORES if item.kind else COLOURS[item.step % len(COLOURS)]
+            colour = PREPARES if item.prepares else SCORES if item.kind == 1 else COLOURS[item.step % len(COLOURS)]
             parts.append(
                 f'<rect x="{left:.2f}" y="{places[item.worker]}" width="{width:.2f}" height="{height - 1}" '
                 f'fill="{colour}"><title>{item.name()}, worker {item.worker}</title></rect>'

@@ -20,12 +20,13 @@ aten = torch.ops.aten
 # The library's numbers.
 TYPES = {torch.float16: 2, torch.bfloat16: 3}
 ACTIVATIONS = {name: number for number, name in enumerate(_facts.ACTIVATIONS)}
-CONVOLUTION, SCORES = 0, 1
+CONVOLUTION, SCORES, MAX_POOL, AVERAGE_POOL, UPSAMPLE, SUM = range(6)
 
-INPUT_CHANNELS, OUTPUT_CHANNELS, SCORED_CHANNELS = 64, 32, 8
+CHANNELS = 8  # Tensors have multiples of these.
 MOST_WORDS = ops._most_stage_words()
 OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of 3 x 3 behind them.
 _NO_WINDOW = (0,) * 8
+_POINT = (1, 1, 1, 1, 1, 1, 0, 0)
 
 
 def bordered(
@@ -60,10 +61,12 @@ class _Step:
     activation: str = "none"
     score_bias: float = 0.0
     threshold: float = 0.0
+    groups: int = 0
 
     def spreads(self) -> bool:
         """Whether a convolution may write other pixels, too."""
-        return getattr(self.output, "_distile_scratch", False) and self.residual is None and self.later is None
+        free = getattr(self.output, "_distile_scratch", False) and self.residual is None and self.later is None
+        return free and self.kind == CONVOLUTION
 
 
 class _Arguments(dict):
@@ -121,6 +124,12 @@ def _unsliced(x: torch.Tensor) -> tuple[torch.Tensor, int]:
     return x, 1
 
 
+def _made(like: torch.Tensor, channels: int, extents) -> torch.Tensor:
+    """Memory for an image, channels innermost."""
+    shape = (like.shape[0], channels, *extents)
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
 def _words(n: int, height: int, width: int) -> int:
     return n * height * -(-width // 32)
 
@@ -173,20 +182,20 @@ class _Packed:
             self._kept[key] = kept
         return kept[more][1]
 
-    def weight(self, weight, dtype, device) -> torch.Tensor:
+    def weight(self, weight, dtype, device, groups) -> torch.Tensor:
         def make():
             whole = weight.detach().to("cpu", torch.float32).contiguous()
-            return ops._pack_stage_weights(whole, TYPES[dtype], 1, torch.empty(0, device=device)).to(device)
+            return ops._pack_stage_weights(whole, TYPES[dtype], groups, torch.empty(0, device=device)).to(device)
 
-        return self.get(weight, make, dtype, device)
+        return self.get(weight, make, dtype, device, groups)
 
     def vector(self, vector, device) -> torch.Tensor:
         if vector.dtype == torch.float32 and vector.device == device and vector.is_contiguous():
             return vector
         return self.get(vector, lambda: vector.detach().to(device, torch.float32).contiguous(), device)
 
-    def has(self, weight, dtype, device) -> bool:
-        return (dtype, device) in self._kept.get(weight, {})
+    def has(self, weight, dtype, device, groups) -> bool:
+        return (dtype, device, groups) in self._kept.get(weight, {})
 
 
 _packed = _Packed()
@@ -220,8 +229,8 @@ def _launch(steps: list[_Step]) -> None:
         if step.kind == SCORES:
             weight = _packed.vector(step.weight, device)
             made.add(masks.number(step.mask))
-        else:
-            weight = _packed.weight(step.weight, step.input.dtype, device)
+        elif step.kind == CONVOLUTION:
+            weight = _packed.weight(step.weight, step.input.dtype, device, step.groups)
             bias = None if step.bias is None else _packed.vector(step.bias, device)
         program += [
             step.kind,
@@ -233,6 +242,7 @@ def _launch(steps: list[_Step]) -> None:
             parameters.number(bias),
             ACTIVATIONS[activation],
             int(step.spreads()),
+            step.groups,
         ]
         numbers += [slope, step.score_bias, step.threshold]
     _run(
@@ -264,11 +274,11 @@ class stage(TorchDispatchMode):
             for block in blocks:
                 x = block(x)
 
-    Results are those of the layers one by one, rounded at the same places. Convolutions, masks from scores, and
-    `distile.masks.needed_input` between them go into a launch, with tensors of float16 or bfloat16 on a GPU of compute
-    capability 9.0 and without gradients; whatever else is called runs as always, after what it may read. A convolution
-    that reads outside its image needs an input from distile.bordered(). Code that reads memory past PyTorch's
-    dispatcher must come after the context.
+    Results are those of the layers one by one, rounded at the same places. Convolutions, masks from scores, windows of
+    masks, and what pools, upsamples, adds and copies images between them go into a launch, with tensors of float16 or
+    bfloat16 on a GPU of compute capability 9.0 and without gradients; whatever else is called runs as always, after what
+    it may read. A convolution that reads outside its image needs an input from distile.bordered(). Code that reads memory
+    past PyTorch's dispatcher must come after the context.
     """
 
     def __init__(self):
@@ -279,6 +289,8 @@ class stage(TorchDispatchMode):
         # Masks that nobody has made yet, from those that they follow from: what a window reads, and inverses.
         self._needed: dict[int, tuple] = {}
         self._inverse: dict[int, tuple] = {}
+        # The indices of the pool recorded last, which nobody makes if nobody holds them.
+        self._indices: weakref.ref | None = None
 
     def __enter__(self):
         self._records = _has_device()
@@ -291,12 +303,21 @@ class stage(TorchDispatchMode):
 
     def flush(self) -> None:
         """Runs what is recorded."""
+        self._run_pool_with_indices()
         needed, self._needed = self._needed, {}
         inverse, self._inverse = self._inverse, {}
         self._run_steps()
         for mask, *_, make in (*needed.values(), *inverse.values()):
             if (alive := mask()) is not None:
                 make(alive)
+
+    def _run_pool_with_indices(self) -> None:
+        """Runs the step recorded last by itself if it is a pool and somebody holds its indices."""
+        indices, self._indices = self._indices, None
+        if indices is not None and (held := indices()) is not None:
+            pool = self._steps.pop()
+            self._run_steps()
+            held.copy_(pool.again())
 
     def _run_steps(self) -> None:
         """Runs the steps, which hold their masks until it returns."""
@@ -309,6 +330,7 @@ class stage(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        self._run_pool_with_indices()
         if func is ops._fix_result.default:
             # Passed on with the mask's operator, if that runs alone: nothing is made of a mask that a stage makes.
             self._promised = args[0] if args[1] else None
@@ -346,26 +368,27 @@ class stage(TorchDispatchMode):
             and (_entry(self._needed, mask) is not None or tuple(mask.shape) == (shape[0], *shape[2:]))
         )
 
-    def _convolves(self, x, weight, bias, extents, window) -> bool:
+    def _convolves(self, x, weight, bias, extents, window, groups) -> bool:
         """Whether a stage has a convolution with an output of these extents."""
         return (
             self._takes(x)
             and weight.dim() == 4
-            and weight.shape[1] == x.shape[1]
-            and x.shape[1] % INPUT_CHANNELS == 0
-            and weight.shape[0] % OUTPUT_CHANNELS == 0
+            and weight.shape[1] * groups == x.shape[1]
+            and (groups == 1 or groups == weight.shape[0] == x.shape[1])
+            and x.shape[1] % CHANNELS == 0
+            and weight.shape[0] % CHANNELS == 0
             and _words(x.shape[0], *extents) <= MOST_WORDS
             and _packed.can_have(weight, bias)
             and not _reaches_outside(x, extents, window)
             and (
                 not x.is_cuda
                 or not torch.cuda.is_current_stream_capturing()
-                or _packed.has(weight, x.dtype, x.device)
+                or _packed.has(weight, x.dtype, x.device, groups)
             )
         )
 
     def _masked_conv2d(self, func, call):
-        if call.weight.dim() != 4 or call.groups != 1 or call.get("zero") or call.input.dim() != 4:
+        if call.weight.dim() != 4 or call.get("zero") or call.input.dim() != 4:
             return NotImplemented
         output, x, residual = _written(call), call.input, call.residual
         top, bottom, left, right = call.padding if len(call.padding) == 4 else call.padding * 4
@@ -373,7 +396,7 @@ class stage(TorchDispatchMode):
         extents = _extents(x, window, (bottom, right)) if output is None else tuple(output.shape[2:])
         shape = (x.shape[0], call.weight.shape[0], *extents)
         if (
-            not self._convolves(x, call.weight, call.bias, extents, window)
+            not self._convolves(x, call.weight, call.bias, extents, window, call.groups)
             or not self._takes_mask(call.mask, x.device, shape)
             or not (output is None or (output.dtype == x.dtype and _is_read_in_place(output)))
             or not (residual is None or (_is_read_in_place(residual) and residual.shape == shape))
@@ -391,26 +414,115 @@ class stage(TorchDispatchMode):
             _, mask, reader, _ = needed
         self._steps.append(
             _Step(CONVOLUTION, x, again, output, residual, mask, None, window, reader, call.weight, call.bias,
-                  call.activation)
+                  call.activation, groups=call.groups)
         )  # fmt: skip
         return (None if call.get("into") is not None else output,)
 
     def _dense_conv2d(self, func, call):
         x = call.input
-        if call.get("transposed") or call.groups != 1 or isinstance(call.padding, str) or x.dim() != 4:
+        if call.get("transposed") or isinstance(call.padding, str) or x.dim() != 4 or call.weight.dim() != 4:
             return NotImplemented
         padding = _pair(call.padding)
         window = (*call.weight.shape[2:], *_pair(call.stride), *_pair(call.dilation), *padding)
         extents = _extents(x, window, padding)
-        if not self._convolves(x, call.weight, call.bias, extents, window):
+        if not self._convolves(x, call.weight, call.bias, extents, window, call.groups):
             return NotImplemented
-        shape = (x.shape[0], call.weight.shape[0], *extents)
-        output = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        output = _made(x, call.weight.shape[0], extents)
 
         def again():
             output.copy_(func(**call))
 
-        self._steps.append(_Step(CONVOLUTION, x, again, output, window=window, weight=call.weight, bias=call.bias))
+        self._steps.append(
+            _Step(CONVOLUTION, x, again, output, window=window, weight=call.weight, bias=call.bias, groups=call.groups)
+        )
+        return (output,)
+
+    def _has_layer(self, x, extents) -> bool:
+        """Whether a stage pools, upsamples or adds to an image, with an output of these extents."""
+        return (
+            bool(self._steps)
+            and self._takes(x)
+            and x.shape[1] % CHANNELS == 0
+            and min(extents) > 0
+            and _words(x.shape[0], *extents) <= MOST_WORDS
+        )
+
+    def _add_layer(self, kind, func, call, x, output, window, residual=None) -> _Step:
+        def again():
+            output.copy_(func(**call))
+
+        self._steps.append(_Step(kind, x, again, output, residual, window=window))
+        return self._steps[-1]
+
+    def _pool(self, func, call):
+        x = call["self"]
+        kernel, dilation, padding = _pair(call.kernel_size), _pair(call.get("dilation", (1,))), _pair(call.padding)
+        stride = _pair(call.stride) if call.stride else kernel
+        averages = func is aten.avg_pool2d.default
+        plain = not call.ceil_mode and call.get("divisor_override") is None
+        if x.dim() != 4 or not plain or (averages and not call.count_include_pad and any(padding)):
+            return NotImplemented
+        window = (*kernel, *stride, *dilation, *padding)
+        extents = _extents(x, window, padding)
+        outside = _reaches_outside(x, extents, window) if averages else any(padding)
+        if outside or not self._has_layer(x, extents):
+            return NotImplemented
+        output = _made(x, x.shape[1], extents)
+        step = self._add_layer(AVERAGE_POOL if averages else MAX_POOL, func, call, x, output, window)
+        if func is not aten.max_pool2d_with_indices.default:
+            return (output,)
+        indices = torch.empty_like(output, dtype=torch.int64)
+        self._indices = weakref.ref(indices)
+
+        def again():
+            largest, found = func(**call)
+            output.copy_(largest)
+            return found
+
+        step.again = again
+        return ((output, indices),)
+
+    def _upsample(self, func, call):
+        x, size = call["input" if "input" in call else "self"], call.output_size
+        scales = call.scale_factors if "scale_factors" in call else (call.scales_h, call.scales_w)
+        if x.dim() != 4 or 0 in x.shape:
+            return NotImplemented
+        if size is None:
+            size = [int(extent * scale) for extent, scale in zip(x.shape[2:], scales)]
+        factors = [to // extent for to, extent in zip(size, x.shape[2:])]
+        whole = all(to == factor * extent for to, factor, extent in zip(size, factors, x.shape[2:]))
+        as_said = all(scale in (None, factor) for scale, factor in zip(scales or (None, None), factors))
+        if not whole or not as_said or not self._has_layer(x, size):
+            return NotImplemented
+        output = _made(x, x.shape[1], size)
+        self._add_layer(UPSAMPLE, func, call, x, output, (1, 1, *factors, 1, 1, 0, 0))
+        return (output,)
+
+    def _sum(self, func, call):
+        x, other, extents = call["self"], call.other, call["self"].shape[2:]
+        if not isinstance(other, torch.Tensor) or other.shape != x.shape or call.alpha != 1 or x.dim() != 4:
+            return NotImplemented
+        if not self._takes(other) or not self._has_layer(x, extents):
+            return NotImplemented
+        if func is aten.add_.Tensor:
+            if _share_memory(x, other):
+                return NotImplemented
+            self._steps.append(_Step(SUM, other, lambda: x.add_(other), x, x, window=_POINT))
+            return (x,)
+        output = _made(x, x.shape[1], extents)
+        self._add_layer(SUM, func, call, x, output, _POINT, other)
+        return (output,)
+
+    def _clone(self, func, call):
+        x = call["self"]
+        if x.dim() != 4 or call.memory_format not in (None, torch.preserve_format, torch.channels_last):
+            return NotImplemented
+        if not self._has_layer(x, x.shape[2:]):
+            return NotImplemented
+        output = torch.empty_like(x, memory_format=call.memory_format or torch.preserve_format)
+        if not _is_read_in_place(output):
+            return NotImplemented
+        self._add_layer(SUM, func, call, x, output, _POINT)
         return (output,)
 
     def _scores(self, func, call):
@@ -418,7 +530,7 @@ class stage(TorchDispatchMode):
         image, stride = _unsliced(call.input)
         ready = (
             self._takes(image)
-            and image.shape[1] % SCORED_CHANNELS == 0
+            and image.shape[1] % CHANNELS == 0
             and weight is not None
             and weight.dim() == 1
             and _packed.can_have(weight)
@@ -441,15 +553,26 @@ class stage(TorchDispatchMode):
         return (mask,)
 
     def _needed_input(self, func, call):
-        if call.kind != 0 or not self._steps or call.mask.dim() != 3 or not _runs_on(call.mask.device):
+        if call.kind != 0:
+            return NotImplemented
+        window = (*call.kernel, *call.stride, *call.dilation, *call.padding)
+        return self._need(call, window, call.size, ops.mask_needed_input.out)
+
+    def _dilate(self, func, call):
+        radius = (call.radius_h, call.radius_w)
+        window = (*(2 * r + 1 for r in radius), 1, 1, 1, 1, *radius)
+        return self._need(call, window, call.mask.shape[1:], ops.mask_dilate.out)
+
+    def _need(self, call, window, size, operator):
+        """A mask of what a window reads of the pixels of another mask."""
+        if not self._steps or call.mask.dim() != 3 or not _runs_on(call.mask.device):
             return NotImplemented
         if _entry(self._needed, call.mask) is not None or _entry(self._inverse, call.mask) is not None:
             return NotImplemented
-        window = (*call.kernel, *call.stride, *call.dilation, *call.padding)
-        mask = torch.empty(call.mask.shape[0], *call.size, dtype=torch.bool, device=call.mask.device)
+        mask = torch.empty(call.mask.shape[0], *size, dtype=torch.bool, device=call.mask.device)
 
         def make(alive):
-            ops.mask_needed_input.out(**call, out=alive)
+            operator(**call, out=alive)
 
         self._needed[id(mask)] = (weakref.ref(mask), call.mask, window, make)
         return (mask,)
@@ -477,6 +600,7 @@ class stage(TorchDispatchMode):
         ]
         if (
             not writers
+            or writers[0].kind != CONVOLUTION
             or writers[0].mask is not None
             or writers[0].activation != "none"
             or writers[0].later is not None
@@ -519,10 +643,19 @@ _RECORDED = {
     ops.conv2d_into.default: stage._masked_conv2d,
     ops.mask_scores.default: stage._scores,
     ops.mask_needed_input.default: stage._needed_input,
+    ops.mask_dilate.default: stage._dilate,
     ops.activate.out: stage._activate,
     ops.activate_into.default: stage._activate,
     aten.convolution.default: stage._dense_conv2d,
     aten.conv2d.default: stage._dense_conv2d,
+    aten.max_pool2d.default: stage._pool,
+    aten.max_pool2d_with_indices.default: stage._pool,
+    aten.avg_pool2d.default: stage._pool,
+    aten.upsample_nearest2d.default: stage._upsample,
+    aten.upsample_nearest2d.vec: stage._upsample,
+    aten.add.Tensor: stage._sum,
+    aten.add_.Tensor: stage._sum,
+    aten.clone.default: stage._clone,
     aten.bitwise_not.default: stage._invert,
     aten.logical_not.default: stage._invert,
 }

@@ -162,11 +162,10 @@ class InvertedResidual(nn.Module):
 class Hourglass(nn.Module):
     """Blocks at two sizes, joined as functions or as layers do it."""
 
-    def __init__(self, layers):
+    def __init__(self, layers, channels=12, wide=24):
         super().__init__()
-        self.before, self.inner, self.side = (InvertedResidual(12, 24) for _ in range(3))
+        self.before, self.inner, self.side, self.last = (InvertedResidual(channels, wide) for _ in range(4))
         self.pools = nn.ModuleList((nn.MaxPool2d(2), nn.Upsample(scale_factor=2), nn.AvgPool2d(3, 1, 1)) if layers else ())
-        self.last = InvertedResidual(12, 24)
 
     def forward(self, x):
         x = self.before(x)
@@ -1234,6 +1233,60 @@ def test_mask_units_on_a_gpu(gpu):
     (a, mask), (b, due) = fused(x), model(x)
     assert (mask == due).float().mean() > 0.99 and 0 < mask.float().mean() < 1
     torch.testing.assert_close(a.float(), b.float(), rtol=3e-2, atol=3e-2) if torch.equal(mask, due) else None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("channels", [(24, 72), (96, 576), (8, 16)])
+def test_depthwise_layers_on_a_gpu(gpu, dtype, channels, counted):
+    class Block(nn.Module):
+        def __init__(self, narrow, wide, kernel, stride):
+            super().__init__()
+            padding = kernel // 2
+            self.expand = MaskedConv2d(narrow, wide, 1, activation="relu6")
+            self.depthwise = MaskedConv2d(wide, wide, kernel, stride, padding, groups=wide, activation="relu6")
+            self.project = MaskedConv2d(wide, narrow, 1)
+
+        def forward(self, x, mask, read):
+            return self.project(self.depthwise(self.expand(x, read), mask), mask)
+
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Block(*channels, 3, 1), Block(*channels, 5, 1)
+
+        def forward(self, x, mask, read):
+            x = self.first(x, mask, read)
+            return self.second(x, mask, read) + x
+
+    torch.manual_seed(15)
+    model = Blocks().eval().to(dtype)
+    x, mask = image(2, channels[0], 13, 35).to(dtype), drawn((2, 13, 35), 0.3)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask, masks.dilate(mask, 2)))
+    (found,) = stages_of(fused)
+    for way in (STAGE, LAYERS, DENSE, -1):
+        found.way = way
+        for (n, height, width), density in (((2, 13, 35), 0.3), ((1, 8, 8), 1), ((3, 20, 21), 0), ((1, 40, 64), 0.6)):
+            x, mask = image(n, channels[0], height, width).to(dtype), drawn((n, height, width), density)
+            read = masks.dilate(mask, 2)
+            near(fused(x, mask, read), model(x, mask, read))
+    assert not counted
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layers", [(), (True,)])
+def test_an_hourglass_on_a_gpu(gpu, layers, counted):
+    torch.manual_seed(16)
+    model = Hourglass(bool(layers), 24, 72).eval().half()
+    fused = distile.fuse(copy.deepcopy(model), image(2, 24, 12, 18).half())
+    (found,) = stages_of(fused)
+    found.way = STAGE
+    for shape in ((2, 24, 12, 18), (1, 24, 30, 40), (3, 24, 8, 8)):
+        x = image(*shape).half()
+        a, b = fused(x).float(), model(x).float()
+        # A rounded score may be on the other side of the threshold.
+        assert ((a - b).abs() <= 3e-2 + 3e-2 * b.abs()).float().mean() > 0.95
+    assert not counted
 
 
 @torch.no_grad()
