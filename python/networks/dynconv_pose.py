@@ -36,7 +36,9 @@ class InvertedResidual(nn.Module):
 
     def _compute(self, x, mask, keep):
         size, wide = tuple(x.shape[2:]), self.expand.out_channels
-        expanded = self.expand(x, masks.dilate(mask, 1), out=self.buffers.images("expanded", x, wide, *size))
+        border = 1 if x.is_cuda else 0  # A stage reads zeros outside of images there.
+        expanded = self.buffers.images("expanded", x, wide, *size, border, scratch=True)
+        self.expand(x, masks.dilate(mask, 1), out=expanded)
         filtered = self.depthwise(expanded, mask, out=self.buffers.images("filtered", x, wide, *size))
         out = x.clone() if keep else x
         return self.project(filtered, mask, residual=out, out=out)
@@ -119,7 +121,8 @@ class PoseNetwork(Network):
         self._run(self.image, calibrated)
 
     def masked(self):
-        return self._run(self.image, lambda block, x, keep=False: block(x, keep))
+        with self.buffers.stage():
+            return self._run(self.image, lambda block, x, keep=False: block(x, keep))
 
     def functional(self):
         return Functional(self, InvertedResidual, self._run)
