@@ -210,8 +210,9 @@ void StageProgram::note_use(int32_t image, int32_t step) {
 
 bool StageProgram::spreads(const StageStep &step) const {
     const StageImage &image = images_[static_cast<size_t>(step.result)];
-    return step.has_reader() && !image.needs_zeros && !image.is_output && step.residual < 0 && step.base < 0 &&
-           step.later < 0;
+    const bool is_depthwise = step.groups > 1 && step.groups == image.sizes[1];  // It takes little to compute all.
+    return (step.has_reader() || (is_depthwise && step.mask >= 0)) && !image.needs_zeros && !image.is_output &&
+           step.residual < 0 && step.base < 0 && step.later < 0;
 }
 
 bool StageProgram::is_transient(const StageStep &step) const {

@@ -107,7 +107,7 @@ public:
     size_t given_masks() const {
         return given_.masks;
     }
-    /** Whether a convolution may write pixels, too, that its reader does not read: nobody does. */
+    /** Whether a convolution may write other pixels, too, that nobody reads: where it need not wait for its mask. */
     bool spreads(const StageStep &step) const;
     /** Whether the next step alone reads what a convolution makes, where it makes it, and needs no copy first of what a
      * step makes, before which all steps must have run. */

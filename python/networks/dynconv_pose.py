@@ -39,7 +39,7 @@ class InvertedResidual(nn.Module):
         border = 1 if x.is_cuda else 0  # A stage reads zeros outside of images there.
         expanded = self.buffers.images("expanded", x, wide, *size, border, scratch=True)
         self.expand(x, masks.dilate(mask, 1), out=expanded)
-        filtered = self.depthwise(expanded, mask, out=self.buffers.images("filtered", x, wide, *size))
+        filtered = self.depthwise(expanded, mask, out=self.buffers.images("filtered", x, wide, *size, scratch=True))
         out = x.clone() if keep else x
         return self.project(filtered, mask, residual=out, out=out)
 

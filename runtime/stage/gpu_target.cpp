@@ -1,7 +1,7 @@
 /** \file
  * Stages on a GPU, and their weights: groups of 32 output channels, and in each, step by step of the reduction, 64
  * numbers for each output channel. Steps go through the channels of a tap, and then to the next tap; zeros fill them up
- * to a multiple of 4, and a tap's channels to a multiple of 64, and output channels to one of 32. In a group, output
+ * to a multiple of 4, a tap's channels to one of 64, and output channels to 32 or a multiple of 64. In a group, output
  * channels are in the order in which a thread has neighbours, and the pieces of 16 bytes of the lines of 128 bytes are
  * swizzled, both as the instructions for products have it. Weights of depthwise convolutions are all channels of a tap,
  * and then those of the next.
@@ -45,14 +45,19 @@ int64_t padded_steps(const StageFilter &filter) {
     return round_up(filter.taps() * steps_of_tap(filter), steps_together);
 }
 
+/** The output channels, with zeros. */
+int64_t padded_outputs(const StageFilter &filter) {
+    return round_up(filter.out_channels,
+                    filter.out_channels > group_channels ? stage_columns_together : group_channels);
+}
+
 bool has_16_bits(distile_dtype dtype) {
     return dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
 }
 
 int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
-    const int64_t numbers = filter.is_depthwise()
-                                ? filter.taps() * filter.out_channels
-                                : padded_steps(filter) * step_channels * round_up(filter.out_channels, group_channels);
+    const int64_t numbers = filter.is_depthwise() ? filter.taps() * filter.out_channels
+                                                  : padded_steps(filter) * step_channels * padded_outputs(filter);
     return numbers * find_type(dtype)->bytes;
 }
 
@@ -76,7 +81,7 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
     const int64_t taps = filter.taps(), of_tap = steps_of_tap(filter);
     auto *line = static_cast<uint16_t *>(packed);
     std::array<float, step_channels> numbers{};
-    for (int64_t group = 0; group < filter.out_channels; group += group_channels) {
+    for (int64_t group = 0; group < padded_outputs(filter); group += group_channels) {
         for (int64_t step = 0; step < padded_steps(filter); step++) {
             const int64_t tap = step / of_tap, first = step % of_tap * step_channels;
             for (int64_t at = 0; at < group_channels; at++, line += step_channels) {

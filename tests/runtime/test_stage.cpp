@@ -239,8 +239,8 @@ TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gp
 }
 
 TEST_CASE("Weights of a stage on a GPU have zeros for channels that fill up steps and groups", "[stage]") {
-    constexpr int32_t outs = 40, ins = 72, columns = 2;
-    constexpr size_t steps = 4, groups = 2, of_line = 64, lines = 32;
+    constexpr int32_t outs = 72, ins = 88, columns = 2;
+    constexpr size_t steps = 4, groups = 4, of_line = 64, lines = 32;  // Groups come in pairs.
     const StageFilter filter{outs, ins, 1, columns, 1};
     const int64_t bytes = gpu_stage_target.weight_bytes(filter, DISTILE_BFLOAT16);
     REQUIRE(bytes == int64_t{steps * groups * of_line * lines * 2});

@@ -34,11 +34,6 @@ __device__ inline StageItems one_item(const StageStep &step) {
     return step.work == StageWork::Score ? one_scored_item : 1;
 }
 
-/** The output channels, in whole groups of columns. */
-__device__ inline uint32_t padded_channels(const StageStep &step) {
-    return (step.channels + stage_columns - 1) / stage_columns * stage_columns;
-}
-
 struct TileShape {
     uint32_t rows, columns;
 };
@@ -59,11 +54,15 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
         }
     }
     float clocks = 3e38f;
-    const uint32_t channels = padded_channels(step);
-    if (lane() < count && (settings.tiles >> lane() & 1) != 0 && (channels & (tile.columns - 1)) == 0) {
+    // Zeros fill up a last group, and then the last pair.
+    const uint32_t pairs = (step.channels + stage_columns_together - 1) / stage_columns_together;
+    const bool is_alone = step.channels <= stage_columns;
+    const bool fits =
+        tile.columns <= (is_alone ? stage_columns : stage_columns_together) || (!is_alone && pairs % 2 == 0);
+    if (lane() < count && (settings.tiles >> lane() & 1) != 0 && fits) {
         // Rows and columns are powers of 2.
-        const uint32_t items =
-            ((all_rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * (channels >> (__ffs(tile.columns) - 1));
+        const uint32_t slices = (step.channels + tile.columns - 1) >> (__ffs(tile.columns) - 1);
+        const uint32_t items = ((all_rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * slices;
         const StageCosts &costs = settings.costs;
         const uint32_t waves = divide(items + settings.blocks.value - 1, settings.blocks);
         clocks = waves * (costs.start + padded_reduction(step) * (costs.row * tile.rows + costs.column * tile.columns));

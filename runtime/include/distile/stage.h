@@ -79,7 +79,8 @@ typedef struct distile_stage_args {
     const distile_stage_step *steps;
     int32_t num_steps;
     /** Which tiles of rows x columns blocks of a GPU may use, a bit each: 16 x 32, 32 x 32, 32 x 64, 64 x 64, 128 x 64,
-     * 128 x 128. Channels that are no multiple of a tile's columns take others. 0: all. */
+     * 128 x 128. More than 32 output channels are filled up to a multiple of 64; where a tile's columns do not divide
+     * them, others are used. 0: all. */
     uint32_t tiles;
     int64_t reserved[4]; /**< 0 */
 } distile_stage_args;
