@@ -358,7 +358,8 @@ private:
         const StageImage &result = image(step.result);
         const int32_t border = on_gpu() ? result.border : 0;
         if (step.base < 0) {
-            return make_image(result.sizes, border, result.needs_zeros);
+            return border > 0 && is_free(step.result) ? share_image(step, border)
+                                                      : make_image(result.sizes, border, result.needs_zeros);
         }
         const Tensor &base = images_[static_cast<size_t>(step.base)];
         if (step.takes_base) {
@@ -376,6 +377,28 @@ private:
             flush();  // It must be there.
         }
         return copy_of(base, border);
+    }
+
+    /** Whether nobody reads what a step has not written of an image, or takes its memory. */
+    bool is_free(int32_t number) const {
+        const auto &steps = program_.steps();
+        return !image(number).needs_zeros && !image(number).is_output &&
+               std::none_of(steps.begin(), steps.end(), [&](const StageStep &step) { return step.base == number; });
+    }
+
+    /** Memory that no step reads any more, with its border of zeros: writing zeros takes as long as a small step. */
+    Tensor share_image(const StageStep &step, int32_t border) {
+        const auto number = static_cast<int32_t>(&step - program_.steps().data());
+        const StageImage &result = image(step.result);
+        const auto found = std::find_if(shared_.begin(), shared_.end(), [&](const SharedImage &one) {
+            return one.sizes == result.sizes && one.border == border && one.last_use < number;
+        });
+        if (found != shared_.end()) {
+            found->last_use = result.last_use;
+            return found->memory;
+        }
+        shared_.push_back({make_image(result.sizes, border, false), result.sizes, border, result.last_use});
+        return shared_.back().memory;
     }
 
     /** Whether a layer is a step of the library's stages: on a GPU, where its windows read no pixels that do not count.
@@ -669,6 +692,12 @@ private:
     std::vector<Tensor> images_, kept_;
     std::vector<std::unique_ptr<distile_tensor>> views_;
     std::vector<distile_stage_step> pending_;
+    struct SharedImage {
+        Tensor memory;
+        ImageSizes sizes;
+        int32_t border, last_use;
+    };
+    std::vector<SharedImage> shared_;
     std::map<int32_t, Tensor> copied_;  ///< Copies of bases, by the images that take them.
 };
 
