@@ -16,7 +16,7 @@ constexpr int32_t needed_capability = 90;
 /** Fitted to times on an H200. */
 constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
 /** Counted from instructions. */
-constexpr ChannelCosts channel_costs{1500, 100, 60};
+constexpr ChannelCosts channel_costs{2500, 300, 60};
 
 constexpr uint32_t piece_channels = 8;  ///< The channels that a copy brings.
 

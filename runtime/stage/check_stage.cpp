@@ -369,7 +369,8 @@ private:
         if (before_.empty() || before_.back().given.transient == 0) {
             return;
         }
-        const distile_stage_step &maker = before_.back().given;
+        // As it is given: where it spreads, the checked one has no mask.
+        const distile_stage_step &maker = *(&step_ - 1);
         const bool is_reader = step_.kind == DISTILE_STEP_CONV2D && same_view(*step_.input, *maker.output) &&
                                step_.mask == maker.mask && !step_.reader && reads_what_is_made(maker);
         if (!is_reader || (step_.residual && overlap(*step_.residual, *maker.output))) {

@@ -18,6 +18,11 @@ __device__ inline void activate_channels(const Activation &activation, float (&v
         for (float &value : values) {
             value = at_least(value, 0);
         }
+    } else if (activation.function == DISTILE_ACTIVATION_RELU6) {
+#pragma unroll
+        for (float &value : values) {
+            value = limited(value, 0, 6);
+        }
     } else if (activation.function != DISTILE_ACTIVATION_NONE) {
 #pragma unroll 1
         for (int i = 0; i < 8; i++) {
@@ -143,7 +148,7 @@ public:
 
 private:
     /** As many taps as registers hold of a thread's rows. */
-    static constexpr uint32_t taps_at_once = own_rows == 1 ? 9 : weighs && own_rows == 2 ? 3 : weighs ? 2 : 4;
+    static constexpr uint32_t taps_at_once = own_rows == 1 ? 9 : weighs && own_rows == 2 ? 5 : own_rows == 2 ? 4 : 2;
 
     __device__ uint4 load_residual(uint32_t i, bool now) const {
         uint4 residual{};
@@ -227,8 +232,11 @@ private:
 /** Computes an item of a step that takes each channel by itself. */
 template<class Element> __device__ void compute_channels(const StagePlan &plan, const Shared &shared, uint32_t item) {
     const StageStep &step = plan.step;
-    if (step.window_work != WindowWork::Weigh) {
-        ChannelTile<Element, plain_channel_rows, false>(step, shared, item).compute();
+    const bool has_most = plan.tile_rows == most_channel_rows * channel_rows;
+    if (step.window_work != WindowWork::Weigh && has_most) {
+        ChannelTile<Element, most_channel_rows, false>(step, shared, item).compute();
+    } else if (step.window_work != WindowWork::Weigh) {
+        ChannelTile<Element, least_plain_rows, false>(step, shared, item).compute();
     } else if (plan.tile_rows == channel_rows) {
         ChannelTile<Element, 1, true>(step, shared, item).compute();
     } else if (plan.tile_rows == 2 * channel_rows) {

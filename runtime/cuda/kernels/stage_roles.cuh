@@ -80,13 +80,11 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
 __device__ inline TileShape choose_channels(const StageSettings &settings, const StageStep &step, uint32_t all_rows) {
     const uint32_t slices = (step.channels + channel_columns - 1) / channel_columns;
     const ChannelCosts &costs = settings.channel_costs;
-    TileShape best{plain_channel_rows * channel_rows, channel_columns};
-    if (step.window_work != WindowWork::Weigh) {
-        return best;
-    }
+    TileShape best{channel_rows, channel_columns};
     float least = 3e38f;
-#pragma unroll
-    for (uint32_t of_thread = 1; of_thread <= most_channel_rows; of_thread *= 2) {
+    const uint32_t first = step.window_work == WindowWork::Weigh ? 1 : least_plain_rows;
+#pragma unroll 1
+    for (uint32_t of_thread = first; of_thread <= most_channel_rows; of_thread *= 2) {
         const uint32_t rows = of_thread * channel_rows, items = (all_rows + rows - 1) / rows * slices;
         const uint32_t waves = divide(items + settings.blocks.value - 1, settings.blocks);
         const float clocks = waves * (costs.start + of_thread * (costs.pixel + costs.tap * step.reduction));
