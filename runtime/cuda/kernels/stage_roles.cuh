@@ -236,11 +236,19 @@ private:
 /** Opens items whose inputs are there. */
 __device__ inline void open_items_of(uint32_t num_steps, const StageItems *done, const Shared &shared) {
     StageBlock &block = shared.block;
-    uint32_t own = 0;
+    uint32_t own = 0, before = 0;
     StageItems found = 0;
     for_each_item<Walker::Warp>(num_steps, block, [&](const StageStep &, const StagePlan &plan, uint32_t) {
         if (own >= open_items) {
             wait_for_use(block.finished, own - open_items);
+        }
+        // A level waits for the block's own items, too: asking others before these are done would but disturb, because
+        // the first-level cache forgets everything each time.
+        if (products_of(plan.before) > before) {
+            before = products_of(plan.before);
+            if (own > 0) {
+                wait_for_use(block.finished, own - 1);
+            }
         }
         if (lane() == 0) {
             found = wait_for_items(done, plan.before, found);
