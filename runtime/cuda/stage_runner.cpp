@@ -2,6 +2,7 @@
 #include "runtime/base/types.h"
 #include "runtime/cuda/cuda_mask.h"
 #include "runtime/cuda/kernels/stage.h"
+#include "runtime/stage/check_stage.h"
 #include "stage_cubin.h"
 #include <algorithm>
 #include <memory>
@@ -260,7 +261,9 @@ void StageRunner::check_memory(const Stage &stage) const {
     }
 }
 
-void StageRunner::run(const Stage &stage, StageTrace *trace) {
+void StageRunner::run(const Stage &given, StageTrace *trace) {
+    Stage stage = given;
+    const std::vector<int32_t> order = order_by_levels(stage);
     if (trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
@@ -296,7 +299,11 @@ void StageRunner::run(const Stage &stage, StageTrace *trace) {
         grid.together = true;
         device_.launch(dtype == DISTILE_FLOAT16 ? float16_ : bfloat16_, device_.caller_stream, grid, settings, memory);
         if (trace) {
-            add_items(settings, steps, writer.given(), *trace);
+            std::vector<int32_t> numbers;
+            for (const int32_t step : writer.given()) {
+                numbers.push_back(order[static_cast<size_t>(step)]);
+            }
+            add_items(settings, steps, numbers, *trace);
         }
         for (; begin < end; begin++) {
             if (stage.steps[begin].given.kind == DISTILE_STEP_SCORES) {

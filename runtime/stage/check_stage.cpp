@@ -7,11 +7,35 @@
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
+#include <utility>
 
 namespace distile {
 
 namespace {
+
+bool uses_mask(const distile_stage_step &step, const distile_mask *mask) {
+    return mask && (step.mask == mask || step.later == mask);
+}
+
+bool overlap_any(const distile_tensor *written, const distile_stage_step &reader) {
+    if (!written) {
+        return false;
+    }
+    const auto meets = [&](const distile_tensor *other) {
+        return other && overlap(without_border(*written), without_border(*other));
+    };
+    return meets(reader.input) || meets(reader.residual) || meets(reader.output);
+}
+
+/** Whether two steps may not run at the same time. */
+bool conflict(const distile_stage_step &a, const distile_stage_step &b) {
+    const auto makes = [](const distile_stage_step &step) {
+        return step.kind == DISTILE_STEP_SCORES ? step.mask : nullptr;
+    };
+    return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
+}
 
 /** Checks one step, with what the steps before have made. */
 class StepCheck {
@@ -339,28 +363,6 @@ private:
         }
     }
 
-    static bool uses_mask(const distile_stage_step &step, const distile_mask *mask) {
-        return mask && (step.mask == mask || step.later == mask);
-    }
-
-    static bool overlap_any(const distile_tensor *written, const distile_stage_step &reader) {
-        if (!written) {
-            return false;
-        }
-        const auto meets = [&](const distile_tensor *other) {
-            return other && overlap(without_border(*written), without_border(*other));
-        };
-        return meets(reader.input) || meets(reader.residual) || meets(reader.output);
-    }
-
-    /** Whether two steps may not run at the same time. */
-    static bool conflict(const distile_stage_step &a, const distile_stage_step &b) {
-        const auto makes = [](const distile_stage_step &step) {
-            return step.kind == DISTILE_STEP_SCORES ? step.mask : nullptr;
-        };
-        return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
-    }
-
     /** Checks that this step reads the output of a step before it as that step promises. */
     void check_transient() const {
         if (step_.transient != 0 && step_.transient != 1) {
@@ -424,6 +426,35 @@ private:
 };
 
 }  // namespace
+
+std::vector<int32_t> order_by_levels(Stage &stage) {
+    const std::vector<CheckedStep> given = stage.steps;
+    std::vector<int32_t> order(given.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (std::any_of(given.begin(), given.end(), [](const CheckedStep &step) { return step.starts_launch; })) {
+        return order;
+    }
+    std::vector<int32_t> levels(given.size(), 0);
+    for (size_t i = 0; i < given.size(); i++) {
+        for (size_t j = i; j-- > 0;) {
+            // Most wait for the step before, and then only those of its level can be as late.
+            if (levels[j] >= levels[i] && conflict(given[j].given, given[i].given)) {
+                levels[i] = levels[j] + 1;
+            }
+        }
+    }
+    const auto place = [&](int32_t step) {
+        const auto number = static_cast<size_t>(step);
+        return std::pair(levels[number], given[number].given.kind == DISTILE_STEP_SCORES);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return place(a) < place(b); });
+    for (size_t i = 0; i < order.size(); i++) {
+        const auto number = static_cast<size_t>(order[i]);
+        stage.steps[i] = given[number];
+        stage.steps[i].starts_level = i > 0 && levels[number] != levels[static_cast<size_t>(order[i - 1])];
+    }
+    return order;
+}
 
 Stage checked_stage(distile_context *context, const distile_stage_args &args, const StageTarget &target) {
     constexpr const char *call = "distile_run_stage";

@@ -197,6 +197,40 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
     CHECK(distile_run_stage(foreign.get(), nullptr) == DISTILE_ERROR_NULL_POINTER);
 }
 
+TEST_CASE("Steps of a stage run as early as what they read and overwrite lets them", "[stage]") {
+    Arguments stage;
+    Image other_x{9, 40, 128}, other_y{9, 40, 64}, other_z{9, 40, 64};
+    // Behind the chain of a mask unit and three convolutions: a chain of two that has nothing to do with it, and a
+    // convolution that overwrites what the chain reads first.
+    std::vector<distile_stage_step> steps(stage.steps, stage.steps + 4);
+    const auto add = [&](Image &input, Image &output) {
+        steps.push_back(stage.steps[3]);
+        steps.back().input = &input.view;
+        steps.back().output = &output.view;
+        steps.back().mask = nullptr;
+        steps.back().residual = nullptr;
+    };
+    add(other_x, other_y);
+    add(other_y, other_z);
+    add(other_z, stage.reduced);
+    distile_stage_args args{};
+    args.steps = steps.data();
+    args.num_steps = static_cast<int32_t>(steps.size());
+    Stage checked = checked_stage(stage.context.get(), args, gpu_stage_target);
+    CHECK(order_by_levels(checked) == std::vector<int32_t>{4, 0, 1, 5, 2, 3, 6});
+    std::vector<bool> starts;
+    for (const CheckedStep &step : checked.steps) {
+        starts.push_back(step.starts_level);
+    }
+    CHECK(starts == std::vector<bool>{false, false, true, false, true, true, false});
+    // A mask that is made twice keeps the steps in their order.
+    steps.push_back(stage.steps[0]);
+    args.steps = steps.data();
+    args.num_steps++;
+    Stage twice = checked_stage(stage.context.get(), args, gpu_stage_target);
+    CHECK(order_by_levels(twice) == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7});
+}
+
 TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gpu_target.cpp", "[stage]") {
     constexpr int32_t outs = 64, ins = 128, rows = 1, columns = 3, taps = rows * columns;
     constexpr int64_t steps = 8;  // 6, and zeros.
