@@ -35,7 +35,7 @@ class DownConv2d(MaskedConv2d):
 
 
 class Masks:
-    """The mask of an edit at each resolution, made so that a compiler can trace it."""
+    """The mask of an edit at each resolution, as a compiler can trace it and join it with other work."""
 
     def __init__(self, mask: torch.Tensor):
         self._mask, self._made = mask, {tuple(mask.shape[1:]): mask}
@@ -43,8 +43,8 @@ class Masks:
     def at(self, height: int, width: int) -> torch.Tensor:
         size = (height, width)
         if size not in self._made:
-            factors = [have // wanted for have, wanted in zip(self._mask.shape[1:], size)]
-            self._made[size] = torch.ops.distile.mask_pool(self._mask, *factors)
+            blocks = self._mask.unflatten(2, (width, -1)).unflatten(1, (height, -1))
+            self._made[size] = blocks.any(4).any(2)
         return self._made[size]
 
 
@@ -315,6 +315,10 @@ class EditedNetwork(Network):
         """The mask of the edit, [N, H, W]: a part of each step."""
         raise NotImplementedError
 
+    def plain_edit_mask(self) -> torch.Tensor:
+        """What edit_mask() gives, by PyTorch alone."""
+        return self.edit_mask()
+
     def masked(self):
         if not torch.compiler.is_compiling():
             self.editor.tie()  # It may have moved.
@@ -333,7 +337,7 @@ class EditedNetwork(Network):
         """Group norms have the statistics that they keep: so a compiler joins all between two convolutions."""
         shared = self.editor.shared
         with self.editor.running("selected"):
-            self.editor.shared = Masks(self.edit_mask())
+            self.editor.shared = Masks(self.plain_edit_mask())
             result = self.graph(*inputs[: len(self.edited)])
         self.editor.shared = shared
         return result

@@ -9,6 +9,7 @@ import distile
 import dit_editing
 import dynconv_pose
 import dynconv_resnet
+import editing
 import gathered
 import pruned
 import pytest
@@ -40,6 +41,8 @@ SMALL = {
     "dit": lambda: dit_editing.DiT(8, 384, 6, 2),
 }
 EDITED = ("ddpm", "gaugan", "stable-diffusion", "dit")
+# Networks whose masks do not change with the last bits.
+BY_MASKS = [name for name in SMALL if name.startswith(("dynconv", "resnet", "video")) or name in EDITED]
 
 
 def small(name, device="cpu"):
@@ -93,7 +96,7 @@ def test_dense_then_mask(name, device):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", [*(name for name in SMALL if name.startswith(("dynconv", "resnet", "video"))), *EDITED])
+@pytest.mark.parametrize("name", BY_MASKS)
 def test_the_dense_form_makes_its_own_masks(name, device):
     network = small(name, device)
     network.prepare()
@@ -355,3 +358,15 @@ def test_runner(tmp_path, monkeypatch, capsys):
         assert Image.open(tmp_path / "video.gif").n_frames > 10
     with pytest.raises(SystemExit):
         runner.main(["video", "--density", "0.5"])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EDITED)
+def test_plain_masks_of_edits(name, device):
+    network = small(name, device)
+    mask = network.edit_mask()
+    assert torch.equal(network.plain_edit_mask(), mask) and mask.any() and not mask.all()
+    shared, plain = distile.masks.SharedMask(mask), editing.Masks(mask)
+    images = [kept for kept in network.editor.kept.values() if kept.dim() == 4 and kept.stride(1) == 1]
+    for size in {tuple(image.shape[2:]) for image in images}:
+        assert torch.equal(plain.at(*size), shared.at(*size))
