@@ -54,8 +54,11 @@ void add_cuda_bitmap_terms(const Workload &workload, const CudaBitmapKnobs &thet
     sink.time("issue", turns * instructions / rate * cycle_us);
     sink.time("shared", turns * passes * cycle_us);
     sink.time("multiply", turns * products * cycle_us);
-    // A warp waits for a unit's values while it multiplies the one before.
-    sink.time("latency", rounds * warp_units * (theta.ahead > 0 ? l2 : dram).latency_ns * 1e-3);
+    // A warp waits for a unit's values while it multiplies the one before, and its instructions wait for each other.
+    constexpr double cycles_of_instruction = 2;
+    sink.time("latency",
+              rounds * warp_units *
+                  ((theta.ahead > 0 ? l2 : dram).latency_ns * 1e-3 + cycles_of_instruction * instructions * cycle_us));
 
     const double all_weights = static_cast<double>(problem.in_channels) * problem.out_channels;
     constexpr double value_bytes = 2, bit_bytes = 1.0 / 8;

@@ -305,7 +305,8 @@ def test_explained(built, on_a_gpu):
         distile.set_math(math)
         ((row,), _) = explain.explain(layer, x, mask=mask, seconds=0.01)
         assert words in row.zeros
-        assert [operator.skips_zeros for operator in needed_by(layer, x, mask=mask)] == [True] * (math == "float32")
+        skipping = [operator for operator in needed_by(layer, x, mask=mask) if operator.skips_zeros]
+        assert len(skipping) == (math == "float32")
 
 
 @torch.no_grad()

@@ -11,11 +11,11 @@ namespace {
 /** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
 
-/** The least power of a number that is no less than a stretch: layers with about as many nonzeros share a table. */
+/** The power of a number that is nearest to a stretch: layers with about as many nonzeros share a table. */
 double step_of(double stretch) {
-    constexpr double base = 1.25;
+    constexpr double base = 1.25, half = 1.118;
     double step = 1;
-    while (step < stretch) {
+    while (step * half < stretch) {
         step *= base;
     }
     return step;

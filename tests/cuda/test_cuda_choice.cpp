@@ -164,6 +164,7 @@ TEST_CASE("A GPU takes code for nonzero weights by how many there are", "[.fake_
     // With as many nonzeros as the times are of, or fewer, the code for them is always faster.
     CHECK(chosen_with(all / 10) == "fine");
     CHECK(chosen_with(1) == "fine");
+    CHECK(chosen_with(all / 10 + all / 100) == "fine");
     CHECK(chosen_with(all) == "dense");
     // Between, it is for some masks.
     CHECK(chosen_with(all / 5) == "chosen on the device");
