@@ -9,13 +9,23 @@ import pytest
 import torch
 
 import distile
-from distile import explain, polykernels, toolchain
+from distile import description, explain, polykernels, toolchain, weight_zeros
 from distile.building import needed_by
 from distile.nn import MaskedConv2d, MaskedLinear
 from distile.operators import Operator
 from distile.weight_zeros import form_of, why_not_skipped
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_bitmap():
+    """Builds take code for few tokens, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        forms = (weight_zeros.BITMAP, *weight_zeros.FORMS)
+        for module in (weight_zeros, description):
+            patch.setattr(module, "FORMS", forms)
+        yield
 
 
 def has_gpu_code() -> bool:
