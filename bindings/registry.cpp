@@ -55,6 +55,15 @@ template<typename Predicate> bool any_of_chain(const distile_polykernel &polyker
     return false;
 }
 
+/** Whether a PolyKernel, or one behind it, reads weights in a layout. */
+bool reads(const distile_polykernel &polykernel, const char *layout) {
+    return any_of_chain(polykernel, [layout](const distile_polykernel &one) {
+        return std::any_of(one.variants, one.variants + one.num_variants, [layout](const distile_variant &variant) {
+            return variant.layout && std::strcmp(variant.layout, layout) == 0;
+        });
+    });
+}
+
 class Registry {
 public:
     Registry() {
@@ -67,8 +76,11 @@ public:
         if (const auto key = key_of(polykernel)) {
             const std::unique_lock lock(mutex_);
             Known &known = polykernels_[*key];
-            if (is_for_few_tokens(polykernel)) {
+            const Serves calls = serves(polykernel);
+            if (calls == Serves::few_tokens) {
                 known.for_few_tokens = &polykernel;
+            } else if (calls == Serves::two_of_four) {
+                known.for_two_of_four = &polykernel;
             } else if (!known.any || !skips_zeros(*known.any) || skips_zeros(polykernel)) {
                 // One that skips zeros has code for all weights, too.
                 known.any = &polykernel;
@@ -87,6 +99,14 @@ public:
             return known.any ? known.any : known.for_few_tokens;
         }
         return *tokens <= DISTILE_MOST_BITMAP_TOKENS && known.for_few_tokens ? known.for_few_tokens : known.any;
+    }
+
+    const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens) {
+        const std::shared_lock lock(mutex_);
+        const auto found = polykernels_.find(key);
+        const bool fewer = found != polykernels_.end() && found->second.for_few_tokens && tokens &&
+                           *tokens <= DISTILE_MOST_BITMAP_TOKENS;
+        return found == polykernels_.end() || fewer ? nullptr : found->second.for_two_of_four;
     }
 
     /** Null if there is no general code. */
@@ -125,7 +145,7 @@ private:
 
     /** The PolyKernels of an operator; null where there is none. */
     struct Known {
-        const distile_polykernel *any = nullptr, *for_few_tokens = nullptr;
+        const distile_polykernel *any = nullptr, *for_few_tokens = nullptr, *for_two_of_four = nullptr;
     };
 
     std::shared_mutex mutex_;
@@ -203,17 +223,19 @@ bool skips_zeros(const distile_polykernel &polykernel) {
     return any_of_chain(polykernel, [](const distile_polykernel &one) { return one.nonzeros > 0; });
 }
 
-bool is_for_few_tokens(const distile_polykernel &polykernel) {
-    return any_of_chain(polykernel, [](const distile_polykernel &one) {
-        return std::any_of(one.variants, one.variants + one.num_variants, [](const distile_variant &variant) {
-            return variant.layout && std::strcmp(variant.layout, "cuda-bitmap") == 0;
-        });
-    });
+Serves serves(const distile_polykernel &polykernel) {
+    return reads(polykernel, "cuda-two-four") ? Serves::two_of_four
+           : reads(polykernel, "cuda-bitmap") ? Serves::few_tokens
+                                              : Serves::all_calls;
 }
 
 const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens) {
     const distile_polykernel *const found = registry().find(key, tokens);
     return found ? found : registry().find(key.with_wide_weights(), tokens);
+}
+
+const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens) {
+    return registry().find_for_two_of_four(key, tokens);
 }
 
 const distile_polykernel *general_polykernel(const OperatorKey &key) {

@@ -46,20 +46,29 @@ private:
 /** Whether a PolyKernel, or one behind it, has code that multiplies with the nonzero weights alone. */
 bool skips_zeros(const distile_polykernel &polykernel);
 
-/** Whether it reads a bitmap of the weights, and so is for calls of few tokens (facts/zeros.h). */
-bool is_for_few_tokens(const distile_polykernel &polykernel);
+/** The calls that a PolyKernel computes. */
+enum class Serves : int32_t {
+    all_calls,
+    few_tokens, /**< It reads a bitmap of the weights (facts/zeros.h). */
+    two_of_four /**< At most two of four consecutive input channels have weights that are not 0. */
+};
+Serves serves(const distile_polykernel &polykernel);
 
 /** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. Calls of few tokens,
  * in all images, take one for few tokens, if there is one, and those of more tokens take no such. Where nothing is
- * known of the tokens, any will do. */
+ * known of the tokens, any will do that takes all weights. */
 const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens = {});
+
+/** The PolyKernel of an operator for weights of which at most two of four are not 0; null if there is none, or where
+ * one for so few tokens is faster. */
+const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens = {});
 
 /** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one
  * with weights of float32; null if there is neither. */
 const distile_polykernel *general_polykernel(const OperatorKey &key);
 
 /** Adds a PolyKernel that the program links. It replaces one of the same operator, but none that skips
- * zeros by one that does not. One for few tokens stands beside others. */
+ * zeros by one that does not. Those that do not serve all calls stand beside others. */
 void add_polykernel(const distile_polykernel &polykernel);
 
 /** Loads a shared object that holds a PolyKernel by the name `distile_built`. It stays loaded as long as the process

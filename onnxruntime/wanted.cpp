@@ -34,7 +34,7 @@ Wanted::Wanted(const bindings::OperatorKey &key, float zeros)
     : key_(key), skips_zeros_(zeros > 0), found_(find_or_load(key, skips_zeros_)) {
     if (zeros >= static_cast<float>(DISTILE_LEAST_BITMAP_ZEROS)) {
         const distile_polykernel *const few = find_or_load(key, true, 1);
-        for_few_tokens_ = few && bindings::is_for_few_tokens(*few) ? few : nullptr;
+        for_few_tokens_ = few && bindings::serves(*few) == bindings::Serves::few_tokens ? few : nullptr;
     }
     if (found_) {
         return;

@@ -103,7 +103,7 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
 
 distile_weights *WeightedKernel::weights(const Lease &lease, distile_kernel *kernel,
                                          const distile_polykernel &polykernel) {
-    Packed &place = bindings::is_for_few_tokens(polykernel) ? packed_for_few_tokens_ : packed_;
+    Packed &place = packed_[static_cast<size_t>(bindings::serves(polykernel))];
     std::call_once(place.once, [&] {
         distile_weights_source source{};
         source.filter = filter_.data;

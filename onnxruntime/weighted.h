@@ -8,6 +8,7 @@
 #include "onnxruntime/dense.h"
 #include "onnxruntime/quantization.h"
 #include "onnxruntime/wanted.h"
+#include <array>
 
 namespace distile::ort {
 
@@ -58,7 +59,7 @@ private:
     std::optional<Tensor> bias_;
     std::optional<Quantization> quantization_; /**< Set for a quantized operator. */
     Wanted wanted_;
-    Packed packed_, packed_for_few_tokens_;
+    std::array<Packed, 3> packed_; /**< By what their PolyKernels serve. */
     std::unique_ptr<Dense> dense_;
 };
 

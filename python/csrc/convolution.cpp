@@ -11,7 +11,8 @@ namespace {
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
                                const WeightedCall &call) {
     const std::optional<bindings::OperatorTypes> types = types_of(call);
-    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv)) : nullptr;
+    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv), call.weight, call.place)
+                 : nullptr;
 }
 
 int32_t number(int64_t value, const char *name) {

@@ -1,4 +1,5 @@
 #include "python/csrc/twins.h"
+#include "python/csrc/weights.h"
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -57,6 +58,12 @@ const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::o
     }
     const bool takes_general = !defined || general != General::kept || kept().has(key);
     return takes_general ? bindings::general_polykernel(key) : nullptr;
+}
+
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, const Tensor &weights, int64_t place,
+                                        std::optional<int64_t> tokens) {
+    const distile_polykernel *const found = bindings::find_for_two_of_four(key, tokens);
+    return found && keeps_two_of_four(weights, place) ? found : polykernel_of(key, tokens);
 }
 
 void allow_general(General when) {

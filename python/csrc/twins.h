@@ -26,6 +26,10 @@ void allow_general(General when);
  * Without twins, which load what they miss, this looks into the cache folder, and takes general code else. */
 const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens = {});
 
+/** The PolyKernel of an operator for a call with these weights, which place keeps, as above. */
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, const Tensor &weights, int64_t place,
+                                        std::optional<int64_t> tokens = {});
+
 /** Whether Python has defined the twins. */
 bool has_twins();
 

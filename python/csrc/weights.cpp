@@ -2,6 +2,7 @@
 #include "bindings/cuda_session.h"
 #include "bindings/registry.h"
 #include "python/csrc/checksum.h"
+#include <algorithm>
 #include <atomic>
 #include <distile/polykernel.h>
 #include <map>
@@ -90,6 +91,12 @@ struct Packed {
     SharedWeights weights;
 };
 
+/** Whether a filter has the pattern of two of four. */
+struct KnownPattern {
+    Source filter;
+    bool is_kept;
+};
+
 /** What stages read of a parameter. */
 struct KeptParameter {
     Source source;
@@ -97,14 +104,15 @@ struct KeptParameter {
     Tensor made;
 };
 
-/** By place and by math, which decides about the code and that about the layout, and by whether the code is for few
- * tokens, which calls in turn may have or not. Those of another math stay, for graphs that were captured with it. */
+/** By place and by math, which decides about the code and that about the layout, and by the calls that the code serves,
+ * which may take turns. Those of another math stay, for graphs that were captured with it. */
 struct Places {
-    using Key = std::tuple<int64_t, distile_math, bool>;
+    using Key = std::tuple<int64_t, distile_math, bindings::Serves>;
 
     std::mutex mutex;
     std::map<Key, std::unique_ptr<Packed>> packed;
     std::map<std::pair<int64_t, StageParameter>, std::unique_ptr<KeptParameter>> parameters;
+    std::map<int64_t, std::unique_ptr<KnownPattern>> patterns;
 };
 
 /** Never destroyed: at the end of a process, tensors may outlive the interpreter that they need. */
@@ -123,9 +131,39 @@ Tensor host_copy(const Tensor &tensor, bool to_float32) {
     return torch::stable::contiguous(copy);
 }
 
+/** Whether a graph captures what a call does with a tensor. */
+bool is_captured(const Tensor &tensor) {
+    return !tensor.is_cpu() && bindings::capture_of(current_stream(tensor.get_device_index())) != 0;
+}
+
+/** Whether at most two of four consecutive input channels of a contiguous filter, the first of which is a multiple of
+ * four, have weights that are not 0. */
+template<typename Sizes> bool has_two_of_four(const float *filter, const Sizes &sizes) {
+    constexpr int64_t fours = 4, most = 2;
+    int64_t taps = 1;
+    for (size_t i = 2; i < sizes.size(); i++) {
+        taps *= sizes[i];
+    }
+    const int64_t channels = sizes[1];
+    for (int64_t output = 0; output < sizes[0]; output++) {
+        for (int64_t first = 0; first < channels; first += fours) {
+            for (int64_t tap = 0; tap < taps; tap++) {
+                int64_t found = 0;
+                for (int64_t channel = first; channel < std::min(first + fours, channels); channel++) {
+                    found += filter[(output * channels + channel) * taps + tap] != 0 ? 1 : 0;
+                }
+                if (found > most) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
 SharedWeights pack(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                    const OptionalTensor &bias, distile_weights_order order, float slope) {
-    if (!filter.is_cpu() && bindings::capture_of(current_stream(filter.get_device_index())) != 0) {
+    if (is_captured(filter)) {
         fail("weights cannot be packed while a graph is captured: make the same call before, of a module whose weights "
              "were not made in torch.inference_mode, which are packed in each call");
     }
@@ -138,6 +176,29 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
 }
 
 }  // namespace
+
+bool keeps_two_of_four(const Tensor &filter, int64_t place) {
+    const std::optional<Fingerprint> fingerprint = place == 0 ? std::nullopt : fingerprint_of(filter);
+    if (fingerprint) {
+        const Source source(filter, *fingerprint);
+        const std::lock_guard lock(places().mutex);
+        const auto found = places().patterns.find(place);
+        if (found != places().patterns.end() && found->second->filter == source) {
+            return found->second->is_kept;
+        }
+    }
+    if (is_captured(filter)) {
+        return false;
+    }
+    const Tensor host = host_copy(filter, true);
+    const bool is_kept = has_two_of_four(static_cast<const float *>(host.const_data_ptr()), host.sizes());
+    if (fingerprint) {
+        auto known = std::make_unique<KnownPattern>(KnownPattern{Source(filter, *fingerprint), is_kept});
+        const std::lock_guard lock(places().mutex);
+        places().patterns[place].swap(known);
+    }
+    return is_kept;
+}
 
 HostWeights::HostWeights(const Tensor &filter, const OptionalTensor &bias, distile_weights_order order, float slope)
     : filter_(host_copy(filter, false)), type_(DISTILE_FLOAT32), order_(order), slope_(slope) {
@@ -178,7 +239,7 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     if (!sources) {
         return pack(session, polykernel, filter, bias, order, slope);
     }
-    const Places::Key key{place, session.math(), bindings::is_for_few_tokens(polykernel)};
+    const Places::Key key{place, session.math(), bindings::serves(polykernel)};
     {
         const std::lock_guard lock(places().mutex);
         const auto found = places().packed.find(key);
@@ -224,13 +285,18 @@ Tensor stage_parameter(const Tensor &parameter, StageParameter what, distile_dty
 void free_weights(int64_t place) {
     std::vector<std::unique_ptr<Packed>> old;  // Freed without the lock.
     std::vector<std::unique_ptr<KeptParameter>> old_parameters;
+    std::unique_ptr<KnownPattern> old_pattern;
     const std::lock_guard lock(places().mutex);
+    if (const auto known = places().patterns.find(place); known != places().patterns.end()) {
+        old_pattern = std::move(known->second);
+        places().patterns.erase(known);
+    }
     auto kept = places().parameters.lower_bound({place, StageParameter::weights});
     while (kept != places().parameters.end() && kept->first.first == place) {
         old_parameters.push_back(std::move(kept->second));
         kept = places().parameters.erase(kept);
     }
-    auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT, false});
+    auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT, bindings::Serves::all_calls});
     while (found != places().packed.end() && std::get<int64_t>(found->first) == place) {
         old.push_back(std::move(found->second));
         found = places().packed.erase(found);

@@ -60,7 +60,7 @@ class Operator:
     @property
     def ways(self) -> list[Operator]:
         """The operators whose PolyKernels compute this one: itself, and those that skip zeros, but serve all calls."""
-        forms = (form for form in FORMS if form.is_for(self) and not form.most_tokens)
+        forms = (form for form in FORMS if form.is_for(self) and form.serves_all)
         others = [dataclasses.replace(self, zeros=form.ending) for form in forms if not form.why_no_code(self, "float32")]
         return list(dict.fromkeys([self.plain, self, *others]))
 
@@ -100,8 +100,10 @@ class Operator:
     def to_json(self, typical: dict[str, int] | None = None) -> dict:
         """The operator file."""
         described = {"distile_operator": 1, "name": self.name, "generator": self.generator, "params": dict(self.params)}
-        # With zeros, plans would be for code that skips them.
-        typical = {name: value for name, value in (typical or {}).items() if self.zeros or name != "weight_zeros"}
+        # With more of the weights, plans would be for other code.
+        says = next((form.says for form in FORMS if form.is_for(self) and form.ending == self.zeros), "")
+        of_weights = {"weight_zeros", "weight_pattern"} - {says}
+        typical = {name: value for name, value in (typical or {}).items() if name not in of_weights}
         return {**described, "typical": typical} if typical else described
 
     def __str__(self) -> str:

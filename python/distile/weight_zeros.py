@@ -21,6 +21,8 @@ MOST_SAMPLED = 4096
 QUAD = 4
 # How names of operators end whose code skips zeros.
 NONZEROS = "_nonzeros"
+TWO_FOUR = "_two_four"
+PATTERN = "2:4"  # At most two of four consecutive input channels have weights that are not 0.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,18 @@ class Form:
     types: tuple[str, ...]
     generators: dict[str, str]  # What has code, and what people call it.
     least_zeros: float = LEAST_ZEROS
-    most_tokens: int | None = None  # None: its PolyKernels serve all calls, whatever their sizes and their weights.
+    most_tokens: int | None = None
+    pattern: str | None = None  # That weights must have.
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether its PolyKernels compute all calls of their operators, whatever their sizes and their weights."""
+        return not self.most_tokens and not self.pattern
+
+    @property
+    def says(self) -> str:
+        """What operator files say of its weights."""
+        return "weight_pattern" if self.pattern else "weight_zeros"
 
     def is_for(self, operator: Operator) -> bool:
         return operator.device == self.device and operator.dtype in self.types
@@ -46,6 +59,9 @@ class Form:
             return "code that skips them has weights of the input's type"
         if multiplies_in_tf32(operator, math):
             return 'TF32 multiplies all weights faster; distile.set_math("float32") forbids it'
+        has_groups = dict(operator.params).get("groups", 1) > 1
+        if self.pattern and (has_groups or not _fits_tensor_cores(operator)):
+            return f"code for {self.pattern} has no groups, and multiples of 8 channels"
         return ""
 
     def why_no_gain(self, typical: Mapping) -> str:
@@ -53,6 +69,8 @@ class Form:
         tokens = typical.get("batch", 1) * typical.get("tokens", math.inf)
         if self.most_tokens and tokens > self.most_tokens:
             return f"code that skips them is slower with more than {self.most_tokens} tokens"
+        if self.pattern and "weight_zeros" in typical and typical.get("weight_pattern") != self.pattern:
+            return f"they lack the pattern {self.pattern}"
         enough = typical.get("weight_zeros", 1) >= self.least_zeros
         return "" if enough else f"code that skips them is slower below {self.least_zeros:.0%}"
 
@@ -63,10 +81,19 @@ _LINEAR = {"masked_linear": "linear layers"}
 FORMS = (
     Form(NONZEROS, "cpu", ("float32", "float16", "bfloat16", *QUANTIZED_TYPES), _CONVOLUTIONS | _LINEAR),
     Form(NONZEROS, "cuda", ("float32",), _CONVOLUTIONS | _LINEAR),
+    Form(TWO_FOUR, "cuda", ("float16", "bfloat16"), _CONVOLUTIONS | _LINEAR, pattern=PATTERN),
 )
 # Where a cache holds the weights from the call before, code for all of them is faster. So it is none of FORMS, and only
 # tests add it; plan files may name it.
 BITMAP = Form(NONZEROS, "cuda", ("float16", "bfloat16"), _LINEAR, LEAST_BITMAP_ZEROS, MOST_BITMAP_TOKENS)
+
+
+def _fits_tensor_cores(operator: Operator) -> bool:
+    """Whether tensor cores take the channels and the kernel of an operator."""
+    params = dict(operator.params)
+    channels = [params.get(name, 1) // params.get("groups", 1) for name in ("in_channels", "out_channels")]
+    largest = max(params.get("kernel_h", 1), params.get("kernel_w", 1))
+    return largest <= 16 and not any(count % 8 for count in channels)
 
 
 def multiplies_in_tf32(operator: Operator, math: str) -> bool:
@@ -74,10 +101,7 @@ def multiplies_in_tf32(operator: Operator, math: str) -> bool:
     linear = operator.generator in _LINEAR
     if operator.device != "cuda" or operator.dtype != "float32" or math == "float32" or (math == "default" and linear):
         return False
-    params = dict(operator.params)
-    channels = [params.get(name, 1) // params.get("groups", 1) for name in ("in_channels", "out_channels")]
-    largest = max(params.get("kernel_h", 1), params.get("kernel_w", 1))
-    return not any(count % 8 for count in channels) and largest <= 16
+    return _fits_tensor_cores(operator)
 
 
 def form_of(operator: Operator, typical: Mapping, math: str) -> Form | None:
@@ -93,7 +117,7 @@ def why_not_skipped(operator: Operator, typical: Mapping, math: str) -> str:
     if "weight_zeros" not in typical or form_of(operator, typical, math):
         return ""
     reasons = [one.why_no_code(operator, math) or one.why_no_gain(typical) for one in FORMS if one.is_for(operator)]
-    return reasons[0] if reasons else f"no code for {operator.device} skips them in {operator.dtype}"
+    return ", and ".join(reasons) or f"no code for {operator.device} skips them in {operator.dtype}"
 
 
 def remark(operator: Operator, typical: Mapping, math: str, reads: bool) -> str:
@@ -112,14 +136,24 @@ def zeros_of(weight: torch.Tensor, operator: Operator, typical: Mapping, math: s
     forms = (form for form in FORMS if form.is_for(operator))
     if all(form.why_no_code(operator, math) or form.why_no_gain(typical) for form in forms):
         return {}
-    return zeros_in(weight.detach()) if weight.device.type == "cpu" else _zeros_on_gpu(weight)
+    return zeros_in(weight.detach()) if weight.device.type == "cpu" else _zeros_on_gpu(weight, operator)
+
+
+def zeros_for(weights, operator: Operator, channels: int = 1) -> dict:
+    """zeros_in() of an operator's weights, and for devices with code for it their pattern, whose input channels are the
+    dimension `channels`."""
+    zeros = zeros_in(weights)
+    if any(form.pattern and not form.why_no_code(operator, "float32") for form in FORMS if form.is_for(operator)):
+        pattern = pattern_in(weights, channels)
+        zeros = {**typical_of(LEAST_ZEROS), **zeros, **pattern} if pattern else zeros
+    return zeros
 
 
 # By id; a weight that ends is forgotten. Tensors are equal by elements, so they are no keys.
 _seen: dict[int, tuple[weakref.ref, tuple, dict[str, float]]] = {}
 
 
-def _zeros_on_gpu(weight: torch.Tensor) -> dict[str, float]:
+def _zeros_on_gpu(weight: torch.Tensor, operator: Operator) -> dict[str, float]:
     import torch
 
     state = (weight.data_ptr(), None if weight.is_inference() else weight._version)
@@ -128,7 +162,7 @@ def _zeros_on_gpu(weight: torch.Tensor) -> dict[str, float]:
         return found[2]
     if torch.cuda.is_current_stream_capturing():
         return {}
-    zeros, key = zeros_in(weight.detach()), id(weight)
+    zeros, key = zeros_for(weight.detach(), operator), id(weight)
     _seen[key] = weakref.ref(weight, lambda _: _seen.pop(key, None)), state, zeros
     return zeros
 
@@ -141,6 +175,14 @@ def zeros_in(weights) -> dict[str, float]:
     step = next(n for n in itertools.count(max(1, len(weights) // MOST_SAMPLED)) if math.gcd(n, 2 * 3 * 5 * 7) == 1)
     sample = weights[::step]
     return typical_of(int((sample == 0).sum()) / max(1, len(sample)))
+
+
+def pattern_in(weights, channels: int) -> dict[str, str]:
+    """{"weight_pattern": PATTERN} where a filter has it, whose input channels are the dimension `channels`; else {}."""
+    if weights.shape[channels] % 4:
+        return {}
+    fours = weights.swapaxes(channels, -1).reshape(-1, 4)
+    return {"weight_pattern": PATTERN} if int((fours != 0).sum(-1).max()) <= 2 else {}
 
 
 def zero_quads_in(weights: numpy.ndarray, channels: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from distile import description, explain, polykernels, toolchain, weight_zeros
 from distile.building import needed_by
 from distile.nn import MaskedConv2d, MaskedLinear
 from distile.operators import Operator
-from distile.weight_zeros import form_of, why_not_skipped
+from distile.weight_zeros import form_of, why_not_skipped, zeros_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -54,7 +54,16 @@ def prune(layer, zeros: float):
     return layer
 
 
+def keep_two_of_four(layer):
+    with torch.no_grad():
+        fours = layer.weight.movedim(1, -1).unflatten(-1, (-1, 4))
+        least = torch.rand(fours.shape, device=fours.device).argsort(-1) < 2
+        layer.weight.copy_(torch.where(least, 0, fours).flatten(-2).movedim(-1, 1))
+    return layer
+
+
 FEW, MANY = {"batch": 2, "tokens": 4}, {"batch": 2, "tokens": 5}
+TWO_FOUR = {"weight_zeros": 0.5, "weight_pattern": "2:4"}
 IMAGE = {"batch": 1, "height": 20, "width": 20}
 
 
@@ -76,6 +85,14 @@ IMAGE = {"batch": 1, "height": 20, "width": 20}
         (linear("bfloat16"), FEW | {"weight_zeros": 0.9}, "tf32", ""),
         (linear("float16"), FEW | {"weight_zeros": 0.89}, "default", "below 90%"),
         (linear("float16"), MANY | {"weight_zeros": 0.9}, "default", "more than 8 tokens"),
+        (linear("float16"), MANY | {"weight_zeros": 0.5}, "default", "lack the pattern 2:4"),
+        (linear("float16"), MANY | TWO_FOUR, "default", ""),
+        (linear("float16"), FEW | TWO_FOUR, "default", ""),
+        (linear("float16"), FEW | TWO_FOUR | {"weight_zeros": 0.95}, "default", ""),
+        (linear("float16", 60), MANY | TWO_FOUR, "default", "multiples of 8"),
+        (conv("bfloat16"), IMAGE | TWO_FOUR, "default", ""),
+        (conv("bfloat16", groups=2), IMAGE | TWO_FOUR, "default", "no groups"),
+        (linear(), MANY | TWO_FOUR, "default", ""),
         (linear("float8_e4m3fn"), FEW | {"weight_zeros": 0.9}, "default", "float8_e4m3fn"),
         (linear("uint8", output_dtype="uint8"), FEW | {"weight_zeros": 0.9}, "default", "uint8"),
     ],
@@ -87,14 +104,35 @@ def test_which_operators_skip_zeros(operator, typical, math, reason):
     assert bool(form_of(operator, typical, math)) == skips
     built = operator.built_for(typical, math)
     assert built.skips_zeros == skips and built.plain == operator
-    assert built.name == operator.name + ("_nonzeros" if skips else "")
-    assert ("weight_zeros" in built.to_json(typical)["typical"]) == skips
+    few = typical.get("batch", 1) * typical.get("tokens", 400) <= 8 and typical["weight_zeros"] >= 0.9
+    has_pattern = operator.dtype != "float32" and "weight_pattern" in typical and not few
+    assert built.name == operator.name + (("_two_four" if has_pattern else "_nonzeros") if skips else "")
+    said = {"weight_pattern" if has_pattern else "weight_zeros"} if skips else set()
+    assert {name for name in built.to_json(typical)["typical"] if name.startswith("weight")} == said
+
+
+@pytest.mark.parametrize("layer", [MaskedLinear(32, 24), MaskedConv2d(32, 24, 3), MaskedConv2d(30, 24, 1)])
+def test_patterns_are_found(layer):
+    operator = (linear if isinstance(layer, MaskedLinear) else conv)("float16", *reversed(layer.weight.shape[:2]))
+    assert zeros_for(layer.weight.detach(), operator) == {}
+    prune(layer, 0.7)
+    assert set(zeros_for(layer.weight.detach(), operator)) == {"weight_zeros"}
+    if layer.weight.shape[1] % 4 == 0:
+        keep_two_of_four(layer)
+        found = zeros_for(layer.weight.detach(), operator)
+        assert found["weight_pattern"] == "2:4" and found["weight_zeros"] >= 0.5
+        assert zeros_for(layer.weight.detach(), operator.on("cpu")).keys() == {"weight_zeros"}
+        with torch.no_grad():
+            layer.weight[5, 8:11] = 1
+        assert "weight_pattern" not in zeros_for(layer.weight.detach(), operator)
 
 
 def test_polykernels_for_few_tokens_serve_no_other_calls():
     wide, narrow = linear(), linear("float16")
     assert wide.skipping_zeros() in wide.ways and wide in wide.skipping_zeros().ways
     assert narrow.ways == [narrow] and narrow in narrow.skipping_zeros().ways
+    two_of_four = narrow.built_for(MANY | TWO_FOUR)
+    assert two_of_four.skips_zeros and two_of_four.ways == [narrow, two_of_four]
 
 
 @contextlib.contextmanager
@@ -111,6 +149,7 @@ def known(operator: Operator, typical: dict):
     [
         (linear(inputs=20, outputs=36), MANY | {"weight_zeros": 0.9}, b"cuda-nonzeros"),
         (linear("float16", 264, 72), FEW | {"weight_zeros": 0.9}, b"cuda-bitmap"),
+        (linear("bfloat16", 64, 136), MANY | TWO_FOUR, b"cuda-two-four"),
     ],
 )
 def test_compiles_for_gpus(compiler, operator, typical, layout, monkeypatch):
@@ -330,3 +369,41 @@ def test_built_when_needed(on_a_gpu):
         distile.set_build("never")
     (operator,) = (one for one in polykernels._loaded if ("in_channels", 44) in one.params)
     assert b"cuda-nonzeros" in polykernels.shared_object(operator.skipping_zeros()).read_bytes()
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not has_gpu_code(), reason="distile's compiler for GPUs is not installed")
+def test_two_of_four(on_a_gpu):
+    torch.manual_seed(0)
+    image = torch.randn(2, 64, 17, 21).bfloat16().to(memory_format=torch.channels_last)
+    cases = {
+        "linear": (MaskedLinear(520, 264, activation="gelu").half(), torch.randn(2, 300, 520).half(), None),
+        "conv": (MaskedConv2d(64, 72, 3, padding=1, activation="relu").bfloat16(), image, None),
+    }
+    cases["linear"] = (*cases["linear"][:2], torch.rand(2, 300) < 0.5)
+    cases["conv"] = (*cases["conv"][:2], torch.rand(2, 17, 21) < 0.5)
+    for layer, _, _ in cases.values():
+        keep_two_of_four(layer)
+    operators = distile.build(Each(cases), torch.zeros(1))
+    assert {operator.zeros for operator in operators} == {"_two_four"}
+    for layer, x, mask in cases.values():
+        for _ in range(2):
+            for density in (0.4, 1.0, 0.0):
+                mask.copy_(torch.rand(mask.shape) < density)
+                with polykernels.recording() as missing:
+                    check(layer, x, mask)
+                assert not missing
+            torch.nn.init.normal_(layer.weight)
+            keep_two_of_four(layer)
+        mask.copy_(torch.rand(mask.shape) < 0.5)
+        captured = graphs.Captured(lambda: layer(x, mask))
+        mask.copy_(torch.rand(mask.shape) < 0.3)
+        check(layer, x, mask, captured())
+        # Other weights need another PolyKernel.
+        torch.nn.init.normal_(layer.weight)
+        (operator,) = needed_by(layer, x, mask=mask)
+        assert not operator.skips_zeros
+        check(layer, x, mask)
+        keep_two_of_four(layer)
+        assert not needed_by(layer, x, mask=mask)
+        check(layer, x, mask)
