@@ -57,6 +57,8 @@ void distile_cuda_switch::set_mode(int32_t mode) const {
     device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
     device_.check(device_.driver.cuMemcpyHtoD(state_.address() + offsetof(SwitchState, mode), &mode, sizeof(mode)),
                   "cuMemcpyHtoD");
+    // The caller's stream may not wait for the default stream, which did the copy.
+    device_.check(device_.driver.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 distile_cuda_switch_info distile_cuda_switch::info() const {
@@ -130,6 +132,8 @@ void distile_cuda_switch::build(const distile_cuda_switch_args &args) {
     first.budget = static_cast<float>(args.budget > 0 ? args.budget : .01);
     state_.reserve(sizeof(first));
     device_.check(driver.cuMemcpyHtoD(state_.address(), &first, sizeof(first)), "cuMemcpyHtoD");
+    // As in set_mode().
+    device_.check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
 
     module_ = device_.loader->load(distile_switch_ptx);
     CUfunction begin = device_.loader->find(module_, "distile_switch_begin");

@@ -30,6 +30,7 @@ void fill(const DeviceArray<float> &memory, const std::vector<float> &values, di
     }
     CU(cuMemcpyHtoD, reinterpret_cast<CUdeviceptr>(memory.data()), static_cast<const void *>(stored.data()),
        stored.size());
+    CU(cuCtxSynchronize);
 }
 
 /** A time table by which every variant is fastest at some density, if its tiles are no more than the pixels': tangents
