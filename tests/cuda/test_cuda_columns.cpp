@@ -37,9 +37,8 @@ std::vector<float> sums_of(const distile_conv2d &conv, const std::vector<float> 
 
 /** The sum of a row of packed weights, as a block goes through its steps: of blocks of channels if steps divide them.
  */
-template<class Block> float sum_of_row(const Block &block, int32_t row, const std::vector<float> &weights,
-                                       int32_t elements, int32_t read_channels, const float *input,
-                                       int32_t in_channels) {
+template<class Block> float sum_of_row(const Block &block, int32_t row, const PackedValues &weights, int32_t elements,
+                                       int32_t read_channels, const float *input, int32_t in_channels) {
     const int32_t block_channels = read_channels % elements == 0 ? elements : read_channels;
     const int32_t steps = (taps * read_channels + elements - 1) / elements, piece = elements / 8;
     float sum = 0;

@@ -164,7 +164,7 @@ struct OneDnnConv2d::Impl {
     OneDnnMath math;
     distile_operator_kind kind;
     float slope; /**< The epilogue's, if it has one. */
-    std::vector<float> filter, bias;
+    PackedValues filter, bias;
     memory::desc filter_desc, bias_desc;
     std::vector<memory> packings;
     std::vector<std::unique_ptr<Primitive>> primitives;
