@@ -20,7 +20,8 @@ def _converted(layer, name):
     kept = layer.__dict__.setdefault(weights.CONVERTED, {})
     source, version, converted = kept.get(name, (None, None, None))
     if source is None or source.data_ptr() != parameter.data_ptr() or version != parameter._version:
-        converted = parameter.detach().float()
+        with torch.inference_mode(False):  # Tensors of that mode do not say when they are written.
+            converted = parameter.detach().float()
         # Holding the source keeps its memory from being used for another parameter.
         kept[name] = parameter.detach(), parameter._version, converted
     return converted

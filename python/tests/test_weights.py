@@ -10,8 +10,9 @@ from torch import nn
 
 import distile
 import models
-from distile import nn_base
+from distile import nn_base, weights
 from distile.nn import MaskedConv2d, MaskedLayerNorm, MaskedLinear, MaskedMultiheadAttention
+from distile.vectors import float32_of
 
 ops = torch.ops.distile
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -279,3 +280,12 @@ def test_halves_of_a_pair_do_not_load(lost, strict):
     saved = {name: value for name, value in trained(1).state_dict().items() if not name.startswith(lost)}
     with pytest.raises(RuntimeError, match="conv1 has the batch norm bn1 in its weights.*before distile.convert"):
         converted.load_state_dict(saved, strict=strict)
+
+
+def test_a_parameter_converted_in_inference_mode_counts_its_writes(monkeypatch):
+    monkeypatch.setattr(weights, "_check", "version")  # As for parameters on a GPU.
+    unit = distile.nn.MaskUnit(8).half()
+    with torch.inference_mode():
+        (converted,) = float32_of(unit, "weight")
+        assert float32_of(unit, "weight")[0] is converted
+    assert converted.dtype == torch.float32 and not converted.is_inference()
