@@ -14,6 +14,7 @@ from .fusion import hooked
 from .mappings import Layer, Traced, Unmapped
 from .nn_base import Masked
 from .stage_description import Reader, Window
+from .stages import CHANNELS
 
 # Activations that change nothing of what these have made. A zero, too, stays one.
 SETTLED = {
@@ -184,6 +185,8 @@ def why_no_step(layer: nn.Module) -> str:
     parameters = layer._parameters
     if parameters.get("weight") is None or "bias" not in parameters:
         return "its weight is no parameter"
+    if parameters["weight"].is_cuda and (layer.in_channels % CHANNELS or layer.out_channels % CHANNELS):
+        return f"stages on GPUs take channels in multiples of {CHANNELS}"
     return ""
 
 
