@@ -6,11 +6,13 @@ import rows
 RESULTS = "pruned-epyc-2"
 GPU_RESULTS = "pruned/h200"
 BITMAP_RESULTS = "pruned/h200-bitmap"
+TWO_FOUR_RESULTS = "pruned/h200-two-four"
 
 
 def parts():
     return {"pruned": table(), "pruned mean": means(), "pruned gpu": gpu_table(), "bitmap": bitmap_table(),
-            "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"]}
+            "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"],
+            "two four": two_four_table(), "two four device": rows.read(TWO_FOUR_RESULTS)["header"]["device"]}
 
 
 def bitmap_table():
@@ -23,6 +25,20 @@ def bitmap_table():
     for tokens in sorted({tokens for tokens, _ in found}):
         cells = [rows.number(rows.geometric_mean(found[tokens, share])) for share in shares]
         lines.append(f"| {tokens} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def two_four_table():
+    """Speed-ups over cuBLAS and cuSPARSELt by size and tokens, in float16."""
+    found = {(f"{row['columns']} -> {row['rows']}", row["tokens"]): row
+             for row in rows.measured(TWO_FOUR_RESULTS, kind="two_four", type="float16")}
+    tokens = sorted({count for _, count in found})
+    lines = [f"| Layer | Over | {' | '.join(f'{count} tokens' for count in tokens)} |", "|---|---" + "|---" * len(tokens) + "|"]
+    for layer in dict.fromkeys(layer for layer, _ in found):
+        for name, peer in (("cuBLAS", "cublas"), ("cuSPARSELt", "cusparselt")):
+            of_layer = [found.get((layer, count), {}) for count in tokens]
+            cells = [rows.number(row[peer]["t_us"] / row["t_us"]) if peer in row else "-" for row in of_layer]
+            lines.append(f"| {layer} | {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
