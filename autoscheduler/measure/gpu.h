@@ -136,8 +136,8 @@ template<typename T> std::vector<T> read_device(const T *from, size_t count) {
     return values;
 }
 
-/** Returns when the device has the values: a copy from pageable memory may end before they have arrived, and streams that
- * do not wait for the default stream would overtake them. */
+/** Returns when the device has the values: a copy from pageable memory may end before they have arrived, and streams
+ * that do not wait for the default stream would overtake them. */
 template<typename T> void write_device(T *to, const std::vector<T> &values) {
     CU(cuMemcpyHtoD, reinterpret_cast<CUdeviceptr>(to), static_cast<const void *>(values.data()),
        values.size() * sizeof(T));

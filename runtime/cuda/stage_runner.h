@@ -21,7 +21,7 @@ public:
     StageRunner(const StageRunner &) = delete;
     StageRunner &operator=(const StageRunner &) = delete;
 
-    void run(const Stage &stage, StageTrace *trace);
+    void run(const Stage &given, StageTrace *trace);
 
 private:
     void check_memory(const Stage &stage) const;
