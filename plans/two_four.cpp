@@ -14,11 +14,9 @@ bool has_two_four(const DataType &type) {
 }
 
 std::string why_no_two_four(const Operator &op) {
-    const distile_operator_kind kind = op.schema().kind;
-    const WeightPacking *const weights = find_operator_kind(kind)->weights;
-    return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && has_two_four(op.dtype()) &&
-                   op.weights_dtype().dtype == DISTILE_FLOAT32 && !facts_of(op).depthwise &&
-                   weights->packs(op.schema().op(op).get(), WeightOrder::TwoFour)
+    const WeightPacking *const weights = find_operator_kind(op.schema().kind)->weights;
+    return weights && has_two_four(op.dtype()) && op.weights_dtype().dtype == DISTILE_FLOAT32 &&
+                   !facts_of(op).depthwise && weights->packs(op.schema().op(op).get(), WeightOrder::TwoFour)
                ? ""
                : "there is no code for weights of the pattern 2:4 for this operator: it computes linear layers and "
                  "convolutions without groups in float16 and bfloat16, with weights of float32, channels that are "
