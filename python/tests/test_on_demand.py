@@ -234,7 +234,7 @@ def test_killed(folder):
     over."""
     killed = program("a", "hang")
     helper = int(killed.stdout.readline())
-    wait_until(lambda: begun(folder) and (folder / "last").read_text())
+    wait_until(lambda: (folder / "last").exists() and (folder / "last").read_text())
     compiler, jobs = (folder / "last").read_text().split()
     assert jobs == "1"
     assert os.sched_getscheduler(helper) == os.SCHED_BATCH
