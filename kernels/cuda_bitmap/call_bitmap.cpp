@@ -5,20 +5,14 @@
 #include "bitmap_float16_ptx.h"
 #include "kernels/bitmap.h"
 #include "kernels/cuda_bitmap/arguments.h"
+#include "kernels/cuda_operands.h"
 #include <algorithm>
 #include <iterator>
 
 namespace {
 
+using namespace distile;
 using namespace distile::cuda_bitmap;
-
-/** The dimensions of an activation, and the places of the operands. The residual, if any, and the output follow. */
-enum Dimension { Channel, X, Y };
-enum Operand { Input, PackedWeights, Bias, Residual };
-
-int32_t divide_up(int32_t a, int32_t b) {
-    return (a + b - 1) / b;
-}
 
 /** Where the arrays of the weights are, as pack_bitmap() aligns them. */
 Weights weights_of(const distile_array &array, int64_t units) {
@@ -31,29 +25,18 @@ Weights weights_of(const distile_array &array, int64_t units) {
 }
 
 Arguments arguments_of(const distile_dot_product_code &code, const distile_kernel_call &call) {
-    const distile_array *operands = call.operands;
-    const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
     constexpr int64_t read_at_once = 8, written_at_once = 4, element_bytes = 2;
     Arguments a{};
-    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
-    a.input = distile::cuda_tensor_of(input);
-    a.output = distile::cuda_tensor_of(output);
-    if (call.num_operands > Residual + 1) {
-        a.residual = distile::cuda_tensor_of(operands[Residual]);
-    }
-    a.bias = static_cast<const float *>(operands[Bias].data);
+    set_operands(a, call, code.epilogue);
     a.rows = {code.tile_h, call.height};
-    a.columns = {code.tile_w, output.dim[X].extent};
-    a.in_channels = input.dim[Channel].extent;
-    a.out_channels = output.dim[Channel].extent;
+    a.columns = {code.tile_w, output_of(call).dim[X].extent};
     a.units = divide_up(a.in_channels, DISTILE_BITMAP_COLUMNS);
-    a.weights = weights_of(operands[PackedWeights], int64_t{divide_up(a.out_channels, DISTILE_BITMAP_ROWS)} * a.units);
+    a.weights =
+        weights_of(call.operands[PackedWeights], int64_t{divide_up(a.out_channels, DISTILE_BITMAP_ROWS)} * a.units);
     a.channels = code.block_channels;
-    a.reads_whole =
-        a.in_channels % read_at_once == 0 && distile::is_aligned(a.input, read_at_once * element_bytes) ? 1 : 0;
-    a.writes_whole = a.out_channels % written_at_once == 0 &&
-                             distile::is_aligned(a.output, written_at_once * element_bytes) &&
-                             distile::is_aligned(a.residual, written_at_once * element_bytes)
+    a.reads_whole = a.in_channels % read_at_once == 0 && is_aligned(a.input, read_at_once * element_bytes) ? 1 : 0;
+    a.writes_whole = a.out_channels % written_at_once == 0 && is_aligned(a.output, written_at_once * element_bytes) &&
+                             is_aligned(a.residual, written_at_once * element_bytes)
                          ? 1
                          : 0;
     a.ahead = std::max(0, code.staged_blocks);
@@ -96,7 +79,7 @@ extern "C" int distile_call_cuda_bitmap(const distile_dot_product_code *code, co
                      ? gpu.use_module(hooks, distile_bitmap_float16_ptx, sizeof(distile_bitmap_float16_ptx) - 1)
                      : gpu.use_module(hooks, distile_bitmap_bfloat16_ptx, sizeof(distile_bitmap_bfloat16_ptx) - 1);
     if (result == 0) {
-        result = distile::allocate_splits(hooks, outputs, part_bytes(kernel->pixels, a.channels), a);
+        result = allocate_splits(hooks, outputs, part_bytes(kernel->pixels, a.channels), a);
     }
     void *arguments[] = {&a};
     const distile_gpu_launch launch = {kernel->name,

@@ -3,6 +3,7 @@
  */
 #include "cuda_nonzeros_ptx.h"
 #include "kernels/cuda_nonzeros/arguments.h"
+#include "kernels/cuda_operands.h"
 #include "kernels/dot_products.h"
 #include <algorithm>
 #include <iterator>
@@ -10,27 +11,14 @@
 
 namespace {
 
+using namespace distile;
 using namespace distile::cuda_nonzeros;
 
-/** The dimensions of an activation, and the places of the operands. The residual, if any, and the output follow. */
-enum Dimension { Channel, X, Y };
-enum Operand { Input, PackedWeights, Bias, Residual };
-
 constexpr int32_t quad = 4, block_rows = DISTILE_CUDA_NONZERO_BLOCK;
-
-int32_t divide_up(int32_t a, int32_t b) {
-    return (a + b - 1) / b;
-}
 
 /** What divides by multiplying (divide() in nonzeros.cu). */
 uint32_t factor_of(int32_t divisor) {
     return divisor == 1 ? 0 : static_cast<uint32_t>(((int64_t{1} << 32) + divisor - 1) / divisor);
-}
-
-Axis axis_of(const distile_array &input, Dimension dimension, int32_t stride, const distile_taps &taps, int32_t tile,
-             int32_t extent) {
-    const int32_t begin = input.dim[dimension].min;
-    return {stride, taps.first, taps.step, taps.taps, begin, begin + input.dim[dimension].extent, tile, extent};
 }
 
 /** Where the arrays of the weights are, as pack_paired_nonzeros() aligns them. */
@@ -44,20 +32,11 @@ Weights weights_of(const distile_array &array, int32_t rows, int32_t chunks) {
 }
 
 Arguments arguments_of(const distile_dot_product_code &code, const distile_kernel_call &call) {
-    const distile_array *operands = call.operands;
-    const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
+    const distile_array &input = call.operands[Input];
     Arguments a{};
-    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
-    a.input = distile::cuda_tensor_of(input);
-    a.output = distile::cuda_tensor_of(output);
-    if (call.num_operands > Residual + 1) {
-        a.residual = distile::cuda_tensor_of(operands[Residual]);
-    }
-    a.bias = static_cast<const float *>(operands[Bias].data);
-    a.rows = axis_of(input, Y, code.stride_h, *code.rows, code.tile_h, call.height);
-    a.columns = axis_of(input, X, code.stride_w, *code.columns, code.tile_w, output.dim[X].extent);
-    a.in_channels = input.dim[Channel].extent;
-    a.out_channels = output.dim[Channel].extent;
+    set_operands(a, call, code.epilogue);
+    a.rows = axis_of<Axis>(input, Y, code.stride_h, *code.rows, code.tile_h, call.height);
+    a.columns = axis_of<Axis>(input, X, code.stride_w, *code.columns, code.tile_w, output_of(call).dim[X].extent);
     // A depthwise convolution is one section.
     a.read_channels = code.read_channels == 0 ? a.in_channels : code.read_channels;
     a.section_channels = code.section_channels;
@@ -72,10 +51,10 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.splits = std::clamp(code.reduction_splits, 1, a.chunks);
     a.split_factor = factor_of(a.splits);
     const int32_t sections = divide_up(a.out_channels, a.section_channels);
-    a.weights = weights_of(operands[PackedWeights], sections * a.section_blocks * block_rows, a.chunks);
+    a.weights = weights_of(call.operands[PackedWeights], sections * a.section_blocks * block_rows, a.chunks);
     a.dtype = input.dtype;
     const bool whole = a.read_channels % quad == 0 && a.in_channels % quad == 0;
-    a.reads_quads = whole && distile::is_aligned(a.input, quad * distile::bytes_of_element(input)) ? 1 : 0;
+    a.reads_quads = whole && is_aligned(a.input, quad * bytes_of_element(input)) ? 1 : 0;
     return a;
 }
 
@@ -124,7 +103,7 @@ extern "C" int distile_call_cuda_nonzeros(const distile_dot_product_code *code, 
     const int64_t outputs = pixel_blocks * parts;
     int result = gpu.use_module(hooks, distile_cuda_nonzeros_ptx, sizeof(distile_cuda_nonzeros_ptx) - 1);
     if (result == 0) {
-        result = distile::allocate_splits(hooks, outputs, part_bytes(kernel->pixels, kernel->channels), a);
+        result = allocate_splits(hooks, outputs, part_bytes(kernel->pixels, kernel->channels), a);
     }
     void *arguments[] = {&a};
     const distile_gpu_launch launch = {kernel->name,

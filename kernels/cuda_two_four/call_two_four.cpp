@@ -1,6 +1,7 @@
 /** \file
  * Layers with weights of the pattern 2:4 on NVIDIA GPUs. Linked into every PolyKernel that has such variants.
  */
+#include "kernels/cuda_operands.h"
 #include "kernels/cuda_two_four/arguments.h"
 #include "kernels/two_four.h"
 #include "two_four_sm80_bfloat16_ptx.h"
@@ -12,43 +13,21 @@
 
 namespace {
 
+using namespace distile;
 using namespace distile::cuda_two_four;
 
-/** The dimensions of an activation, and the places of the operands. The residual, if any, and the output follow. */
-enum Dimension { Channel, X, Y };
-enum Operand { Input, PackedWeights, Bias, Residual };
-
-int32_t divide_up(int32_t a, int32_t b) {
-    return (a + b - 1) / b;
-}
-
-Axis axis_of(const distile_array &input, Dimension dimension, int32_t stride, const distile_taps &taps, int32_t tile,
-             int32_t extent) {
-    const int32_t begin = input.dim[dimension].min;
-    return {stride, taps.first, taps.step, taps.taps, begin, begin + input.dim[dimension].extent, tile, extent};
-}
-
 Arguments arguments_of(const distile_dot_product_code &code, const distile_kernel_call &call) {
-    const distile_array *operands = call.operands;
-    const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
+    const distile_array &input = call.operands[Input];
     constexpr int32_t piece_bytes = 16;
     Arguments a{};
-    static_cast<distile::CudaCall &>(a) = distile::cuda_call_of(call, code.epilogue);
-    a.input = distile::cuda_tensor_of(input);
-    a.output = distile::cuda_tensor_of(output);
-    if (call.num_operands > Residual + 1) {
-        a.residual = distile::cuda_tensor_of(operands[Residual]);
-    }
+    set_operands(a, call, code.epilogue);
     // The runtime checks that strides are multiples of it.
     a.input_n = static_cast<int32_t>(a.input.stride_n / piece_bytes);
     a.input_h = a.input.stride_h / piece_bytes;
     a.input_w = a.input.stride_w / piece_bytes;
-    a.weights = static_cast<const char *>(operands[PackedWeights].data);
-    a.bias = static_cast<const float *>(operands[Bias].data);
-    a.rows = axis_of(input, Y, code.stride_h, *code.rows, code.tile_h, call.height);
-    a.columns = axis_of(input, X, code.stride_w, *code.columns, code.tile_w, output.dim[X].extent);
-    a.in_channels = input.dim[Channel].extent;
-    a.out_channels = output.dim[Channel].extent;
+    a.weights = static_cast<const char *>(call.operands[PackedWeights].data);
+    a.rows = axis_of<Axis>(input, Y, code.stride_h, *code.rows, code.tile_h, call.height);
+    a.columns = axis_of<Axis>(input, X, code.stride_w, *code.columns, code.tile_w, output_of(call).dim[X].extent);
     a.channel_blocks = static_cast<uint32_t>(divide_up(a.out_channels, code.block_channels));
     a.row_units = divide_up(a.out_channels, DISTILE_TWO_FOUR_ROWS);
     a.channel_units = divide_up(a.in_channels, DISTILE_TWO_FOUR_COLUMNS);
@@ -118,7 +97,7 @@ int run(Cores cores, const distile_dot_product_code &code, const distile_kernel_
     if (result == 0) {
         // On 9.0, each group of warps has sums of its own.
         const int64_t sharers = block.is_sm90() ? block.groups() : 1;
-        result = distile::allocate_splits(hooks, outputs * sharers, block.part_bytes() / sharers, a);
+        result = allocate_splits(hooks, outputs * sharers, block.part_bytes() / sharers, a);
     }
     // On 9.0, blocks stay, and wait for earlier kernels themselves.
     const int64_t room = std::max(1, call.threads / block.cluster()) * int64_t{block.cluster()};
