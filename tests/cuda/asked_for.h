@@ -54,6 +54,7 @@ private:
  * needed: nothing of the device is read. */
 struct AskingCall {
     static constexpr int32_t channels = 200, inputs = 600, height = 30, width = 40, count = height * width;
+    static constexpr int32_t multiprocessors = 132;
 
     explicit AskingCall(distile_dtype dtype, const distile_variant *variant = nullptr)
         : operands{array(dtype, inputs), array(dtype, 1), array(dtype, 1), array(dtype, channels)} {

@@ -3,10 +3,8 @@
 #include "kernels/bitmap.h"
 #include "kernels/cuda_bitmap/arguments.h"
 #include "test_pruned_linear_264_72_residual_f16_bitmap.h"
-#include "tests/cuda/asked_for.h"
-#include "tests/gpu/gpu_operator.h"
+#include "tests/cuda/operator_launches.h"
 #include "tests/support/catch.h"
-#include "tests/support/nonzero_cases.h"
 #include <string>
 #include <vector>
 
@@ -51,69 +49,52 @@ const InstructionSet instruction_sets[] = {
      {2, 4, 1}},
 };
 
-NonzeroCase linear_case(const char *name, int32_t inputs, int32_t outputs, double zeros, distile_activation epilogue,
-                        int32_t residual) {
-    return {name,
-            DISTILE_MASKED_LINEAR,
-            {inputs, outputs, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, epilogue, residual},
-            zeros,
-            DISTILE_FLOAT16};
+NonzeroCase linear(const char *name, int32_t inputs, int32_t outputs, double zeros, distile_activation epilogue,
+                   int32_t residual) {
+    return linear_case(name, inputs, outputs, zeros, epilogue, residual, DISTILE_FLOAT16);
 }
 
 const NonzeroCase cases[] = {
-    linear_case("one unit", 128, 16, .5, DISTILE_ACTIVATION_NONE, 0),
-    linear_case("one weight", 1, 1, 0, DISTILE_ACTIVATION_NONE, 1),
-    linear_case("odd channels", 37, 21, .5, DISTILE_ACTIVATION_RELU, 1),
-    linear_case("part of a unit", 24, 140, .9, DISTILE_ACTIVATION_GELU, 1),
-    linear_case("no zeros", 520, 40, 0, DISTILE_ACTIVATION_NONE, 0),
-    linear_case("all zeros", 264, 24, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0),
-    linear_case("many units", 1160, 40, .5, DISTILE_ACTIVATION_NONE, 1),
-    linear_case("many units, odd channels", 1283, 34, .8, DISTILE_ACTIVATION_SILU, 0),
-    linear_case("many channels", 136, 400, .7, DISTILE_ACTIVATION_NONE, 0),
-    linear_case("few weights", 640, 132, .98, DISTILE_ACTIVATION_LEAKY_RELU, 1),
+    linear("one unit", 128, 16, .5, DISTILE_ACTIVATION_NONE, 0),
+    linear("one weight", 1, 1, 0, DISTILE_ACTIVATION_NONE, 1),
+    linear("odd channels", 37, 21, .5, DISTILE_ACTIVATION_RELU, 1),
+    linear("part of a unit", 24, 140, .9, DISTILE_ACTIVATION_GELU, 1),
+    linear("no zeros", 520, 40, 0, DISTILE_ACTIVATION_NONE, 0),
+    linear("all zeros", 264, 24, 1, DISTILE_ACTIVATION_HARDSIGMOID, 0),
+    linear("many units", 1160, 40, .5, DISTILE_ACTIVATION_NONE, 1),
+    linear("many units, odd channels", 1283, 34, .8, DISTILE_ACTIVATION_SILU, 0),
+    linear("many channels", 136, 400, .7, DISTILE_ACTIVATION_NONE, 0),
+    linear("few weights", 640, 132, .98, DISTILE_ACTIVATION_LEAKY_RELU, 1),
 };
 
 }  // namespace
 
 TEST_CASE("Launches of a bitmap of weights cover the output", "[bitmap_launches]") {
     constexpr int32_t channels = AskingCall::channels, inputs = AskingCall::inputs;
-    const NonzeroCase one = linear_case("linear", inputs, channels, .9, DISTILE_ACTIVATION_NONE, 0);
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT32}) {
-        for (const InstructionSet &set : instruction_sets) {
-            for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-                const DotProductKernel kernel(set, operator_of(one, "cuda-bitmap"));
-                const distile_variant &of = kernel.polykernel().variants[variant];
-                CAPTURE(set.name, variant, dtype);
-                AskingCall asking(dtype, &of);
-                const AskedFor &asked = asking.asked;
-                const distile_kernel_call &call = asking.call;
-                if (dtype == DISTILE_FLOAT32) {
-                    CHECK(of.run(&call) != 0);
-                    CHECK(asked.message.find("no kernel") != std::string::npos);
-                    continue;
-                }
-                REQUIRE(of.run(&call) == 0);
-                const distile_gpu_launch launch = asked.launched;
-                const auto &blocks = set.blocks[variant];
-                CHECK(std::string(launch.kernel) ==
-                      std::string("distile_bitmap_") + type_name(dtype) + "_" + std::to_string(blocks.pixels));
-                CHECK(launch.blocks[0] * blocks.pixels >= call.num_tiles * of.tile_h * of.tile_w);
-                CHECK(launch.blocks[1] * blocks.channels >= channels);
-                CHECK((launch.blocks[1] - 1) * blocks.channels < channels);
-                // Each has a unit of 128 channels.
-                CHECK(launch.blocks[2] == std::min(set.reduction_splits[variant], (inputs + 127) / 128));
-                CHECK(launch.threads[0] == 256);
-                CHECK(launch.shared_bytes == cuda_bitmap::shared_bytes);
-                if (launch.blocks[2] > 1) {
-                    const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
-                    CHECK(asked.scratch == outputs * launch.blocks[2] * blocks.pixels * blocks.channels * 4);
-                    CHECK(asked.signals == outputs * sizeof(uint32_t));
-                }
-                // The runtime knows kernels by the addresses of their names.
-                REQUIRE(of.run(&call) == 0);
-                CHECK(asked.launched.kernel == launch.kernel);
-            }
-        }
+    const NonzeroCase one = linear("linear", inputs, channels, .9, DISTILE_ACTIVATION_NONE, 0);
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        check_launches(instruction_sets, one, "cuda-bitmap", dtype,
+                       [&](const InstructionSet &set, int32_t variant, int32_t pixels, const AskedFor &asked,
+                           const distile_gpu_launch &launch) {
+                           const auto &blocks = set.blocks[variant];
+                           CHECK(std::string(launch.kernel) == std::string("distile_bitmap_") + type_name(dtype) + "_" +
+                                                                   std::to_string(blocks.pixels));
+                           CHECK(launch.blocks[0] * blocks.pixels >= pixels);
+                           CHECK(launch.blocks[1] * blocks.channels >= channels);
+                           CHECK((launch.blocks[1] - 1) * blocks.channels < channels);
+                           // Each has a unit of 128 channels.
+                           CHECK(launch.blocks[2] == std::min(set.reduction_splits[variant], (inputs + 127) / 128));
+                           CHECK(launch.threads[0] == 256);
+                           CHECK(launch.shared_bytes == cuda_bitmap::shared_bytes);
+                           if (launch.blocks[2] > 1) {
+                               const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
+                               CHECK(asked.scratch == outputs * launch.blocks[2] * blocks.pixels * blocks.channels * 4);
+                               CHECK(asked.signals == outputs * sizeof(uint32_t));
+                           }
+                       });
+    }
+    for (const InstructionSet &set : instruction_sets) {
+        check_no_kernel(set, one, "cuda-bitmap", DISTILE_FLOAT32);
     }
     // GPUs of compute capability 8.6 have this much for a block.
     CHECK(cuda_bitmap::shared_bytes <= 99 * 1024);
@@ -132,13 +113,8 @@ TEST_CASE("Variants of a bitmap of weights on a GPU compute what the plain loop 
         for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
             DYNAMIC_SECTION(set.name << " in " << type_name(dtype)) {
                 for (NonzeroCase one : cases) {
-                    INFO(one.name);
                     one.dtype = dtype;
-                    const DotProductKernel kernel(set, operator_of(one, "cuda-bitmap"));
-                    if (can_run(gpu, kernel.polykernel())) {
-                        OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros);
-                        run_pairwise(test);
-                    }
+                    compare(gpu, set, one, "cuda-bitmap");
                 }
             }
         }
@@ -150,7 +126,7 @@ TEST_CASE("Blocks that share an output add in the same order in every call", "[g
     if (!gpu) {
         return;
     }
-    const NonzeroCase one = linear_case("linear", 4096, 256, .6, DISTILE_ACTIVATION_NONE, 0);
+    const NonzeroCase one = linear("linear", 4096, 256, .6, DISTILE_ACTIVATION_NONE, 0);
     for (const InstructionSet &set : instruction_sets) {
         const DotProductKernel made(set, operator_of(one, "cuda-bitmap"));
         if (!can_run(gpu, made.polykernel())) {

@@ -1,8 +1,7 @@
 // Code for GPUs that multiplies with the nonzero weights alone, against the plain loops. It reads the operator at run
 // time, so these PolyKernels are written here; nothing is generated.
 #include "kernels/dot_products.h"
-#include "tests/cuda/asked_for.h"
-#include "tests/gpu/gpu_operator.h"
+#include "tests/cuda/operator_launches.h"
 #include "tests/support/catch.h"
 #include "tests/support/nonzero_cases.h"
 #include <cmath>
@@ -69,29 +68,18 @@ TEST_CASE("Launches of nonzero weights cover the output", "[nonzero_launches]") 
                              DISTILE_MASKED_CONV2D,
                              {inputs, channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
                              .9};
-    for (const InstructionSet &set : instruction_sets) {
-        for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-            const DotProductKernel kernel(set, operator_of(one, "cuda-nonzeros"));
-            const distile_variant &of = kernel.polykernel().variants[variant];
-            CAPTURE(set.name, variant);
-            AskingCall asking(DISTILE_FLOAT32, &of);
-            const AskedFor &asked = asking.asked;
-            const distile_kernel_call &call = asking.call;
-            REQUIRE(of.run(&call) == 0);
-            const distile_gpu_launch launch = asked.launched;
-            CHECK(launch.blocks[0] * set.blocks[variant].pixels >= call.num_tiles * of.tile_h * of.tile_w);
-            CHECK(launch.blocks[1] * set.blocks[variant].channels >= channels);
-            CHECK(launch.blocks[2] == set.reduction_splits[variant]);
-            if (launch.blocks[2] > 1) {
-                const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
-                CHECK(asked.scratch >= outputs * launch.blocks[2] * launch.threads[0] * 16);
-                CHECK(asked.signals >= outputs * sizeof(uint32_t));
-            }
-            // The runtime knows kernels by the addresses of their names.
-            REQUIRE(of.run(&call) == 0);
-            CHECK(asked.launched.kernel == launch.kernel);
-        }
-    }
+    check_launches(instruction_sets, one, "cuda-nonzeros", DISTILE_FLOAT32,
+                   [&](const InstructionSet &set, int32_t variant, int32_t pixels, const AskedFor &asked,
+                       const distile_gpu_launch &launch) {
+                       CHECK(launch.blocks[0] * set.blocks[variant].pixels >= pixels);
+                       CHECK(launch.blocks[1] * set.blocks[variant].channels >= channels);
+                       CHECK(launch.blocks[2] == set.reduction_splits[variant]);
+                       if (launch.blocks[2] > 1) {
+                           const uint64_t outputs = uint64_t{1} * launch.blocks[0] * launch.blocks[1];
+                           CHECK(asked.scratch >= outputs * launch.blocks[2] * launch.threads[0] * 16);
+                           CHECK(asked.signals >= outputs * sizeof(uint32_t));
+                       }
+                   });
     InstructionSet other = instruction_sets[0];
     other.blocks[0].pixels = 48;
     const DotProductKernel kernel(other, operator_of(one, "cuda-nonzeros"));
@@ -107,14 +95,7 @@ TEST_CASE("Variants of nonzero weights on a GPU compute what the plain loop comp
     }
     for (const InstructionSet &set : instruction_sets) {
         DYNAMIC_SECTION(set.name) {
-            for_each_case([&](const NonzeroCase &one) {
-                INFO(one.name);
-                const DotProductKernel kernel(set, operator_of(one, "cuda-nonzeros"));
-                if (can_run(gpu, kernel.polykernel())) {
-                    OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros);
-                    run_pairwise(test);
-                }
-            });
+            for_each_case([&](const NonzeroCase &one) { compare(gpu, set, one, "cuda-nonzeros"); });
         }
     }
 }

@@ -3,10 +3,8 @@
 #include "kernels/cuda_two_four/arguments.h"
 #include "kernels/two_four.h"
 #include "test_two_four_conv3_72_88_residual_f16.h"
-#include "tests/cuda/asked_for.h"
-#include "tests/gpu/gpu_operator.h"
+#include "tests/cuda/operator_launches.h"
 #include "tests/support/catch.h"
-#include "tests/support/nonzero_cases.h"
 #include <iterator>
 #include <string>
 #include <vector>
@@ -67,11 +65,7 @@ Cores cores_of(const InstructionSet &set) {
 
 NonzeroCase two_four_linear(const char *name, int32_t inputs, int32_t outputs, double zeros,
                             distile_activation epilogue, int32_t residual) {
-    return {name,
-            DISTILE_MASKED_LINEAR,
-            {inputs, outputs, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, epilogue, residual},
-            zeros,
-            DISTILE_FLOAT16};
+    return linear_case(name, inputs, outputs, zeros, epilogue, residual, DISTILE_FLOAT16);
 }
 
 // Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
@@ -105,60 +99,45 @@ const NonzeroCase two_four_cases[] = {
 }  // namespace
 
 TEST_CASE("Launches of weights of the pattern 2:4 cover the output", "[two_four_launches]") {
-    constexpr int32_t channels = AskingCall::channels, inputs = AskingCall::inputs, multiprocessors = 132;
+    constexpr int32_t channels = AskingCall::channels, inputs = AskingCall::inputs;
     const NonzeroCase one = two_four_linear("linear", inputs, channels, 0, DISTILE_ACTIVATION_NONE, 0);
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT32}) {
-        for (const InstructionSet &set : two_four_sets) {
-            for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-                const DotProductKernel kernel(set, operator_of(one, "cuda-two-four"));
-                const distile_variant &of = kernel.polykernel().variants[variant];
-                CAPTURE(set.name, variant, dtype);
-                AskingCall asking(dtype, &of);
-                asking.call.threads = multiprocessors;
-                const AskedFor &asked = asking.asked;
-                const distile_kernel_call &call = asking.call;
-                if (dtype == DISTILE_FLOAT32) {
-                    CHECK(of.run(&call) != 0);
-                    CHECK(asked.message.find("no kernel") != std::string::npos);
-                    continue;
-                }
-                REQUIRE(of.run(&call) == 0);
-                const distile_gpu_launch launch = asked.launched;
-                const auto &blocks = set.blocks[variant];
-                const cuda_two_four::Block block{cores_of(set), blocks.pixels, blocks.channels};
-                CHECK(std::string(launch.kernel) == std::string("distile_two_four_") +
-                                                        (block.cores == Cores::Sm80 ? "sm80_" : "sm90_") +
-                                                        type_name(dtype) + "_" + std::to_string(blocks.pixels) + "_" +
-                                                        std::to_string(blocks.channels));
-                const int32_t channel_blocks = (channels + blocks.channels - 1) / blocks.channels,
-                              cluster_pixels = blocks.pixels * block.cluster(),
-                              pixels = call.num_tiles * of.tile_h * of.tile_w,
-                              // Each has a unit of 64 channels.
-                    splits = std::min(set.reduction_splits[variant], (inputs + 63) / 64);
-                const int32_t outputs =
-                    (pixels + cluster_pixels - 1) / cluster_pixels * block.cluster() * channel_blocks;
-                if (block.cores == Cores::Sm90) {
-                    CHECK(launch.blocks[0] == std::min(outputs * splits, multiprocessors));
-                    CHECK(launch.blocks[1] == 1);
-                } else {
-                    CHECK(launch.blocks[0] == outputs);
-                    CHECK(launch.blocks[1] == splits);
-                }
-                CHECK(launch.blocks[0] % block.cluster() == 0);
-                CHECK(launch.cluster == block.cluster());
-                CHECK(launch.early == (block.cores == Cores::Sm90 ? 1 : 0));
-                CHECK(launch.threads[0] == block.threads());
-                CHECK(launch.shared_bytes == block.shared_bytes());
-                if (splits > 1) {
-                    const uint64_t all = outputs, groups = block.cores == Cores::Sm90 ? block.groups() : 1;
-                    CHECK(asked.scratch == all * splits * blocks.pixels * blocks.channels * 4);
-                    CHECK(asked.signals == all * groups * sizeof(uint32_t));
-                }
-                // The runtime knows kernels by the addresses of their names.
-                REQUIRE(of.run(&call) == 0);
-                CHECK(asked.launched.kernel == launch.kernel);
-            }
-        }
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        check_launches(two_four_sets, one, "cuda-two-four", dtype,
+                       [&](const InstructionSet &set, int32_t variant, int32_t pixels, const AskedFor &asked,
+                           const distile_gpu_launch &launch) {
+                           const auto &blocks = set.blocks[variant];
+                           const cuda_two_four::Block block{cores_of(set), blocks.pixels, blocks.channels};
+                           CHECK(std::string(launch.kernel) ==
+                                 std::string("distile_two_four_") + (block.cores == Cores::Sm80 ? "sm80_" : "sm90_") +
+                                     type_name(dtype) + "_" + std::to_string(blocks.pixels) + "_" +
+                                     std::to_string(blocks.channels));
+                           const int32_t channel_blocks = (channels + blocks.channels - 1) / blocks.channels,
+                                         cluster_pixels = blocks.pixels * block.cluster(),
+                                         // Each has a unit of 64 channels.
+                               splits = std::min(set.reduction_splits[variant], (inputs + 63) / 64);
+                           const int32_t outputs =
+                               (pixels + cluster_pixels - 1) / cluster_pixels * block.cluster() * channel_blocks;
+                           if (block.cores == Cores::Sm90) {
+                               CHECK(launch.blocks[0] == std::min(outputs * splits, AskingCall::multiprocessors));
+                               CHECK(launch.blocks[1] == 1);
+                           } else {
+                               CHECK(launch.blocks[0] == outputs);
+                               CHECK(launch.blocks[1] == splits);
+                           }
+                           CHECK(launch.blocks[0] % block.cluster() == 0);
+                           CHECK(launch.cluster == block.cluster());
+                           CHECK(launch.early == (block.cores == Cores::Sm90 ? 1 : 0));
+                           CHECK(launch.threads[0] == block.threads());
+                           CHECK(launch.shared_bytes == block.shared_bytes());
+                           if (splits > 1) {
+                               const uint64_t all = outputs, groups = block.cores == Cores::Sm90 ? block.groups() : 1;
+                               CHECK(asked.scratch == all * splits * blocks.pixels * blocks.channels * 4);
+                               CHECK(asked.signals == all * groups * sizeof(uint32_t));
+                           }
+                       });
+    }
+    for (const InstructionSet &set : two_four_sets) {
+        check_no_kernel(set, one, "cuda-two-four", DISTILE_FLOAT32);
     }
     for (const int32_t pixels : {32, 64, 96, 128, 256}) {
         for (const int32_t block_channels : {32, 64, 128, 256}) {
@@ -202,13 +181,8 @@ TEST_CASE("Variants with weights of the pattern 2:4 on a GPU compute what the pl
                 const size_t step = dtype == DISTILE_FLOAT16 ? 1 : narrow_step;
                 for (size_t i = 0; i < std::size(two_four_cases); i += step) {
                     NonzeroCase one = two_four_cases[i];
-                    INFO(one.name);
                     one.dtype = dtype;
-                    const DotProductKernel kernel(set, operator_of(one, "cuda-two-four"));
-                    if (can_run(gpu, kernel.polykernel())) {
-                        OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros, true);
-                        run_pairwise(test);
-                    }
+                    compare(gpu, set, one, "cuda-two-four", true);
                 }
             }
         }

@@ -18,6 +18,15 @@ struct NonzeroCase {
     int32_t sharing = 1; /**< Output channels that have most zeros in the same places. */
 };
 
+inline NonzeroCase linear_case(const char *name, int32_t inputs, int32_t outputs, double zeros,
+                               distile_activation epilogue, int32_t residual, distile_dtype dtype) {
+    return {name,
+            DISTILE_MASKED_LINEAR,
+            {inputs, outputs, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, epilogue, residual},
+            zeros,
+            dtype};
+}
+
 inline DotProductOperator operator_of(const NonzeroCase &of, const char *layout) {
     return {of.kind,
             of.conv,
