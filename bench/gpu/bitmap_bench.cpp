@@ -4,7 +4,6 @@
 #include "bench/gpu/pruned_linear.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
-#include "bench/harness/peer_missing.h"
 #include "bench/harness/results.h"
 #include "bench/harness/source_version.h"
 #include "bench/peers/gpu_peer.h"
@@ -89,21 +88,7 @@ void run_ours(Launcher &launcher, const Layer &layer, const Tokens &tokens, cons
     code.block_channels = with.channels;
     code.staged_blocks = with.ahead;
     code.reduction_splits = with.splits;
-    const distile_array weights{(*layer.bitmaps)[copy], DISTILE_FLOAT32, 1, {{0, 1, 1}}},
-        bias{tokens.bias.data(), DISTILE_FLOAT32, 1, {{0, layer.rows, 1}}};
-    const distile_array operands[] = {activation(tokens.from.data(), layer.dtype, layer.columns, tokens.count), weights,
-                                      bias, activation(tokens.to.data(), layer.dtype, layer.rows, tokens.count)};
-    distile_kernel_call call{};
-    call.hooks = launcher.hooks();
-    call.operands = operands;
-    call.num_operands = 4;
-    call.tile_xy = tokens.list.data();
-    call.tile_capacity = call.num_tiles = tokens.count;
-    call.tile_count = tokens.tiles.data();
-    call.bits = tokens.bits.data();
-    call.words_per_row = (tokens.count + 31) / 32;
-    call.height = call.batch = 1;
-    if (distile_call_cuda_bitmap(&code, &call) != 0) {
+    if (distile_call_cuda_bitmap(&code, LinearCall(launcher, layer, tokens, (*layer.bitmaps)[copy]).get()) != 0) {
         throw std::runtime_error("a launch failed: " + with.name());
     }
 }
@@ -139,35 +124,11 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
              double zeros, const std::optional<Cublas> &cublas, const Options &options) {
     const Tokens tokens(layer, count);
     const Expected expected(layer, tokens);
-    const auto graph_of = [&](const Configuration &with) {
-        return std::make_unique<GpuGraph>(slice, [&, with] {
-            for (size_t i = 0; i < layer.bitmaps->count(); i++) {
-                run_ours(launcher, layer, tokens, with, i);
-            }
-        });
-    };
-    Json timed = Json::object();
-    std::optional<Configuration> best;
-    double best_us = 0;
-    std::string mistakes;
-    for (const Configuration &with : configurations(layer, count, options)) {
-        write_device(tokens.to.data(), std::vector<uint16_t>(static_cast<size_t>(count) * layer.rows, 0x7fff));
-        run_ours(launcher, layer, tokens, with, 0);
-        slice.synchronise();
-        const std::string mistake = expected.mistake_in(tokens.to.get());
-        if (!mistake.empty()) {
-            mistakes += with.name() + ": " + mistake + "; ";
-            std::printf("  WRONG %s: %s\n", with.name().c_str(), mistake.c_str());
-            std::fflush(stdout);
-            continue;
-        }
-        const double us = time_graph(*graph_of(with), layer.bitmaps->count(), 3);
-        timed[with.name()] = rounded(us);
-        if (!best || us < best_us) {
-            best = with;
-            best_us = us;
-        }
-    }
+    const auto run = [&](const Configuration &with, size_t copy) { run_ours(launcher, layer, tokens, with, copy); };
+    const size_t copies = layer.bitmaps->count();
+    const Fastest<Configuration> found =
+        fastest_of(configurations(layer, count, options), slice, layer, tokens, expected, copies, run);
+    const std::string &mistakes = found.mistakes;
     Json result{{"row", name},
                 {"status", "measured"},
                 {"kind", "bitmap"},
@@ -178,55 +139,40 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
                 {"zeros", zeros},
                 {"right", mistakes.empty()},
                 {"bytes", layer.bytes},
-                {"copies", layer.bitmaps->count()}};
+                {"copies", copies}};
     if (!mistakes.empty()) {
         result["mistakes"] = mistakes;
     }
-    if (!best) {
+    if (!found.best) {
         result["status"] = "failed";
         return result;
     }
-    const auto ours = graph_of(*best);
-    std::unique_ptr<GpuPeer> peer;
-    std::unique_ptr<GpuGraph> theirs;
+    const auto ours = graph_of_copies(slice, copies, [&](size_t i) { run(*found.best, i); });
+    std::optional<TimedPeer> theirs;
     if (cublas) {
-        std::vector<const void *> filters;
-        for (size_t i = 0; i < layer.all->count(); i++) {
-            filters.push_back((*layer.all)[i]);
+        theirs = peer_of("cuBLAS", *cublas, slice, layer, tokens, expected);
+        if (!theirs->mistake.empty()) {
+            result["peer_mistake"] = theirs->mistake;
         }
-        const LinearShape shape{count, layer.columns, layer.rows, layer.dtype, DISTILE_MATH_FLOAT32};
-        peer = cublas->linear(shape, tokens.from.data(), filters, tokens.narrow_bias.data(), tokens.to.data());
-        write_device(tokens.to.data(), std::vector<uint16_t>(static_cast<size_t>(count) * layer.rows, 0x7fff));
-        peer->run();
-        slice.synchronise();
-        if (const std::string mistake = expected.mistake_in(tokens.to.get()); !mistake.empty()) {
-            std::printf("  cuBLAS: %s\n", mistake.c_str());
-            result["peer_mistake"] = mistake;
-        }
-        theirs = std::make_unique<GpuGraph>(slice, [&] {
-            for (size_t i = 0; i < filters.size(); i++) {
-                peer->run();
-            }
-        });
     }
-    std::vector<double> our_times, their_times;
+    std::vector<double> our_times;
     for (int32_t round = 0; round < options.rounds; round++) {
-        our_times.push_back(ours->time() / static_cast<double>(layer.bitmaps->count()));
+        our_times.push_back(ours->time() / static_cast<double>(copies));
         if (theirs) {
-            their_times.push_back(theirs->time() / static_cast<double>(layer.all->count()));
+            theirs->times.push_back(theirs->graph->time() / static_cast<double>(layer.all->count()));
         }
     }
     const Spread our_spread = spread_of(our_times);
-    result["configuration"] = best->name();
+    result["configuration"] = found.best->name();
     result["t_us"] = rounded(our_spread.median);
     result["us"] = to_json(our_spread);
     result["gb_per_s"] = rounded(static_cast<double>(layer.bytes) / our_spread.median * 1e-3);
     std::string compared;
     if (theirs) {
-        const Spread their_spread = spread_of(their_times);
+        const Spread their_spread = spread_of(theirs->times);
         const double dense_bytes = static_cast<double>(layer.dense.size()) * 2;
-        result["peer"] = peer->description();
-        result["implementation"] = peer->implementation();
+        result["peer"] = theirs->peer->description();
+        result["implementation"] = theirs->peer->implementation();
         result["t_peer_us"] = rounded(their_spread.median);
         result["peer_us"] = to_json(their_spread);
         result["peer_gb_per_s"] = rounded(dense_bytes / their_spread.median * 1e-3);
@@ -234,15 +180,15 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
         compared = fmt::format(", cuBLAS {:8.2f} us ({:6.0f} GB/s): {:.2f} times", their_spread.median,
                                dense_bytes / their_spread.median * 1e-3, their_spread.median / our_spread.median);
     }
-    result["configurations"] = timed;
+    result["configurations"] = found.times;
     std::printf("%-36s %8.2f us (%6.0f GB/s)%s  [%s]%s\n", name.c_str(), our_spread.median,
-                static_cast<double>(layer.bytes) / our_spread.median * 1e-3, compared.c_str(), best->name().c_str(),
-                mistakes.empty() ? "" : " SOME WRONG");
+                static_cast<double>(layer.bytes) / our_spread.median * 1e-3, compared.c_str(),
+                found.best->name().c_str(), mistakes.empty() ? "" : " SOME WRONG");
     if (options.all) {
-        for (const auto &[with, us] : timed.items()) {
+        for (const auto &[with, us] : found.times.items()) {
             std::printf("    %-32s %8.2f us\n", with.c_str(), us.get<double>());
         }
-        std::printf("    %s\n", describe(launcher, best->pixels, layer.dtype).c_str());
+        std::printf("    %s\n", describe(launcher, found.best->pixels, layer.dtype).c_str());
     }
     std::fflush(stdout);
     return result;
@@ -253,14 +199,9 @@ int run(const Options &options) {
     const GpuSlice slice(0);
     Launcher launcher(slice);
     std::optional<Cublas> cublas;
-    std::string peer = "none";
-    try {
-        if (!options.no_cublas) {
-            cublas.emplace(slice);
-            peer = cublas->description();
-        }
-    } catch (const PeerMissing &missing) {
-        std::printf("without cuBLAS: %s\n", missing.what());
+    std::string peer;
+    if (!options.no_cublas) {
+        open(cublas, slice, peer);
     }
     int driver = 0;
     CU(cuDriverGetVersion, &driver);
@@ -270,7 +211,7 @@ int run(const Options &options) {
          {"backend", "cuda"},
          {"device", slice.device()},
          {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}, {"peer", peer}}},
+         {"versions", {{"source", source_version()}, {"CUDA driver", driver}, {"peer", peer.empty() ? "none" : peer}}},
          {"about",
           "linear layers with zeros at random among their weights, by a bitmap of these, and by cuBLAS with all "
           "weights; medians of replays of graphs in microseconds, in turns; weights are rotated among "

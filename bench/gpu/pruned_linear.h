@@ -7,6 +7,9 @@
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
 #include "bench/harness/measure.h"
+#include "bench/harness/peer_missing.h"
+#include "bench/harness/results.h"
+#include "bench/peers/gpu_peer.h"
 #include "facts/type_functions.h"
 #include "kernels/call.h"
 #include "runtime/base/stored_float.h"
@@ -17,6 +20,7 @@
 #include <fmt/core.h>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -241,6 +245,38 @@ inline distile_array activation(void *data, distile_dtype dtype, int32_t channel
             {{0, channels, 1}, {0, tokens, channels}, {0, 1, tokens * channels}, {0, 1, tokens * channels}}};
 }
 
+/** The call of a launcher for a layer whose packed weights are at an address. */
+class LinearCall {
+public:
+    LinearCall(Launcher &launcher, const LinearLayer &layer, const Tokens &tokens, void *weights)
+        : operands_{activation(tokens.from.data(), layer.dtype, layer.columns, tokens.count),
+                    {weights, DISTILE_FLOAT32, 1, {{0, 1, 1}}},
+                    {tokens.bias.data(), DISTILE_FLOAT32, 1, {{0, layer.rows, 1}}},
+                    activation(tokens.to.data(), layer.dtype, layer.rows, tokens.count)} {
+        call_.hooks = launcher.hooks();
+        call_.operands = operands_;
+        call_.num_operands = 4;
+        call_.tile_xy = tokens.list.data();
+        call_.tile_capacity = call_.num_tiles = tokens.count;
+        call_.tile_count = tokens.tiles.data();
+        call_.bits = tokens.bits.data();
+        call_.words_per_row = (tokens.count + 31) / 32;
+        call_.height = call_.batch = 1;
+        call_.threads = launcher.multiprocessors();
+    }
+    // It points into itself.
+    LinearCall(const LinearCall &) = delete;
+    LinearCall &operator=(const LinearCall &) = delete;
+
+    const distile_kernel_call *get() const {
+        return &call_;
+    }
+
+private:
+    distile_array operands_[4];
+    distile_kernel_call call_{};
+};
+
 /** What some channels should be: the first and the last ones, and some between. */
 class Expected {
 public:
@@ -308,6 +344,93 @@ inline double time_graph(const GpuGraph &graph, size_t calls, int rounds) {
         times.push_back(graph.time() / static_cast<double>(calls));
     }
     return spread_of(std::move(times)).median;
+}
+
+/** A graph of a call with each copy of the weights. */
+template<class Run> std::unique_ptr<GpuGraph> graph_of_copies(const GpuSlice &slice, size_t copies, const Run &run) {
+    return std::make_unique<GpuGraph>(slice, [copies, &run] {
+        for (size_t i = 0; i < copies; i++) {
+            run(i);
+        }
+    });
+}
+
+/** Fills the output with NaN, runs, and returns the mistake in the result; "" if there is none. */
+template<class Run> std::string mistake_of(const GpuSlice &slice, const LinearLayer &layer, const Tokens &tokens,
+                                           const Expected &expected, const Run &run) {
+    write_device(tokens.to.data(), std::vector<uint16_t>(static_cast<size_t>(tokens.count) * layer.rows, 0x7fff));
+    run();
+    slice.synchronise();
+    return expected.mistake_in(tokens.to.get());
+}
+
+/** Which configuration is the fastest, what each takes in microseconds, and the mistakes of those that are wrong. */
+template<class Configuration> struct Fastest {
+    std::optional<Configuration> best;
+    Json times = Json::object();
+    std::string mistakes;
+};
+
+/** Tries configurations. run(configuration, copy) enqueues a call with one of the copies of the weights. */
+template<class Configuration, class Run>
+Fastest<Configuration> fastest_of(const std::vector<Configuration> &all, const GpuSlice &slice,
+                                  const LinearLayer &layer, const Tokens &tokens, const Expected &expected,
+                                  size_t copies, const Run &run) {
+    constexpr int32_t rounds = 3;
+    Fastest<Configuration> found;
+    double best_us = 0;
+    for (const Configuration &with : all) {
+        if (const std::string mistake = mistake_of(slice, layer, tokens, expected, [&] { run(with, 0); });
+            !mistake.empty()) {
+            found.mistakes += with.name() + ": " + mistake + "; ";
+            std::printf("  WRONG %s: %s\n", with.name().c_str(), mistake.c_str());
+            std::fflush(stdout);
+            continue;
+        }
+        const double us = time_graph(*graph_of_copies(slice, copies, [&](size_t i) { run(with, i); }), copies, rounds);
+        found.times[with.name()] = rounded(us);
+        if (!found.best || us < best_us) {
+            found.best = with;
+            best_us = us;
+        }
+    }
+    return found;
+}
+
+/** A library's product with all weights, and its graph, which calls it with each copy of them. */
+struct TimedPeer {
+    std::string name, mistake;
+    std::unique_ptr<GpuPeer> peer;
+    std::unique_ptr<GpuGraph> graph;
+    std::vector<double> times;
+};
+
+template<class Library> TimedPeer peer_of(const std::string &name, const Library &library, const GpuSlice &slice,
+                                          const LinearLayer &layer, const Tokens &tokens, const Expected &expected) {
+    std::vector<const void *> filters;
+    for (size_t i = 0; i < layer.all->count(); i++) {
+        filters.push_back((*layer.all)[i]);
+    }
+    const LinearShape shape{tokens.count, layer.columns, layer.rows, layer.dtype, DISTILE_MATH_FLOAT32};
+    TimedPeer made;
+    made.name = name;
+    made.peer = library.linear(shape, tokens.from.data(), filters, tokens.narrow_bias.data(), tokens.to.data());
+    made.mistake = mistake_of(slice, layer, tokens, expected, [&] { made.peer->run(); });
+    if (!made.mistake.empty()) {
+        std::printf("  %s: %s\n", name.c_str(), made.mistake.c_str());
+    }
+    made.graph = graph_of_copies(slice, filters.size(), [&](size_t) { made.peer->run(); });
+    return made;
+}
+
+/** Opens a library, unless it is missing, and adds its description to those of others. */
+template<class Library> void open(std::optional<Library> &library, const GpuSlice &slice, std::string &names) {
+    try {
+        library.emplace(slice);
+        names += (names.empty() ? "" : ", ") + library->description();
+    } catch (const PeerMissing &missing) {
+        std::printf("without a peer: %s\n", missing.what());
+    }
 }
 
 }  // namespace distile::bench

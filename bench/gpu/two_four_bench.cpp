@@ -5,7 +5,6 @@
 #include "bench/gpu/pruned_linear.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
-#include "bench/harness/peer_missing.h"
 #include "bench/harness/results.h"
 #include "bench/harness/source_version.h"
 #include "bench/peers/gpu_peer.h"
@@ -93,23 +92,8 @@ void run_ours(Launcher &launcher, const Layer &layer, const Tokens &tokens, cons
     code.block_pixels = with.block.pixels;
     code.block_channels = with.block.channels;
     code.reduction_splits = with.splits;
-    const distile_array weights{(*layer.kept)[copy], DISTILE_FLOAT32, 1, {{0, 1, 1}}},
-        bias{tokens.bias.data(), DISTILE_FLOAT32, 1, {{0, layer.rows, 1}}};
-    const distile_array operands[] = {activation(tokens.from.data(), layer.dtype, layer.columns, tokens.count), weights,
-                                      bias, activation(tokens.to.data(), layer.dtype, layer.rows, tokens.count)};
-    distile_kernel_call call{};
-    call.hooks = launcher.hooks();
-    call.operands = operands;
-    call.num_operands = 4;
-    call.tile_xy = tokens.list.data();
-    call.tile_capacity = call.num_tiles = tokens.count;
-    call.tile_count = tokens.tiles.data();
-    call.bits = tokens.bits.data();
-    call.words_per_row = (tokens.count + 31) / 32;
-    call.height = call.batch = 1;
-    call.threads = launcher.multiprocessors();
     const auto launch = with.block.cores == Cores::Sm90 ? distile_call_cuda_two_four_sm90 : distile_call_cuda_two_four;
-    if (launch(&code, &call) != 0) {
+    if (launch(&code, LinearCall(launcher, layer, tokens, (*layer.kept)[copy]).get()) != 0) {
         throw std::runtime_error("a launch failed: " + with.name());
     }
 }
@@ -136,14 +120,6 @@ std::vector<Configuration> configurations(const Layer &layer, int32_t tokens, co
     return all;
 }
 
-/** A peer, and its graph. */
-struct TimedPeer {
-    std::string name;
-    std::unique_ptr<GpuPeer> peer;
-    std::unique_ptr<GpuGraph> graph;
-    std::vector<double> times;
-};
-
 struct Peers {
     std::optional<Cublas> cublas;
     std::optional<CusparseLt> cusparselt;
@@ -151,36 +127,16 @@ struct Peers {
 
 std::vector<TimedPeer> timed_peers(const GpuSlice &slice, const Layer &layer, const Tokens &tokens,
                                    const Expected &expected, const Peers &peers, Json &result) {
-    std::vector<const void *> filters;
-    for (size_t i = 0; i < layer.all->count(); i++) {
-        filters.push_back((*layer.all)[i]);
-    }
-    const LinearShape shape{tokens.count, layer.columns, layer.rows, layer.dtype, DISTILE_MATH_FLOAT32};
     std::vector<TimedPeer> all;
-    const auto add = [&](const char *name, const auto &library) {
+    const auto add = [&](const std::string &name, const auto &library) {
         try {
-            TimedPeer timed{
-                name,
-                library.linear(shape, tokens.from.data(), filters, tokens.narrow_bias.data(), tokens.to.data()),
-                nullptr,
-                {}};
-            write_device(tokens.to.data(),
-                         std::vector<uint16_t>(static_cast<size_t>(tokens.count) * layer.rows, 0x7fff));
-            timed.peer->run();
-            slice.synchronise();
-            if (const std::string mistake = expected.mistake_in(tokens.to.get()); !mistake.empty()) {
-                std::printf("  %s: %s\n", name, mistake.c_str());
-                result[std::string(name) + "_mistake"] = mistake;
+            all.push_back(peer_of(name, library, slice, layer, tokens, expected));
+            if (!all.back().mistake.empty()) {
+                result[name + "_mistake"] = all.back().mistake;
             }
-            timed.graph = std::make_unique<GpuGraph>(slice, [&] {
-                for (size_t i = 0; i < filters.size(); i++) {
-                    timed.peer->run();
-                }
-            });
-            all.push_back(std::move(timed));
         } catch (const std::runtime_error &error) {
-            std::printf("  %s: %s\n", name, error.what());
-            result[std::string(name) + "_error"] = error.what();
+            std::printf("  %s: %s\n", name.c_str(), error.what());
+            result[name + "_error"] = error.what();
         }
     };
     if (peers.cublas) {
@@ -196,58 +152,34 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
              const Peers &peers, const Options &options) {
     const Tokens tokens(layer, count);
     const Expected expected(layer, tokens);
-    const auto graph_of = [&](const Configuration &with) {
-        return std::make_unique<GpuGraph>(slice, [&, with] {
-            for (size_t i = 0; i < layer.kept->count(); i++) {
-                run_ours(launcher, layer, tokens, with, i);
-            }
-        });
-    };
-    Json timed = Json::object();
-    std::optional<Configuration> best;
-    double best_us = 0;
-    std::string mistakes;
-    for (const Configuration &with : configurations(layer, count, options)) {
-        write_device(tokens.to.data(), std::vector<uint16_t>(static_cast<size_t>(count) * layer.rows, 0x7fff));
-        run_ours(launcher, layer, tokens, with, 0);
-        slice.synchronise();
-        const std::string mistake = expected.mistake_in(tokens.to.get());
-        if (!mistake.empty()) {
-            mistakes += with.name() + ": " + mistake + "; ";
-            std::printf("  WRONG %s: %s\n", with.name().c_str(), mistake.c_str());
-            std::fflush(stdout);
-            continue;
-        }
-        const double us = time_graph(*graph_of(with), layer.kept->count(), 3);
-        timed[with.name()] = rounded(us);
-        if (!best || us < best_us) {
-            best = with;
-            best_us = us;
-        }
-    }
+    const auto run = [&](const Configuration &with, size_t copy) { run_ours(launcher, layer, tokens, with, copy); };
+    const size_t copies = layer.kept->count();
+    const Fastest<Configuration> found =
+        fastest_of(configurations(layer, count, options), slice, layer, tokens, expected, copies, run);
+    const std::string &mistakes = found.mistakes;
     Json result{
-        {"row", name},          {"status", "measured"},         {"kind", "two_four"}, {"type", type_name(layer.dtype)},
-        {"rows", layer.rows},   {"columns", layer.columns},     {"tokens", count},    {"right", mistakes.empty()},
-        {"bytes", layer.bytes}, {"copies", layer.kept->count()}};
+        {"row", name},          {"status", "measured"},     {"kind", "two_four"}, {"type", type_name(layer.dtype)},
+        {"rows", layer.rows},   {"columns", layer.columns}, {"tokens", count},    {"right", mistakes.empty()},
+        {"bytes", layer.bytes}, {"copies", copies}};
     if (!mistakes.empty()) {
         result["mistakes"] = mistakes;
     }
-    if (!best) {
+    if (!found.best) {
         result["status"] = "failed";
         return result;
     }
-    const auto ours = graph_of(*best);
+    const auto ours = graph_of_copies(slice, copies, [&](size_t i) { run(*found.best, i); });
     std::vector<TimedPeer> others = timed_peers(slice, layer, tokens, expected, peers, result);
     std::vector<double> our_times;
     for (int32_t round = 0; round < options.rounds; round++) {
-        our_times.push_back(ours->time() / static_cast<double>(layer.kept->count()));
+        our_times.push_back(ours->time() / static_cast<double>(copies));
         for (TimedPeer &other : others) {
             other.times.push_back(other.graph->time() / static_cast<double>(layer.all->count()));
         }
     }
     const double dense_flops = 2.0 * layer.rows * layer.columns * count;
     const Spread our_spread = spread_of(our_times);
-    result["configuration"] = best->name();
+    result["configuration"] = found.best->name();
     result["t_us"] = rounded(our_spread.median);
     result["us"] = to_json(our_spread);
     std::string compared;
@@ -261,27 +193,17 @@ Json measure(const std::string &name, const GpuSlice &slice, Launcher &launcher,
         compared += fmt::format(", {} {:8.2f} us ({:5.0f} TFLOPS): {:.2f} times", other.name, spread.median,
                                 dense_flops / spread.median * 1e-6, spread.median / our_spread.median);
     }
-    result["configurations"] = timed;
+    result["configurations"] = found.times;
     std::printf("%-28s %8.2f us (%5.0f TFLOPS)%s  [%s]%s\n", name.c_str(), our_spread.median,
-                dense_flops / our_spread.median * 1e-6, compared.c_str(), best->name().c_str(),
+                dense_flops / our_spread.median * 1e-6, compared.c_str(), found.best->name().c_str(),
                 mistakes.empty() ? "" : " SOME WRONG");
     if (options.all) {
-        for (const auto &[with, us] : timed.items()) {
+        for (const auto &[with, us] : found.times.items()) {
             std::printf("    %-32s %8.2f us\n", with.c_str(), us.get<double>());
         }
     }
     std::fflush(stdout);
     return result;
-}
-
-/** A library, unless it is missing. */
-template<class Library> void open(std::optional<Library> &library, const GpuSlice &slice, std::string &names) {
-    try {
-        library.emplace(slice);
-        names += (names.empty() ? "" : ", ") + library->description();
-    } catch (const PeerMissing &missing) {
-        std::printf("without a peer: %s\n", missing.what());
-    }
 }
 
 int run(const Options &options) {
