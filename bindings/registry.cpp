@@ -88,25 +88,16 @@ public:
         }
     }
 
-    const distile_polykernel *find(const OperatorKey &key, std::optional<int64_t> tokens) {
-        const std::shared_lock lock(mutex_);
-        const auto found = polykernels_.find(key);
-        if (found == polykernels_.end()) {
-            return nullptr;
+    const distile_polykernel *find(const OperatorKey &key, std::optional<int64_t> tokens,
+                                   const KeepsTwoOfFour &keeps_two_of_four) {
+        const Known known = find_known(key);
+        if (known.for_few_tokens && are_few(tokens)) {
+            return known.for_few_tokens;
         }
-        const Known &known = found->second;
-        if (!tokens) {
-            return known.any ? known.any : known.for_few_tokens;
+        if (known.for_two_of_four && keeps_two_of_four && keeps_two_of_four()) {
+            return known.for_two_of_four;
         }
-        return *tokens <= DISTILE_MOST_BITMAP_TOKENS && known.for_few_tokens ? known.for_few_tokens : known.any;
-    }
-
-    const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens) {
-        const std::shared_lock lock(mutex_);
-        const auto found = polykernels_.find(key);
-        const bool fewer = found != polykernels_.end() && found->second.for_few_tokens && tokens &&
-                           *tokens <= DISTILE_MOST_BITMAP_TOKENS;
-        return found == polykernels_.end() || fewer ? nullptr : found->second.for_two_of_four;
+        return tokens || known.any ? known.any : known.for_few_tokens;
     }
 
     /** Null if there is no general code. */
@@ -147,6 +138,12 @@ private:
     struct Known {
         const distile_polykernel *any = nullptr, *for_few_tokens = nullptr, *for_two_of_four = nullptr;
     };
+
+    Known find_known(const OperatorKey &key) {
+        const std::shared_lock lock(mutex_);
+        const auto found = polykernels_.find(key);
+        return found == polykernels_.end() ? Known{} : found->second;
+    }
 
     std::shared_mutex mutex_;
     std::unordered_map<OperatorKey, Known, Hash> polykernels_;
@@ -229,13 +226,14 @@ Serves serves(const distile_polykernel &polykernel) {
                                               : Serves::all_calls;
 }
 
-const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens) {
-    const distile_polykernel *const found = registry().find(key, tokens);
-    return found ? found : registry().find(key.with_wide_weights(), tokens);
+bool are_few(std::optional<int64_t> tokens) {
+    return tokens && *tokens <= DISTILE_MOST_BITMAP_TOKENS;
 }
 
-const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens) {
-    return registry().find_for_two_of_four(key, tokens);
+const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens,
+                                          const KeepsTwoOfFour &keeps_two_of_four) {
+    const distile_polykernel *const found = registry().find(key, tokens, keeps_two_of_four);
+    return found ? found : registry().find(key.with_wide_weights(), tokens, nullptr);
 }
 
 const distile_polykernel *general_polykernel(const OperatorKey &key) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <distile/polykernel.h>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -54,14 +55,17 @@ enum class Serves : int32_t {
 };
 Serves serves(const distile_polykernel &polykernel);
 
-/** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. Calls of few tokens,
- * in all images, take one for few tokens, if there is one, and those of more tokens take no such. Where nothing is
- * known of the tokens, any will do that takes all weights. */
-const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens = {});
+/** Whether a call has so few tokens, in all images, that a bitmap of the weights may be faster (facts/zeros.h). */
+bool are_few(std::optional<int64_t> tokens);
 
-/** The PolyKernel of an operator for weights of which at most two of four are not 0; null if there is none, or where
- * one for so few tokens is faster. */
-const distile_polykernel *find_for_two_of_four(const OperatorKey &key, std::optional<int64_t> tokens = {});
+/** Whether the weights of a call have at most two of four that are not 0. Asked only where that decides. */
+using KeepsTwoOfFour = std::function<bool()>;
+
+/** The PolyKernel of an operator, or of the one with weights of float32; null if there is neither. Calls of few tokens
+ * take one for few tokens, if there is one, and those of more tokens take no such. Where nothing is known of the
+ * tokens, any will do that takes all weights. Calls whose weights keep two of four take one for these. */
+const distile_polykernel *find_polykernel(const OperatorKey &key, std::optional<int64_t> tokens = {},
+                                          const KeepsTwoOfFour &keeps_two_of_four = nullptr);
 
 /** The PolyKernel of an operator that the library has code for whatever its shape (distile/general.h), or of the one
  * with weights of float32; null if there is neither. */

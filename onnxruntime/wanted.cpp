@@ -49,7 +49,7 @@ Wanted::Wanted(const bindings::OperatorKey &key, float zeros)
 }
 
 const distile_polykernel *Wanted::get(std::optional<int64_t> tokens) {
-    if (for_few_tokens_ && tokens && *tokens <= DISTILE_MOST_BITMAP_TOKENS) {
+    if (for_few_tokens_ && bindings::are_few(tokens)) {
         return for_few_tokens_;
     }
     if (!found_ && answer_ == Answer::later) {

@@ -2,6 +2,7 @@
 #include "python/csrc/operators.h"
 #include "python/csrc/run.h"
 #include "python/csrc/twins.h"
+#include "python/csrc/weights.h"
 
 namespace distile::python {
 
@@ -11,7 +12,8 @@ namespace {
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
                                const WeightedCall &call) {
     const std::optional<bindings::OperatorTypes> types = types_of(call);
-    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv), call.weight, call.place)
+    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv), {},
+                                 [&call] { return keeps_two_of_four(call.weight, call.place); })
                  : nullptr;
 }
 

@@ -2,6 +2,7 @@
 #include "python/csrc/operators.h"
 #include "python/csrc/run.h"
 #include "python/csrc/twins.h"
+#include "python/csrc/weights.h"
 
 namespace distile::python {
 
@@ -43,10 +44,10 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
         return output_of(call, result);
     }
     const std::optional<bindings::OperatorTypes> types = types_of(call);
-    const distile_polykernel *polykernel = types
-                                               ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear),
-                                                               call.weight, call.place, result[0] * result[1])
-                                               : nullptr;
+    const distile_polykernel *polykernel =
+        types ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear), result[0] * result[1],
+                              [&call] { return keeps_two_of_four(call.weight, call.place); })
+              : nullptr;
     if (!polykernel) {
         const auto dense = [&] { return dense_linear(call, activation); };
         return without_polykernel("linear", dense, call.input, call.weight, call.bias, call.mask, call.residual,

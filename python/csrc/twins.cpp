@@ -1,5 +1,4 @@
 #include "python/csrc/twins.h"
-#include "python/csrc/weights.h"
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -44,11 +43,12 @@ void define_twins() {
     defined = true;
 }
 
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens) {
-    const distile_polykernel *found = bindings::find_polykernel(key, tokens);
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens,
+                                        const bindings::KeepsTwoOfFour &keeps_two_of_four) {
+    const distile_polykernel *found = bindings::find_polykernel(key, tokens, keeps_two_of_four);
     if (!found && !defined) {
         bindings::load_cached_polykernels();
-        found = bindings::find_polykernel(key, tokens);
+        found = bindings::find_polykernel(key, tokens, keeps_two_of_four);
     }
     if (found) {
         return found;
@@ -58,12 +58,6 @@ const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::o
     }
     const bool takes_general = !defined || general != General::kept || kept().has(key);
     return takes_general ? bindings::general_polykernel(key) : nullptr;
-}
-
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, const Tensor &weights, int64_t place,
-                                        std::optional<int64_t> tokens) {
-    const distile_polykernel *const found = bindings::find_for_two_of_four(key, tokens);
-    return found && keeps_two_of_four(weights, place) ? found : polykernel_of(key, tokens);
 }
 
 void allow_general(General when) {

@@ -22,13 +22,10 @@ enum class General : int64_t {
 /** Says so for calls of this thread; what is forgotten is so in all. */
 void allow_general(General when);
 
-/** The PolyKernel of an operator for calls of as many tokens, or if that is known not to matter; null if there is none.
- * Without twins, which load what they miss, this looks into the cache folder, and takes general code else. */
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens = {});
-
-/** The PolyKernel of an operator for a call with these weights, which place keeps, as above. */
-const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, const Tensor &weights, int64_t place,
-                                        std::optional<int64_t> tokens = {});
+/** The PolyKernel of an operator for a call, as find_polykernel() finds it; null if there is none. Without twins, which
+ * load what they miss, this looks into the cache folder, and takes general code else. */
+const distile_polykernel *polykernel_of(const bindings::OperatorKey &key, std::optional<int64_t> tokens = {},
+                                        const bindings::KeepsTwoOfFour &keeps_two_of_four = nullptr);
 
 /** Whether Python has defined the twins. */
 bool has_twins();
