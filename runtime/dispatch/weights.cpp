@@ -156,26 +156,25 @@ private:
     HostVector<float> converted_;
 };
 
-/** Runs tasks on the threads of a context. */
-void run_tasks(distile_context &context, int32_t count, const std::function<void(int32_t)> &task) {
-    context.run_parallel(
-        [](void *closure, int32_t i) { (*static_cast<const std::function<void(int32_t)> *>(closure))(i); },
-        const_cast<std::function<void(int32_t)> *>(&task), count);
+/** The threads of a context, for packing. Those of a GPU's have nothing else to do, and would be started for it. */
+TaskLoop loop_of(distile_context &context) {
+    if (context.device->kind() != DISTILE_CPU) {
+        return {};
+    }
+    return [&context](int32_t count, const std::function<void(int32_t)> &task) {
+        context.run_parallel(
+            [](void *closure, int32_t i) { (*static_cast<const std::function<void(int32_t)> *>(closure))(i); },
+            const_cast<std::function<void(int32_t)> *>(&task), count);
+    };
 }
 
 /** Converts values to the type in which they are stored, in parts that threads share. */
 void store(const PackedValues &values, const Type &type, unsigned char *to, const TaskLoop &loop) {
     constexpr size_t part = size_t{1} << 16;
-    const auto tasks = static_cast<int32_t>((values.size() + part - 1) / part);
-    const std::function<void(int32_t)> task = [&](int32_t i) {
+    run_tasks(loop, static_cast<int32_t>((values.size() + part - 1) / part), [&](int32_t i) {
         const size_t begin = part * i, count = std::min(part, values.size() - begin);
         type.from_float(values.data() + begin, to + begin * type.bytes, count);
-    };
-    if (tasks > 1 && loop) {
-        loop(tasks, task);
-    } else {
-        type.from_float(values.data(), to, values.size());
-    }
+    });
 }
 
 /** Copies an array to device memory, converted to the type in which it is stored, and counts its bytes. */
@@ -214,7 +213,7 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
         if (skips_zeros(layout) && packed.role == DISTILE_ROLE_WEIGHTS) {
             weights.nonzeros = nonzeros_of(packed, layout.order);
         }
-        added.operands.push_back(upload(*kernel.context.device, packed, dtype, *source.loop, weights.bytes));
+        added.operands.push_back(upload(*kernel.context.device, packed, dtype, source.loop, weights.bytes));
     }
     weights.layouts.push_back(std::move(added));
 }
@@ -254,13 +253,8 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
                 quantizes ? quantized_operator(kernel->polykernel) : QuantizedOperator{};
             packed->slope = slope_of(source->slope);
             packed->zero_byte = quantizes ? static_cast<uint8_t>(source->quantization->output.zero_point) : 0;
-            // The threads of a GPU's context have nothing else to do, and would be started for this.
-            TaskLoop loop;
-            if (context->device->kind() == DISTILE_CPU) {
-                loop = [&](int32_t count, const auto &task) { run_tasks(*context, count, task); };
-            }
             const FilterSource given{*source, filter.values(), quantizes ? &quantized : nullptr, kernel->input.dtype,
-                                     &loop};
+                                     loop_of(*context)};
             for (const WeightLayout *layout : kernel->layouts) {
                 add_layout(*packed, *kernel, given, *layout);
             }

@@ -1,7 +1,6 @@
 #include "runtime/kinds/filter.h"
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 namespace distile {
 
@@ -134,14 +133,9 @@ public:
         // A task has as much to do as makes up for waking its thread.
         constexpr size_t task_elements = size_t{1} << 14;
         const size_t tasks = std::clamp<size_t>(block_elements() * blocks_.count() / task_elements, 1, blocks_.count());
-        const std::function<void(int32_t)> task = [&](int32_t i) {
+        run_tasks(source_.loop, static_cast<int32_t>(tasks), [&](int32_t i) {
             fold_blocks(blocks_.count() * size_t(i) / tasks, blocks_.count() * (size_t(i) + 1) / tasks);
-        };
-        if (source_.loop && *source_.loop && tasks > 1) {
-            (*source_.loop)(static_cast<int32_t>(tasks), task);
-        } else {
-            fold_blocks(0, blocks_.count());
-        }
+        });
     }
 
 private:

@@ -53,8 +53,19 @@ struct PackedArray {
     PackedValues values; /**< To be stored in stored_type(). */
 };
 
-/** Runs task(i) for every i in [0, count) on several threads, in any order. Tasks throw nothing. */
+/** Runs task(i) for every i in [0, count) on several threads, in any order. Tasks throw nothing. Empty: there are no
+ * threads but the caller's. */
 using TaskLoop = std::function<void(int32_t count, const std::function<void(int32_t)> &task)>;
+
+inline void run_tasks(const TaskLoop &loop, int32_t count, const std::function<void(int32_t)> &task) {
+    if (loop && count > 1) {
+        loop(count, task);
+    } else {
+        for (int32_t i = 0; i < count; i++) {
+            task(i);
+        }
+    }
+}
 
 /** What the packing of weights depends on in a quantized operator. */
 struct QuantizedOperator {
@@ -69,7 +80,7 @@ struct FilterSource {
     const float *filter;                          /**< Null: packed arrays get extents but no values. */
     const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
     distile_dtype input = DISTILE_FLOAT32;        /**< The type of the operator's input. */
-    const TaskLoop *loop = nullptr;               /**< Null: the caller's thread packs alone. */
+    TaskLoop loop = nullptr;                      /**< The threads that pack. */
 };
 
 /** An invalid source of weights. */

@@ -298,7 +298,7 @@ TEST_CASE("Threads share out the blocks of a CPU's weights", "[weight_layouts]")
             }
         };
         FilterSource shared{source.given, source.filter.data()};
-        shared.loop = &loop;
+        shared.loop = loop;
         const std::vector<PackedArray> alone = source.pack(conv2d_kind, &conv, "cpu-o16"),
                                        packed = conv2d_kind.weights->pack(&conv, shared, *find_layout("cpu-o16"));
         const GroupBlocks blocks{groups, in / groups, out / groups, 16};
