@@ -77,7 +77,6 @@ class _Direct:
             self.runs[way] += 1
         return way
 
-
     @staticmethod
     def _found(known) -> int | None:
         """The fastest way, once all have run, and itself often enough."""
