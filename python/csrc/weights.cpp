@@ -164,8 +164,9 @@ template<typename Sizes> bool has_two_of_four(const float *filter, const Sizes &
 SharedWeights pack(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                    const OptionalTensor &bias, distile_weights_order order, float slope) {
     if (is_captured(filter)) {
-        fail("weights cannot be packed while a graph is captured: make the same call before, of a module whose weights "
-             "were not made in torch.inference_mode, which are packed in each call");
+        fail("weights cannot be packed while a graph is captured: make the same call before the capture. Weights made "
+             "in "
+             "torch.inference_mode are packed in each call: make the module outside that mode");
     }
     const HostWeights host(filter, bias, order, slope);
     const distile_weights_source source = host.source();

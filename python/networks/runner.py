@@ -69,7 +69,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--tf32", action="store_true", help="multiply float32 in TF32 on a GPU, on all sides")
     parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
     parser.add_argument("--measure", action="store_true", help="with --build, measure the times by which they choose variants")
-    parser.add_argument("--peers", nargs="*", choices=timing.PEERS, help="by default all, but those that take minutes or are parts of others")
+    parser.add_argument("--peers", nargs="*", choices=timing.PEERS, help="by default all but those that take minutes or are parts of others")
     parser.add_argument("--seconds", type=float, default=10, help="to time each density (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="of all sides")
     parser.add_argument("--no-times", action="store_true", help="check the result and write pictures, without times")
