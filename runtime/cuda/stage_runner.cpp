@@ -6,6 +6,7 @@
 #include "stage_cubin.h"
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 
 namespace distile {
@@ -48,8 +49,8 @@ public:
 
     /** Adds steps from one on, as far as one launch can have them, and returns the first that is left. */
     size_t add_from(size_t begin) {
-        // A step and what prepares its mask.
-        constexpr uint32_t most_at_once = 2;
+        // A step, and what counts and prepares its mask.
+        constexpr uint32_t most_at_once = 3;
         size_t end = begin;
         while (end < stage_.steps.size() && steps_.size() + most_at_once <= most_stage_steps &&
                (end == begin || !stage_.steps[end].starts_launch)) {
@@ -64,6 +65,19 @@ public:
             end++;
         }
         return end;
+    }
+
+    /** The words that steps write which count masks. */
+    uint64_t counting_words() const {
+        return counting_words_;
+    }
+    /** Tells the steps where these words are. */
+    void place_counted(uint32_t *words) {
+        for (size_t i = 0; i < steps_.size(); i++) {
+            if (counted_[i]) {
+                steps_[i].rows.counted = words + *counted_[i];
+            }
+        }
     }
 
     const std::vector<StageStep> &steps() const {
@@ -81,6 +95,7 @@ private:
 
     StageStep &add(const MaskShape &output, bool starts_level) {
         StageStep &step = steps_.emplace_back();
+        counted_.emplace_back();
         step.height = make_divisor(static_cast<uint32_t>(output.height));
         step.width = make_divisor(static_cast<uint32_t>(output.width));
         step.words_per_row = make_divisor(static_cast<uint32_t>((output.width + 31) / 32));
@@ -182,13 +197,29 @@ private:
         }
         const DeviceBits bits = bits_of(*kept_mask_);
         const MaskShape mask{checked.output.batch, bits.height, bits.width};
-        fits_ = std::max(stage_words(mask), kept_reader_ ? stage_words(kept_size_) : 0) <= most_kept_words;
-        StageStep &step = add(kept_reader_ ? kept_size_ : mask, false);
-        step.work = StageWork::Prepare;
+        const int64_t words = stage_words(mask), read_words = kept_reader_ ? stage_words(kept_size_) : 0;
+        fits_ = std::max(words, read_words) <= most_kept_words;
+        const MaskShape output = kept_reader_ ? kept_size_ : mask;
+        if (!fits_) {
+            place_ = counting_words_;
+            counting_words_ += static_cast<uint64_t>(read_words) + chunks_of(words) + chunks_of(read_words);
+            add_work_on_mask(StageWork::Count, output);
+        }
+        add_work_on_mask(StageWork::Prepare, output);
+    }
+
+    static uint64_t chunks_of(int64_t words) {
+        return (static_cast<uint64_t>(words) + stage_words_at_once - 1) / stage_words_at_once;
+    }
+
+    void add_work_on_mask(StageWork work, const MaskShape &output) {
+        StageStep &step = add(output, false);
+        step.work = work;
         step.rows = rows_of(*kept_mask_, kept_reader_);
     }
 
-    StageRows rows_of(distile_mask &mask, const distile_window *reader) const {
+    /** The rows of the step that was added last. */
+    StageRows rows_of(distile_mask &mask, const distile_window *reader) {
         const DeviceBits bits = bits_of(mask);
         StageRows rows{};
         rows.words = bits.words;
@@ -201,22 +232,28 @@ private:
             rows.across = across_of(*reader);
         }
         rows.fits = fits_ ? 1 : 0;
+        if (!fits_) {
+            counted_.back() = place_;
+        }
         return rows;
     }
 
     const Stage &stage_;
     std::vector<StageStep> steps_;
     std::vector<int32_t> given_;
+    std::vector<std::optional<uint64_t>> counted_;  ///< Where each step's words begin, if its mask does not fit.
+    uint64_t counting_words_ = 0;
     // What blocks have prepared.
     distile_mask *kept_mask_ = nullptr;
     const distile_window *kept_reader_ = nullptr;
     MaskShape kept_size_{};
     bool fits_ = false;
+    uint64_t place_ = 0;  ///< Where its words begin that count it, if it does not fit.
 };
 
 }  // namespace
 
-StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device), times_(device) {
+StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device), counts_(device), times_(device) {
     if (device.capability != needed_capability) {
         throw Failure{fail(&device.context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
                            "distile_run_stage: stages need a GPU of compute capability 9.0, and this one has %d.%d: "
@@ -275,6 +312,10 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
     for (size_t begin = 0; begin < stage.steps.size();) {
         ProgramWriter writer(stage);
         const size_t end = writer.add_from(begin);
+        if (writer.counting_words() > 0) {
+            counts_.reserve(writer.counting_words() * sizeof(uint32_t));
+            writer.place_counted(counts_.as<uint32_t>());
+        }
         const std::vector<StageStep> &steps = writer.steps();
         for (size_t first = 0; first < steps.size(); first += program->num_steps) {
             program->first = static_cast<uint32_t>(first);
@@ -342,7 +383,8 @@ void StageRunner::add_items(const StageSettings &settings, const std::vector<Sta
             continue;
         }
         const StageWork work = steps[item.step].work;
-        const bool convolves = work == StageWork::Convolve, prepares = work == StageWork::Prepare;
+        const bool convolves = work == StageWork::Convolve,
+                   prepares = work == StageWork::Prepare || work == StageWork::Count;
         trace.items.push_back({given[item.step], static_cast<int32_t>(i / of_block), prepares ? 1 : 0,
                                item.listed - began_, item.open - began_,
                                convolves || prepares ? item.begun - began_ : 0,

@@ -34,7 +34,7 @@ private:
     CudaDevice &device_;
     CUmodule module_ = nullptr;
     CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr;
-    DeviceMemory memory_, times_;
+    DeviceMemory memory_, counts_, times_;
     uint32_t began_ = 0;  ///< When the traced stage began, by the GPU's clock.
 };
 

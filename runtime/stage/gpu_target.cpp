@@ -114,7 +114,7 @@ const StageTarget gpu_stage_target{"float16 and bfloat16",
                                    false,
                                    true,
                                    int64_t{64} * 64,  // A tile.
-                                   int64_t{stage_words_at_once} * most_stage_chunks,
+                                   DISTILE_STAGE_WORDS,
                                    weight_bytes,
                                    pack};
 

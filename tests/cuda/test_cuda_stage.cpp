@@ -100,6 +100,35 @@ TEST_CASE("A reader's windows reach outside a smaller mask on a GPU", "[gpu_stag
     stage.check(0);
 }
 
+TEST_CASE("Steps of a stage on a GPU count masks that blocks do not keep", "[gpu_stage][gpu_stage_large]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Shape {
+        int32_t batch, height, width;
+    };
+    // From one word more than blocks keep, and chunks that end within an image, to more chunks than a warp has lanes.
+    for (const Shape &shape : {Shape{1, 251, 70}, Shape{3, 140, 40}, Shape{16, 56, 56}, Shape{2, 800, 80}}) {
+        INFO(shape.batch << " images of " << shape.height << " x " << shape.width);
+        for (const double density : {-1., 0., .3, 1.}) {
+            INFO("density " << density);
+            TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 30, true);
+            add_bottlenecks(stage, shape.batch, shape.height, shape.width, 64, 32, 2, density);
+            stage.check(0);
+        }
+    }
+    // Windows with a stride read more pixels than the mask has.
+    TestedStage<GpuMachine> stage(gpu, DISTILE_BFLOAT16, 31, true);
+    const distile_window strided{3, 3, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+    StageImage<GpuMachine> &x = stage.image(2, 270, 66, 64), &wide = stage.image(2, 270, 66, 32, 1),
+                           &half = stage.image(2, 135, 33, 64);
+    TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, 135, 33, .2);
+    stage.conv(x, wide, 1, 1, 1, &mask, &strided);
+    stage.conv(wide, half, 3, 2, 1, &mask);
+    stage.check(0);
+}
+
 TEST_CASE("Convolutions of a stage on a GPU have any multiple of 8 channels", "[gpu_stage][gpu_stage_channels]") {
     const GpuMachine gpu;
     if (!gpu) {

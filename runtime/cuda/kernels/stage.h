@@ -14,8 +14,8 @@ namespace distile {
 constexpr uint32_t most_stage_steps = 416;   ///< The most steps of a launch.
 constexpr uint32_t most_passed_steps = 104;  ///< As many as the arguments of a kernel can hold.
 constexpr uint32_t stage_threads = 512;
-constexpr uint32_t stage_shared_bytes = 232448;            ///< Shared memory of a block.
-constexpr uint32_t most_kept_words = DISTILE_STAGE_WORDS;  ///< The most words of a mask that a block keeps.
+constexpr uint32_t stage_shared_bytes = 232448;  ///< Shared memory of a block.
+constexpr uint32_t most_kept_words = 752;        ///< The most words of a mask that a block keeps.
 
 /** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
  * rows, two warp groups share the reduction; tiles of 128 have 64 for each. */
@@ -34,7 +34,10 @@ struct StageWindow {
 
 /** The pixels that a step computes: all, those of a mask, or those that the reader's windows read. */
 struct StageRows {
-    const uint32_t *words;                  ///< Null: every pixel.
+    const uint32_t *words;  ///< Null: every pixel.
+    /** What a step writes that counts: the words of the pixels that the reader's windows read, and then how many pixels
+     * each chunk has of the mask, and each of these words. */
+    uint32_t *counted;
     uint32_t height, width, words_per_row;  ///< The extents of the mask.
     StageWindow down, across;               ///< The reader's window.
     uint8_t grown;                          ///< There is a reader.
@@ -45,6 +48,7 @@ enum class StageWork : uint8_t {
     Convolve,
     Channels,  ///< Takes each channel by itself.
     Score,     ///< Makes a mask from the scores of pixels.
+    Count,     ///< Counts the pixels of a mask that no block can keep, and finds those that the reader reads.
     Prepare    ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
 };
 
@@ -113,9 +117,9 @@ struct StageSettings {
     ChannelCosts channel_costs;
 };
 
-/** Numbers of items: of convolutions in the low half, of scores in the high half. */
+/** Numbers of items: of images in the low half, of masks in the high half. */
 using StageItems = uint64_t;
-constexpr StageItems one_scored_item = StageItems{1} << 32;
+constexpr StageItems one_item_of_masks = StageItems{1} << 32;
 
 /** Some steps as the host gives them, which a small kernel copies to memory: blocks that read arguments of a kernel
  * wait for each line of them, and arguments have room for few. */

@@ -557,6 +557,13 @@ template<class Element> __device__ void compute_items(uint32_t num_steps, const 
             } else {
                 score_bytes<Element>(step, item);
             }
+        } else if (step.work == StageWork::Count) {
+            wait_for_use(block.may_start, uses.items);
+            __syncwarp();
+            const uint32_t chunk = item * multiply_warps + threadIdx.x / 32;
+            if (chunk < CountedChunks(step).all()) {
+                count_chunk(step, chunk);
+            }
         } else if (step.work == StageWork::Prepare) {
             // Warps that gather do it.
         } else if (step.work == StageWork::Channels) {

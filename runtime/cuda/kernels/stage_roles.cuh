@@ -14,24 +14,24 @@ __device__ inline StageItems load_acquired(const StageItems *from) {
     return value;
 }
 
-__device__ inline uint32_t products_of(StageItems items) {
+__device__ inline uint32_t images_of(StageItems items) {
     return static_cast<uint32_t>(items);
 }
-__device__ inline uint32_t scores_of(StageItems items) {
+__device__ inline uint32_t masks_of(StageItems items) {
     return static_cast<uint32_t>(items >> 32);
 }
 
 /** One thread waits until all blocks together have done this many items. It knows that they have done some, and returns
  * how many they have. */
 __device__ inline StageItems wait_for_items(const StageItems *done, StageItems items, StageItems found) {
-    while (products_of(found) < products_of(items) || scores_of(found) < scores_of(items)) {
+    while (images_of(found) < images_of(items) || masks_of(found) < masks_of(items)) {
         found = load_acquired(done);
     }
     return found;
 }
 
 __device__ inline StageItems one_item(const StageStep &step) {
-    return step.work == StageWork::Score ? one_scored_item : 1;
+    return step.work == StageWork::Score || step.work == StageWork::Count ? one_item_of_masks : 1;
 }
 
 struct TileShape {
@@ -188,9 +188,12 @@ private:
             if (lane() == 0) {
                 plan.tile_rows = few ? 1 : 8;
             }
+        } else if (step.work == StageWork::Count) {
+            items = (CountedChunks(step).all() + multiply_warps - 1) / multiply_warps;
+            plan_before = items_ >> 32 << 32;  // The masks before.
         } else if (step.work == StageWork::Prepare) {
             items = settings_.blocks.value;
-            plan_before = items_ >> 32 << 32;  // The scores before.
+            plan_before = items_ >> 32 << 32;
             masks_++;
         } else {
             // Before the wait for a mask.
@@ -244,8 +247,8 @@ __device__ inline void open_items_of(uint32_t num_steps, const StageItems *done,
         }
         // A level waits for the block's own items, too: asking others before these are done would but disturb, because
         // the first-level cache forgets everything each time.
-        if (products_of(plan.before) > before) {
-            before = products_of(plan.before);
+        if (images_of(plan.before) > before) {
+            before = images_of(plan.before);
             if (own > 0) {
                 wait_for_use(block.finished, own - 1);
             }

@@ -150,8 +150,11 @@ template<class Words> __device__ uint32_t grown_word(const StageStep &step, cons
 inline __device__ uint32_t num_words(const StageStep &step) {
     return step.batch * step.height.value * step.words_per_row.value;
 }
+inline __device__ uint32_t chunks_of(uint32_t words) {
+    return (words + stage_words_at_once - 1) / stage_words_at_once;
+}
 inline __device__ uint32_t num_chunks(const StageStep &step) {
-    return (num_words(step) + stage_words_at_once - 1) / stage_words_at_once;
+    return chunks_of(num_words(step));
 }
 
 /** The sum of a number of this lane and those of the lanes before. */
@@ -166,7 +169,7 @@ inline __device__ uint32_t sum_to_lane(uint32_t number) {
 
 /** A warp adds up the pixels of chunks. */
 inline __device__ void sum_chunks(uint32_t words, ChunkStarts &starts) {
-    const uint32_t chunks = (words + stage_words_at_once - 1) / stage_words_at_once;
+    const uint32_t chunks = chunks_of(words);
     uint32_t before = 0;
 #pragma unroll 1
     for (uint32_t begin = 0; begin < chunks; begin += 32) {
@@ -247,17 +250,10 @@ private:
 
     /** A lane's share of a chunk: two words. */
     __device__ uint64_t chunk(uint32_t number) const {
-        const GlobalWords words{step_.rows.words};
-        uint64_t found = 0;
-#pragma unroll 1
-        for (int32_t second = 1; second >= 0; second--) {
-            const uint32_t word = number * stage_words_at_once + 2 * lane() + second;
-            found <<= 32;
-            if (word < num_words(step_)) {
-                found |= is_grown_ ? grown_word(step_, words, word) : words[word];
-            }
-        }
-        return found;
+        const GlobalWords words{is_grown_ ? step_.rows.counted : step_.rows.words};
+        const uint32_t word = number * stage_words_at_once + 2 * lane(), all = num_words(step_);
+        const uint64_t low = word < all ? words[word] : 0, high = word + 1 < all ? words[word + 1] : 0;
+        return high << 32 | low;
     }
 
     const StageStep &step_;
@@ -337,36 +333,67 @@ __device__ void keep_words(const StageStep &step, uint32_t mask_words, uint32_t 
     }
 }
 
-/** Prepares a mask, as `threads` threads that sync() lets wait for each other: keeps its words or counts its chunks. */
+/** The chunks of a mask, and those of what its reader reads. */
+struct CountedChunks {
+    uint32_t mask_words, read_words;
+
+    __device__ explicit CountedChunks(const StageStep &step)
+        : mask_words(step.batch * step.rows.height * step.rows.words_per_row),
+          read_words(step.rows.grown != 0 ? num_words(step) : 0) {
+    }
+    __device__ uint32_t of_mask() const {
+        return chunks_of(mask_words);
+    }
+    __device__ uint32_t all() const {
+        return of_mask() + chunks_of(read_words);
+    }
+};
+
+/** A warp counts the pixels of a chunk, which it first finds if they are those that the reader reads. */
+inline __device__ void count_chunk(const StageStep &step, uint32_t number) {
+    const CountedChunks chunks(step);
+    const GlobalWords words{step.rows.words};
+    const bool is_read = number >= chunks.of_mask();
+    const uint32_t all = is_read ? chunks.read_words : chunks.mask_words;
+    const uint32_t first = (number - (is_read ? chunks.of_mask() : 0)) * stage_words_at_once + lane();
+    uint32_t pixels = 0;
+#pragma unroll 1
+    for (uint32_t word = first; word < min(first + stage_words_at_once, all); word += 32) {
+        uint32_t bits;
+        if (is_read) {
+            bits = grown_word(step, words, word);
+            __stcg(step.rows.counted + word, bits);
+        } else {
+            bits = words[word];
+        }
+        pixels += __popc(bits);
+    }
+    __syncwarp();
+    pixels = warp_sum(pixels);
+    if (lane() == 0) {
+        __stcg(step.rows.counted + chunks.read_words + number, pixels);
+    }
+}
+
+/** Prepares a mask, as `threads` threads that sync() lets wait for each other: keeps its words, or how many pixels come
+ * before each chunk. */
 template<uint32_t threads, class Sync, class Came>
 __device__ void prepare_rows(const StageStep &step, KeptRows &kept, const Sync &sync, const Came &came) {
-    const StageRows &rows = step.rows;
-    const uint32_t mask_words = step.batch * rows.height * rows.words_per_row;
-    const uint32_t grown_words = rows.grown != 0 ? num_words(step) : 0;
-    if (rows.fits != 0) {
-        keep_words<threads>(step, mask_words, grown_words, kept, sync, came);
+    const CountedChunks chunks(step);
+    if (step.rows.fits != 0) {
+        keep_words<threads>(step, chunks.mask_words, chunks.read_words, kept, sync, came);
         return;
     }
-    const GlobalWords words{rows.words};
-    // The pixels of each chunk, one behind its place.
-    const auto count = [&](uint32_t all, ChunkStarts &to, const auto &word_at) {
-#pragma unroll 1
-        for (uint32_t chunk = threadIdx.x % threads / 32; chunk * stage_words_at_once < all; chunk += threads / 32) {
-            const uint32_t word = chunk * stage_words_at_once + lane();
-            const uint32_t low = word < all ? __popc(word_at(word)) : 0;
-            const uint32_t high = word + 32 < all ? __popc(word_at(word + 32)) : 0;
-            const uint32_t pixels = warp_sum(low + high);
-            if (lane() == 0) {
-                to[chunk + 1] = pixels;
-            }
-        }
-    };
-    count(mask_words, kept.starts[0], [&](uint32_t word) { return words[word]; });
-    count(grown_words, kept.starts[1], [&](uint32_t word) { return grown_word(step, words, word); });
+    const uint32_t of_mask = chunks.of_mask();
+    for (uint32_t chunk = threadIdx.x % threads; chunk < chunks.all(); chunk += threads) {
+        uint32_t &to = chunk < of_mask ? kept.starts[0][chunk + 1] : kept.starts[1][chunk - of_mask + 1];
+        to = __ldcg(step.rows.counted + chunks.read_words + chunk);
+    }
     sync();
+    came();
     const uint32_t warp = threadIdx.x % threads / 32;
     if (warp < 2) {
-        sum_chunks(warp == 0 ? mask_words : grown_words, kept.starts[warp]);
+        sum_chunks(warp == 0 ? chunks.mask_words : chunks.read_words, kept.starts[warp]);
     }
 }
 

@@ -15,9 +15,8 @@
 extern "C" {
 #endif
 
-/** Rows of masks in words of 32 pixels, batch * height * ceil(width / 32), up to which a stage on a GPU keeps a mask in
- * each block. Larger masks work, but take so much longer that layers one by one are faster. */
-#define DISTILE_STAGE_WORDS 768
+/** The most words of 32 pixels, batch * height * ceil(width / 32), that a mask of a stage on a GPU may have. */
+#define DISTILE_STAGE_WORDS 32768
 
 typedef enum distile_step_kind {
     DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
