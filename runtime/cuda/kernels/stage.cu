@@ -14,7 +14,7 @@ __device__ void init_barriers(StageBlock &block) {
     };
     init(block.planned, 1);
     init(block.plan_left, plan_readers);
-    init(block.pixels_full, 32);
+    init(block.pixels_full, gather_warps * 32);
     init(block.pixels_empty, multiply_warps);
     init(block.weights_full, 1);
     init(block.weights_empty, multiply_warps);

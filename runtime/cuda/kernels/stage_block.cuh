@@ -29,7 +29,8 @@ constexpr int32_t missing_pieces = 7;
 
 /** Items that take each channel by itself have as many columns, and this many rows for each row of a thread. */
 constexpr uint32_t channel_columns = 64, channel_rows = 32, most_channel_rows = 4;
-constexpr uint32_t least_plain_rows = 2;  ///< Without weights, a thread has at least as many rows.
+constexpr uint32_t most_scored_bytes = 8;  ///< The most bytes of a mask that a warp scores in an item.
+constexpr uint32_t least_plain_rows = 2;   ///< Without weights, a thread has at least as many rows.
 
 /** A step and its items. */
 struct StagePlan {

@@ -437,52 +437,50 @@ __device__ inline MaskByte mask_byte(const StageStep &step, uint32_t number) {
     return {image, row - image * step.height.value, number - row * step.row_bytes.value};
 }
 
-/** A lane's part of the sums of `own` neighbouring pixels: those of its channels. */
+/** What a lane reads of `own` neighbouring pixels for their scores: 8 channels of every 256. */
+template<uint32_t own> class ScoredPixels {
+public:
+    __device__ ScoredPixels(const StageStep &step, const MaskByte &at, uint32_t first) {
+#pragma unroll
+        for (uint32_t i = 0; i < own; i++) {
+            const uint32_t x = min(at.column * 8 + first + i, step.width.value - 1);
+            from_[i] = step.input.data + 2 * (int64_t{step.input.stride_n} * at.image +
+                                              int64_t{step.input.stride_h} * (at.y * step.down.stride) +
+                                              int64_t{step.input.stride_w} * (x * step.across.stride));
+        }
+    }
+
+    /** Loads the channels from one on, or zeros behind the last. */
+    __device__ void load(const StageStep &step, uint32_t channel, uint4 (&values)[own]) const {
+#pragma unroll
+        for (uint32_t i = 0; i < own; i++) {
+            values[i] =
+                channel < step.channels ? __ldcg(reinterpret_cast<const uint4 *>(from_[i] + channel * 2)) : uint4{};
+        }
+    }
+
+private:
+    const char *from_[own];
+};
+
+/** Adds products of 8 channels and their factors to the sums of pixels. */
 template<class Element, uint32_t own>
-__device__ void score_pixels(const StageStep &step, const MaskByte &at, uint32_t first, float (&sums)[own]) {
-    const char *from[own];
+__device__ void add_scores(const StageStep &step, uint32_t channel, const uint4 (&values)[own], float (&sums)[own]) {
+    const float4 *const factors = reinterpret_cast<const float4 *>(step.bias + (channel < step.channels ? channel : 0));
+    const float4 low = __ldg(factors), high = __ldg(factors + 1);
+    const float numbers[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
     for (uint32_t i = 0; i < own; i++) {
-        const uint32_t x = min(at.column * 8 + first + i, step.width.value - 1);
-        sums[i] = 0;
-        from[i] = step.input.data + 2 * (int64_t{step.input.stride_n} * at.image +
-                                         int64_t{step.input.stride_h} * (at.y * step.down.stride) +
-                                         int64_t{step.input.stride_w} * (x * step.across.stride));
-    }
-    constexpr uint32_t at_once = own == 1 ? 4 : 1;
-#pragma unroll 1
-    for (uint32_t begin = lane() * 8; begin < step.channels; begin += at_once * 256) {
-        uint4 values[at_once][own];
-        float4 factors[at_once][2];
+        const uint32_t words[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
 #pragma unroll
-        for (uint32_t j = 0; j < at_once; j++) {
-            const uint32_t channel = begin + j * 256;
-            const bool is_in = channel < step.channels;
-            const float4 *const factor = reinterpret_cast<const float4 *>(step.bias + (is_in ? channel : 0));
-#pragma unroll
-            for (uint32_t i = 0; i < own; i++) {
-                values[j][i] = is_in ? __ldcg(reinterpret_cast<const uint4 *>(from[i] + channel * 2)) : uint4{};
-            }
-            factors[j][0] = __ldg(factor);
-            factors[j][1] = __ldg(factor + 1);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < at_once; j++) {
-            const float4 low = factors[j][0], high = factors[j][1];
-            const float numbers[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-            for (uint32_t i = 0; i < own; i++) {
-                const uint4 &value = values[j][i];
-                const uint32_t words[4] = {value.x, value.y, value.z, value.w};
-#pragma unroll
-                for (uint32_t pair = 0; pair < 4; pair++) {
-                    const float2 both = tc::Storage<Element>::unpack(words[pair]);
-                    sums[i] += both.x * numbers[2 * pair] + both.y * numbers[2 * pair + 1];
-                }
-            }
+        for (uint32_t pair = 0; pair < 4; pair++) {
+            const float2 both = tc::Storage<Element>::unpack(words[pair]);
+            sums[i] += both.x * numbers[2 * pair] + both.y * numbers[2 * pair + 1];
         }
     }
 }
+
+constexpr uint32_t scored_at_once = 256;  ///< Channels that a warp reads at once.
 
 /** Writes a byte of a mask, with zeros behind the last one of a row up to the end of its word. One thread writes it,
  * and eight lanes the bytes of the mirror. */
@@ -508,8 +506,22 @@ template<class Element>
 __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &block, uint32_t turn) {
     const MaskByte at = mask_byte(step, number);
     const uint32_t warp = threadIdx.x / 32;
-    float sum[1];
-    score_pixels<Element>(step, at, warp, sum);
+    const ScoredPixels<1> pixel(step, at, warp);
+    constexpr uint32_t at_once = 4;
+    float sum[1] = {};
+#pragma unroll 1
+    for (uint32_t begin = lane() * 8; begin < step.channels; begin += at_once * scored_at_once) {
+        uint4 values[at_once][1];
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; i++) {
+            pixel.load(step, begin + i * scored_at_once, values[i]);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < at_once; i++) {
+            add_scores<Element>(step, begin + i * scored_at_once, values[i], sum);
+        }
+    }
+    __syncwarp();
     for (int distance = 16; distance > 0; distance /= 2) {
         sum[0] += __shfl_xor_sync(all_lanes, sum[0], distance);
     }
@@ -523,20 +535,44 @@ __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &b
     }
 }
 
-/** Scores the pixels of a byte of a mask in each warp. */
-template<class Element> __device__ void score_bytes(const StageStep &step, uint32_t item) {
-    const uint32_t number = item * multiply_warps + threadIdx.x / 32;
-    if (number >= step.batch * step.height.value * step.row_bytes.value) {
+/** Scores the pixels of some bytes of a mask in each warp, loading what comes next before it adds up what is there. */
+template<class Element> __device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_warp) {
+    const uint32_t all = step.batch * step.height.value * step.row_bytes.value;
+    const uint32_t first = (item * multiply_warps + threadIdx.x / 32) * of_warp, end = min(first + of_warp, all);
+    if (first >= end) {
         return;
     }
-    const MaskByte at = mask_byte(step, number);
-    float sums[8];
-    score_pixels<Element>(step, at, 0, sums);
-    const float sum = sum_of_eight(sums);
-    uint32_t bits = __ballot_sync(all_lanes, sum + step.score_bias > step.threshold) & 0x11111111;
-    bits = (bits | bits >> 3) & 0x03030303;
-    bits = (bits | bits >> 6) & 0x000f000f;
-    write_mask_byte(step, at, (bits | bits >> 12) & 0xff);
+    MaskByte at = mask_byte(step, first);
+    ScoredPixels<8> pixels(step, at, 0);
+    uint4 values[8];
+    pixels.load(step, lane() * 8, values);
+#pragma unroll 1
+    for (uint32_t number = first; number < end; number++) {
+        const MaskByte written = at;
+        float sums[8] = {};
+#pragma unroll 1
+        for (uint32_t begin = 0; begin < step.channels; begin += scored_at_once) {
+            uint32_t next = begin + scored_at_once;
+            if (next >= step.channels && number + 1 < end) {
+                next = 0;
+                at = mask_byte(step, number + 1);
+                pixels = ScoredPixels<8>(step, at, 0);
+            }
+            uint4 now[8];
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) {
+                now[i] = values[i];
+            }
+            pixels.load(step, next + lane() * 8, values);
+            add_scores<Element>(step, begin + lane() * 8, now, sums);
+        }
+        __syncwarp();
+        const float sum = sum_of_eight(sums);
+        uint32_t bits = __ballot_sync(all_lanes, sum + step.score_bias > step.threshold) & 0x11111111;
+        bits = (bits | bits >> 3) & 0x03030303;
+        bits = (bits | bits >> 6) & 0x000f000f;
+        write_mask_byte(step, written, (bits | bits >> 12) & 0xff);
+    }
 }
 
 template<class Element, uint32_t Rows, uint32_t Columns> using Tile =
@@ -555,7 +591,7 @@ template<class Element> __device__ void compute_items(uint32_t num_steps, const 
             if (plan.tile_rows == 1) {
                 score_byte<Element>(step, item, block, uses.items);
             } else {
-                score_bytes<Element>(step, item);
+                score_bytes<Element>(step, item, plan.tile_rows / 8);
             }
         } else if (step.work == StageWork::Count) {
             wait_for_use(block.may_start, uses.items);

@@ -184,9 +184,12 @@ private:
         if (step.work == StageWork::Score) {
             const uint32_t bytes = step.batch * step.height.value * step.row_bytes.value;
             const bool few = bytes <= 2 * settings_.blocks.value;  // Then a block shares out a byte's pixels.
-            items = few ? bytes : (bytes + multiply_warps - 1) / multiply_warps;
+            // Of many, each warp has several, so that it loads some while it adds up others.
+            const uint32_t of_warp = min(max(divide(bytes / multiply_warps, settings_.blocks), 1u), most_scored_bytes);
+            const uint32_t of_item = few ? 1 : of_warp * multiply_warps;
+            items = (bytes + of_item - 1) / of_item;
             if (lane() == 0) {
-                plan.tile_rows = few ? 1 : 8;
+                plan.tile_rows = few ? 1 : 8 * of_warp;
             }
         } else if (step.work == StageWork::Count) {
             items = (CountedChunks(step).all() + multiply_warps - 1) / multiply_warps;
@@ -318,12 +321,13 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
     });
 }
 
-/** Lists rows and gathers their pixels. A slot has a step of the reduction for 64 rows, or several for fewer. Each warp
- * fills every fourth slot, so that one's waits are beside the others' copies. */
+/** Lists rows and gathers their pixels. A slot has a step of the reduction for 64 rows, or several for fewer. All warps
+ * fill each slot together, so that a thread has few rows, whose places it keeps in registers for all of an item. */
 class Gatherer {
 public:
     __device__ explicit Gatherer(const Shared &shared)
-        : shared_(shared), warp_(threadIdx.x / 32 % gather_warps), piece_(lane() % pieces), row_(lane() / pieces) {
+        : shared_(shared), warp_(threadIdx.x / 32 % gather_warps), row_(threadIdx.x % gather_threads / pieces),
+          piece_(threadIdx.x % pieces) {
     }
 
     __device__ void run(uint32_t num_steps) {
@@ -349,9 +353,9 @@ public:
                 shared_.clock.note(own_items_, &StageItemTimes::listed);
             }
             if (convolves && step.missing == 0) {
-                gather<true>(step, plan);
+                gather<true>(plan);
             } else if (convolves) {
-                gather<false>(step, plan);
+                gather<false>(plan);
             }
             own_items_++;
         });
@@ -360,7 +364,8 @@ public:
 private:
     static constexpr uint32_t gather_threads = gather_warps * 32;
     static_assert(gather_threads == sizeof(ItemRows::input) / sizeof(int32_t), "each thread lists a row");
-    static constexpr uint32_t pieces = row_bytes / 16, rows_at_once = 32 / pieces, copies = 64 / rows_at_once;
+    static constexpr uint32_t pieces = row_bytes / 16, rows_at_once = gather_threads / pieces;
+    static constexpr uint32_t copies = 64 / rows_at_once;  ///< A thread's of a slot.
 
     __device__ void prepare(const StageStep &step) {
         StageBlock &block = shared_.block;
@@ -461,55 +466,78 @@ private:
     }
 
     /** `whole`: no piece of a step is missing. */
-    template<bool whole> __device__ void gather(const StageStep &step, const StagePlan &plan) {
-        const bool two_halves = plan.tile_rows == 128;
-        const uint32_t slot_rows = min(plan.tile_rows, 64u);
-        const uint32_t doublings = 7 - __ffs(slot_rows);  // A slot has 1 << doublings steps of the reduction.
-        const uint32_t slots = padded_reduction(step) * (two_halves ? 2 : 1) >> doublings;
-        uint32_t slot = (warp_ - use_) % gather_warps;
-        const int32_t *const input = shared_.block.rows[own_items_ % listed_items].input;
-        // Each warp fills every fourth slot, so always the same half.
-        const int32_t *const rows = two_halves && slot % 2 == 1 ? input + 64 : input;
-        const char *const data = step.input.data + piece_ * 16;
-        wait_for_use(shared_.block.may_start, own_items_);
-#pragma unroll 1
-        for (; slot < slots; slot += gather_warps) {
-            fill_slot<whole>(plan, data, rows, two_halves ? slot / 2 : slot << doublings, doublings, use_ + slot);
+    template<bool whole> __device__ void gather(const StagePlan &plan) {
+        switch (plan.tile_rows) {
+        case 16:
+            fill_slots<whole, 4, 1>(plan);
+            break;
+        case 32:
+            fill_slots<whole, 2, 1>(plan);
+            break;
+        case 64:
+            fill_slots<whole, 1, 1>(plan);
+            break;
+        default:
+            fill_slots<whole, 1, 2>(plan);
         }
-        use_ += slots;
     }
 
-    template<bool whole> __device__ void fill_slot(const StagePlan &plan, const char *data, const int32_t *rows,
-                                                   uint32_t begin, uint32_t doublings, uint32_t use) const {
-        constexpr uint32_t quarters = 4;
+    /** A slot has `steps` steps of the reduction, and each step `halves` slots. */
+    template<bool whole, uint32_t steps, uint32_t halves> __device__ void fill_slots(const StagePlan &plan) {
         StageBlock &block = shared_.block;
-        const uint32_t slot = use % pixel_slots, last_row = (64 >> doublings) - 1;
-        if (use >= pixel_slots) {
-            wait_for_use(block.pixels_empty, use - pixel_slots);
-        }
-        const uint32_t to = shared_.pixels + slot * pixel_slot + row_ * row_bytes;
+        constexpr uint32_t rows = 64 / steps, of_step = copies / steps;
+        const int32_t *const input = block.rows[own_items_ % listed_items].input;
+        int32_t begins[halves][of_step];
 #pragma unroll
-        for (uint32_t i = 0; i < quarters; i++) {
-            const uint32_t at = begin + (i << doublings) / quarters;
-            const int32_t place = at < listed_places ? plan.places[at] : place_of(plan.step, at);
-            const bool exists =
-                place != no_place && (whole || piece_ + static_cast<uint32_t>(place & missing_pieces) < pieces);
-            const char *const from = data + int64_t{exists ? (whole ? place : place & ~missing_pieces) : 0} * 2;
+        for (uint32_t half = 0; half < halves; half++) {
 #pragma unroll
-            for (uint32_t j = i * copies / quarters; j < (i + 1) * copies / quarters; j++) {
-                const int32_t begins = rows[(j * rows_at_once + row_) & last_row];
-                if (begins != ItemRows::none) {
-                    const uint32_t row = j * rows_at_once;
-                    tc::copy_or_zero(to + row * row_bytes + (piece_ ^ (row + row_) % 8) * 16,
-                                     from + int64_t{begins} * 2, exists);
-                }
+            for (uint32_t i = 0; i < of_step; i++) {
+                const int32_t begin = input[half * rows + i * rows_at_once + row_];
+                begins[half][i] = begin == ItemRows::none ? no_place : begin + static_cast<int32_t>(piece_) * 8;
             }
         }
-        tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
+        const StageStep &step = plan.step;
+        const char *const data = step.input.data;
+        const uint32_t reduction = padded_reduction(step),
+                       to = shared_.pixels + row_ * row_bytes + (piece_ ^ row_ % 8) * 16;
+        wait_for_use(block.may_start, own_items_);
+#pragma unroll 1
+        for (uint32_t begin = 0; begin < reduction; begin += steps) {
+            int32_t places[steps];
+#pragma unroll
+            for (uint32_t i = 0; i < steps; i++) {
+                places[i] = begin + i < listed_places ? plan.places[begin + i] : place_of(step, begin + i);
+            }
+#pragma unroll
+            for (uint32_t half = 0; half < halves; half++, use_++) {
+                const uint32_t slot = use_ % pixel_slots;
+                if (use_ >= pixel_slots) {
+                    wait_for_use(block.pixels_empty, use_ - pixel_slots);
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < copies; i++) {
+                    copy_piece<whole>(to + slot * pixel_slot + i * rows_at_once * row_bytes, data,
+                                      begins[half][i % of_step], places[i / of_step]);
+                }
+                tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
+            }
+        }
+    }
+
+    /** Copies a piece of the pixel that begins somewhere, of the step of the reduction at a place. */
+    template<bool whole>
+    __device__ void copy_piece(uint32_t to, const char *data, int32_t begins, int32_t place) const {
+        if (begins == no_place) {
+            return;
+        }
+        const bool exists =
+            place != no_place && (whole || piece_ + static_cast<uint32_t>(place & missing_pieces) < pieces);
+        const int32_t from = exists ? begins + (whole ? place : place & ~missing_pieces) : begins;
+        tc::copy_or_zero(to, data + int64_t{from} * 2, exists);
     }
 
     const Shared &shared_;
-    const uint32_t warp_, piece_, row_;
+    const uint32_t warp_, row_, piece_;
     uint32_t use_ = 0, own_items_ = 0, masks_ = 0;
 };
 
