@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable
 
@@ -73,13 +74,19 @@ class _Arguments(dict):
     """The arguments of an operator by name, with its defaults."""
 
     def __init__(self, func, args, kwargs):
-        schema = func._schema.arguments
-        super().__init__((argument.name, argument.default_value) for argument in schema)
-        self.update((argument.name, value) for argument, value in zip(schema, args))
+        defaults = _defaults(func)
+        super().__init__(defaults)
+        self.update(zip(defaults, args))
         self.update(kwargs)
 
     def __getattr__(self, name):
         return self[name]
+
+
+@functools.cache
+def _defaults(func) -> dict:
+    """An operator's arguments by name, in order, with their defaults."""
+    return {argument.name: argument.default_value for argument in func._schema.arguments}
 
 
 def _pair(numbers) -> tuple[int, int]:
@@ -256,6 +263,7 @@ def _launch(steps: list[_Step]) -> None:
     )
 
 
+@functools.cache
 def _runs_on(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
