@@ -19,8 +19,10 @@ constexpr int32_t needed_capability = 90;
 constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
 /** Counted from instructions. */
 constexpr ChannelCosts channel_costs{2500, 300, 60};
+constexpr AttentionCosts attention_costs{2500, 250, 8};
 
 constexpr uint32_t piece_channels = 8;  ///< The channels that a copy brings.
+constexpr float log2_of_e = 1.4426950408889634f;
 
 StageView view_of(const distile_tensor *tensor) {
     if (!tensor) {
@@ -56,7 +58,7 @@ public:
                (end == begin || !stage_.steps[end].starts_launch)) {
             const CheckedStep &step = stage_.steps[end];
             const size_t before = steps_.size();
-            if (step.given.kind == DISTILE_STEP_SCORES) {
+            if (makes_mask(step.given)) {
                 add_scores(step);
             } else {
                 add_image(step, end);
@@ -119,6 +121,13 @@ private:
         step.threshold = given.threshold;
         step.down = down_of(given.window);
         step.across = across_of(given.window);
+        if (given.kind == DISTILE_STEP_HALT) {
+            step.later = given.from ? bits_of(*given.from).words : nullptr;
+            step.totals = given.totals;
+            step.weights = reinterpret_cast<const char *>(given.limits);
+            step.output = view_of(given.output);
+            step.reduction = given.output ? static_cast<uint32_t>(given.output->width) : 0;
+        }
     }
 
     /** A step that makes an image. */
@@ -146,6 +155,28 @@ private:
     }
 
     static void set_work(const CheckedStep &checked, StageStep &step) {
+        if (checked.given.kind == DISTILE_STEP_NORMALIZE) {
+            step.work = StageWork::Normalize;
+            step.number = checked.given.epsilon;
+            step.is_centred = checked.given.norm == DISTILE_LAYER_NORM ? 1 : 0;
+        } else if (checked.given.kind == DISTILE_STEP_ATTENTION) {
+            set_attention(checked.given, step);
+        } else {
+            set_window_work(checked, step);
+        }
+    }
+
+    static void set_attention(const distile_stage_step &given, StageStep &step) {
+        step.work = StageWork::Attend;
+        step.residual = view_of(given.key);
+        step.weights = static_cast<const char *>(given.value->data);
+        step.number = given.scale * log2_of_e;
+        step.heads = static_cast<uint16_t>(given.heads);
+        step.head_channels = static_cast<uint16_t>(given.input->channels / given.heads);
+        step.all_keys = given.all_keys != 0 || !given.mask ? 1 : 0;
+    }
+
+    static void set_window_work(const CheckedStep &checked, StageStep &step) {
         const distile_window &window = checked.given.window;
         const auto inputs = static_cast<uint32_t>(checked.given.input->channels);
         uint32_t channel_steps = 1;
@@ -175,7 +206,7 @@ private:
     }
 
     bool is_prepared(const distile_stage_step &given) const {
-        return given.mask == kept_mask_ &&
+        return given.mask == kept_mask_ && (fits_ || given.kind != DISTILE_STEP_ATTENTION) &&
                (!given.reader ||
                 (kept_reader_ && is_same_window(*given.reader, *kept_reader_) &&
                  kept_size_ == MaskShape{given.output->batch, given.output->height, given.output->width}));
@@ -187,7 +218,7 @@ private:
         kept_reader_ = nullptr;
         for (size_t i = number; i < stage_.steps.size() && !kept_reader_; i++) {
             const CheckedStep &step = stage_.steps[i];
-            const bool makes_image = step.given.kind != DISTILE_STEP_SCORES;
+            const bool makes_image = !makes_mask(step.given);
             if (makes_image && step.given.mask == kept_mask_) {
                 kept_reader_ = step.given.reader;
                 kept_size_ = step.output;
@@ -197,7 +228,11 @@ private:
         }
         const DeviceBits bits = bits_of(*kept_mask_);
         const MaskShape mask{checked.output.batch, bits.height, bits.width};
-        const int64_t words = stage_words(mask), read_words = kept_reader_ ? stage_words(kept_size_) : 0;
+        const int64_t words = stage_words(mask);
+        if (kept_reader_ && checked.given.kind == DISTILE_STEP_ATTENTION && stage_words(kept_size_) > most_kept_words) {
+            kept_reader_ = nullptr;  // Attention needs the words.
+        }
+        const int64_t read_words = kept_reader_ ? stage_words(kept_size_) : 0;
         fits_ = std::max(words, read_words) <= most_kept_words;
         const MaskShape output = kept_reader_ ? kept_size_ : mask;
         if (!fits_) {
@@ -295,6 +330,10 @@ void StageRunner::check_memory(const Stage &stage) const {
         check(step.given.residual ? step.given.residual->data : nullptr, "residual of a step");
         check(step.given.weights, "memory of a step's weights");
         check(step.given.bias, "memory of a step's bias");
+        check(step.given.key ? step.given.key->data : nullptr, "key of a step");
+        check(step.given.value ? step.given.value->data : nullptr, "value of a step");
+        check(step.given.totals, "memory of a step's totals");
+        check(step.given.limits, "memory of a step's limits");
     }
 }
 
@@ -332,6 +371,7 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         settings.blocks = make_divisor(grid.x);
         settings.costs = tile_costs;
         settings.channel_costs = channel_costs;
+        settings.attention_costs = attention_costs;
         if (trace) {
             time_items(settings);
         }
@@ -347,7 +387,7 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
             add_items(settings, steps, numbers, *trace);
         }
         for (; begin < end; begin++) {
-            if (stage.steps[begin].given.kind == DISTILE_STEP_SCORES) {
+            if (makes_mask(stage.steps[begin].given)) {
                 static_cast<CudaMask &>(*stage.steps[begin].given.mask).end_words();
             }
         }

@@ -16,7 +16,7 @@ namespace distile {
 namespace {
 
 bool uses_mask(const distile_stage_step &step, const distile_mask *mask) {
-    return mask && (step.mask == mask || step.later == mask);
+    return mask && (step.mask == mask || step.later == mask || step.from == mask);
 }
 
 bool overlap_any(const distile_tensor *written, const distile_stage_step &reader) {
@@ -26,15 +26,15 @@ bool overlap_any(const distile_tensor *written, const distile_stage_step &reader
     const auto meets = [&](const distile_tensor *other) {
         return other && overlap(without_border(*written), without_border(*other));
     };
-    return meets(reader.input) || meets(reader.residual) || meets(reader.output);
+    return meets(reader.input) || meets(reader.residual) || meets(reader.output) || meets(reader.key) ||
+           meets(reader.value);
 }
 
 /** Whether two steps may not run at the same time. */
 bool conflict(const distile_stage_step &a, const distile_stage_step &b) {
-    const auto makes = [](const distile_stage_step &step) {
-        return step.kind == DISTILE_STEP_SCORES ? step.mask : nullptr;
-    };
-    return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b));
+    const auto makes = [](const distile_stage_step &step) { return makes_mask(step) ? step.mask : nullptr; };
+    return overlap_any(a.output, b) || overlap_any(b.output, a) || uses_mask(b, makes(a)) || uses_mask(a, makes(b)) ||
+           (a.totals && a.totals == b.totals);
 }
 
 /** Checks one step, with what the steps before have made. */
@@ -64,9 +64,17 @@ public:
         } else if (step_.kind == DISTILE_STEP_CONV2D) {
             check_convolution(checked);
             spread(checked);
+        } else if (step_.kind == DISTILE_STEP_NORMALIZE) {
+            check_norm(checked);
+            spread(checked);
+        } else if (step_.kind == DISTILE_STEP_ATTENTION) {
+            check_attention(checked);
+        } else if (step_.kind == DISTILE_STEP_HALT) {
+            check_halt(checked);
         } else {
             check_layer(checked);
         }
+        check_other_fields();
         check_transient();
         find_order(checked);
         return checked;
@@ -142,33 +150,192 @@ private:
         if (raw(step_.weights_dtype) != 0) {
             throw bad_value("the weights of scores are float32: their type must be 0");
         }
+        check_factors();
+        const auto places = [](int32_t extent, int32_t stride) { return (extent + stride - 1) / stride; };
+        checked.output = {input.batch, places(input.height, step_.window.stride_h),
+                          places(input.width, step_.window.stride_w)};
+        check_made_mask(checked.output);
+    }
+
+    /** Checks what makes scores of pixels. */
+    void check_factors() const {
+        if (step_.input->channels % target_.scored_channels != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
+                               call_, step_.input->channels, target_.scored_channels)};
+        }
+        if (std::isnan(step_.score_bias) || std::isnan(step_.threshold)) {
+            throw bad_value("the bias or the threshold is NaN");
+        }
+        check_vector_alignment();
+        if (!step_.weights) {
+            throw Failure{fail_null(context_, call_, "weights")};
+        }
+    }
+    /** Checks weights that are a number for each channel. */
+    void check_vector_alignment() const {
+        const size_t alignment = std::max(target_.vector_bytes, sizeof(float));
+        require(check_alignment(context_, call_, {{step_.weights, alignment, "weights"}}));
+    }
+
+    /** Checks a mask that the step makes. */
+    void check_made_mask(const MaskShape &shape) const {
         if (!step_.mask) {
             throw Failure{fail_null(context_, call_, "mask")};
         }
         if (&step_.mask->context != context_) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context", call_)};
         }
-        if (input.channels % target_.scored_channels != 0) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
-                               call_, input.channels, target_.scored_channels)};
-        }
-        if (std::isnan(step_.score_bias) || std::isnan(step_.threshold)) {
-            throw bad_value("the bias or the threshold is NaN");
-        }
-        const size_t alignment = std::max(target_.vector_bytes, sizeof(float));
-        require(check_alignment(context_, call_, {{step_.weights, alignment, "weights"}}));
-        if (!step_.weights) {
-            throw Failure{fail_null(context_, call_, "weights")};
-        }
-        const auto places = [](int32_t extent, int32_t stride) { return (extent + stride - 1) / stride; };
-        checked.output = {input.batch, places(input.height, step_.window.stride_h),
-                          places(input.width, step_.window.stride_w)};
-        require(check_mask_shape(*step_.mask, call_, checked.output));
-        check_words(checked.output);
+        require(check_mask_shape(*step_.mask, call_, shape));
+        check_words(shape);
         const MaskBytes &mirror = step_.mask->mirror;
         if (mirror.bytes) {
-            require(check_strides(*step_.mask, call_, checked.output, mirror.stride_n, mirror.stride_h));
-            step_.mask->check_bytes(checked.output, mirror);
+            require(check_strides(*step_.mask, call_, shape, mirror.stride_n, mirror.stride_h));
+            step_.mask->check_bytes(shape, mirror);
+        }
+    }
+
+    void check_halt(CheckedStep &checked) const {
+        const distile_tensor &input = *step_.input;
+        if (step_.residual || step_.reader || step_.later || step_.bias || raw(step_.weights_dtype) != 0 ||
+            step_.spreads != 0 || step_.groups != 0 || step_.transient != 0) {
+            throw bad_value(
+                "halts have no residual, reader, later pixels or bias, and their type of weights, `spreads`, "
+                "`groups` and `transient` are 0");
+        }
+        require(check_pointers(context_, call_, {{step_.totals, "totals"}}));
+        require(check_alignment(context_, call_,
+                                {{step_.totals, sizeof(float), "totals"}, {step_.limits, sizeof(float), "limits"}}));
+        check_point();
+        check_factors();
+        checked.output = {input.batch, input.height, input.width};
+        check_made_mask(checked.output);
+        if (step_.from) {
+            if (step_.from == step_.mask) {
+                throw bad_value("a halt makes the mask of those that may go on");
+            }
+            require(check_same_shape(context_, call_, shape_of(step_.from, "mask of those that may go on"),
+                                     checked.output));
+        }
+        if (step_.output) {
+            check_step_tensor(step_.output, "output", input.channels, false);
+            const distile_tensor &output = *step_.output;
+            check_batch();
+            if (output.height != input.height || output.width > input.width) {
+                throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                                   "%s: the output has %d rows and %d columns, but the input %d and %d", call_,
+                                   output.height, output.width, input.height, input.width)};
+            }
+            if (overlap(without_border(input), without_border(output))) {
+                throw Failure{fail(context_, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call_)};
+            }
+        }
+    }
+
+    void check_point() const {
+        if (!is_point(step_.window)) {
+            throw bad_value("the window is 1 x 1, without strides and padding");
+        }
+    }
+
+    /** Checks that an output has the input's pixels and channels. */
+    void check_same_output(CheckedStep &checked) const {
+        const distile_tensor &input = *step_.input;
+        check_step_tensor(step_.output, "output", input.channels, false);
+        require(check_same_extents(context_, call_, input, *step_.output));
+        check_batch();
+        checked.output = {input.batch, input.height, input.width};
+        check_words(checked.output);
+        if (input.channels % target_.output_channels != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
+                               call_, input.channels, target_.output_channels)};
+        }
+        if (step_.residual || step_.reader || step_.later || raw(step_.weights_dtype) != 0 || step_.groups != 0 ||
+            step_.transient != 0 || raw(step_.activation) != DISTILE_ACTIVATION_NONE) {
+            throw bad_value(
+                "norms and attention have no residual, reader, later pixels or activation, and their type of "
+                "weights, `groups` and `transient` are 0");
+        }
+    }
+
+    void check_norm(CheckedStep &checked) const {
+        check_point();
+        check_same_output(checked);
+        if (step_.input->channels > target_.most_normalized) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
+                               "%s: the input has %d channels; norms have up to %d", call_, step_.input->channels,
+                               target_.most_normalized)};
+        }
+        require(check_enumerator(context_, call_, "norm", step_.norm));
+        require(check_epsilon(context_, call_, step_.epsilon));
+        check_vector_alignment();
+        require(check_alignment(context_, call_, {{step_.bias, sizeof(float), "bias"}}));
+        check_epilogue(checked);
+    }
+
+    void check_attention(CheckedStep &checked) const {
+        if (!target_.takes_attention) {
+            throw Failure{fail(context_, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                               "%s: attention is a step on GPUs alone: call the layer here", call_)};
+        }
+        constexpr int32_t most_channels = 128, vector_channels = 8;
+        check_point();
+        check_same_output(checked);
+        const distile_tensor &input = *step_.input;
+        check_step_tensor(step_.key, "key", input.channels, false);
+        check_step_tensor(step_.value, "value", input.channels, false);
+        const distile_tensor &key = *step_.key, &value = *step_.value;
+        if (key.batch != input.batch || key.height != input.height || key.width != input.width ||
+            value.batch != input.batch || value.height != input.height || value.width != input.width) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                               "%s: the key and the value do not have the input's extents", call_)};
+        }
+        if (key.stride_w != value.stride_w || key.stride_h != value.stride_h ||
+            (key.batch > 1 && key.stride_n != value.stride_n)) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_STRIDE,
+                               "%s: the key and the value have other strides than each other", call_)};
+        }
+        const int32_t heads = step_.heads, of_head = heads > 0 ? input.channels / heads : 0;
+        if (heads < 1 || of_head * heads != input.channels || of_head % vector_channels != 0 ||
+            of_head > most_channels) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
+                               "%s: %d heads of %d channels; heads have multiples of %d, up to %d", call_, heads,
+                               input.channels, vector_channels, most_channels)};
+        }
+        if (!(step_.scale > 0) || !std::isfinite(step_.scale)) {
+            throw bad_value("the scale is no number above 0");
+        }
+        if (step_.all_keys != 0 && step_.all_keys != 1) {
+            throw bad_value("`all_keys` is 0 or 1");
+        }
+        if (step_.weights || step_.bias || step_.spreads != 0) {
+            throw bad_value("attention has no weights or bias, and its `spreads` is 0");
+        }
+        if (step_.mask && stage_words(checked.output) > DISTILE_STAGE_ATTENTION_WORDS) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
+                               "%s: masks of attention have up to %d words of 32 pixels: run fewer images at a time",
+                               call_, DISTILE_STAGE_ATTENTION_WORDS)};
+        }
+        check_epilogue(checked);
+        for (const distile_tensor *const read : {step_.key, step_.value}) {
+            if (overlap(without_border(*read), without_border(*step_.output))) {
+                throw Failure{
+                    fail(context_, DISTILE_ERROR_ALIASING, "%s: the key or the value overlaps the output", call_)};
+            }
+        }
+    }
+
+    /** Checks that fields are 0 that only other steps have. */
+    void check_other_fields() const {
+        const bool attends = step_.kind == DISTILE_STEP_ATTENTION, halts = step_.kind == DISTILE_STEP_HALT,
+                   normalizes = step_.kind == DISTILE_STEP_NORMALIZE;
+        if (!attends && (step_.key || step_.value || step_.heads != 0 || step_.scale != 0 || step_.all_keys != 0)) {
+            throw bad_value("only attention has a key, a value, heads, a scale and `all_keys`");
+        }
+        if (!halts && (step_.from || step_.totals || step_.limits)) {
+            throw bad_value("only halts have totals, limits and a mask of those that may go on");
+        }
+        if (!normalizes && (raw(step_.norm) != 0 || step_.epsilon != 0)) {
+            throw bad_value("only norms have a kind of norm and an epsilon");
         }
     }
 
@@ -325,7 +492,7 @@ private:
     /** The step that makes a mask; null if it is given. */
     const CheckedStep *maker_of(const distile_mask *mask) const {
         const auto found = std::find_if(before_.rbegin(), before_.rend(), [&](const CheckedStep &step) {
-            return step.given.kind == DISTILE_STEP_SCORES && step.given.mask == mask;
+            return makes_mask(step.given) && step.given.mask == mask;
         });
         return found == before_.rend() ? nullptr : &*found;
     }
@@ -412,7 +579,7 @@ private:
                 break;
             }
         }
-        checked.starts_launch = step_.kind == DISTILE_STEP_SCORES &&
+        checked.starts_launch = makes_mask(step_) &&
                                 std::any_of(before_.begin(), before_.end(),
                                             [&](const CheckedStep &step) { return uses_mask(step.given, step_.mask); });
     }
@@ -445,7 +612,7 @@ std::vector<int32_t> order_by_levels(Stage &stage) {
     }
     const auto place = [&](int32_t step) {
         const auto number = static_cast<size_t>(step);
-        return std::pair(levels[number], given[number].given.kind == DISTILE_STEP_SCORES);
+        return std::pair(levels[number], makes_mask(given[number].given));
     };
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return place(a) < place(b); });
     for (size_t i = 0; i < order.size(); i++) {

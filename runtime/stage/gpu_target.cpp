@@ -10,6 +10,7 @@
 #include "runtime/stage/limits.h"
 #include "runtime/stage/stage_target.h"
 #include <array>
+#include <distile/stage.h>
 #include <vector>
 
 namespace distile {
@@ -113,6 +114,8 @@ const StageTarget gpu_stage_target{"float16 and bfloat16",
                                    false,
                                    false,
                                    true,
+                                   true,
+                                   DISTILE_STAGE_NORMALIZED,
                                    int64_t{64} * 64,  // A tile.
                                    DISTILE_STAGE_WORDS,
                                    weight_bytes,

@@ -17,10 +17,15 @@ inline int64_t stage_words(const MaskShape &shape) {
     return int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32);
 }
 
+/** Whether a step makes a mask. */
+inline bool makes_mask(const distile_stage_step &step) {
+    return step.kind == DISTILE_STEP_SCORES || step.kind == DISTILE_STEP_HALT;
+}
+
 /** A checked step. */
 struct CheckedStep {
     distile_stage_step given;  ///< Without a mask if the device computes all pixels.
-    MaskShape output;          ///< The output's, or of scores the mask's.
+    MaskShape output;          ///< The output's, or that of the mask that it makes.
     distile_dtype weights_dtype;
     bool starts_level;  ///< Reads or overwrites what an earlier step of its level writes or reads.
     /** A device must have run all steps before it starts to plan this one: it makes a mask that one of them used. */

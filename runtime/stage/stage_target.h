@@ -34,6 +34,8 @@ struct StageTarget {
     bool reads_outside;  ///< Windows may read outside a tensor's border.
     bool takes_groups;   ///< Convolutions may have several groups; without, they may be depthwise.
     bool takes_layers;   ///< There are steps that take each channel by itself.
+    bool takes_attention;
+    int32_t most_normalized;  ///< The most channels of a norm.
     /** Numbers of an output for each worker up to which computing all takes no longer than waiting for a mask. */
     int64_t spread_numbers;
     int64_t most_words;  ///< The most words of 32 pixels that a mask may have.

@@ -292,6 +292,102 @@ TEST_CASE("Steps of a stage on a GPU pool, upsample and add", "[gpu_stage][gpu_s
     }
 }
 
+TEST_CASE("Steps of a stage on a GPU normalize pixels", "[gpu_stage][gpu_stage_tokens]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const int32_t channels : {8, 192, 384, 520, 768, 1152, 2048}) {
+            for (const int32_t batch : {1, 8}) {
+                INFO(channels << " channels, " << batch << " images");
+                TestedStage<GpuMachine> stage(gpu, dtype, 100, false);
+                StageImage<GpuMachine> &x = stage.image(batch, 3, 197, channels, 1),
+                                       &y = stage.image(batch, 3, 197, channels),
+                                       &z = stage.image(batch, 3, 197, channels, 2),
+                                       &all = stage.image(batch, 3, 197, channels);
+                stage.norm(x, y, &stage.mask(batch, 3, 197, .4));
+                stage.norm(x, z, &stage.mask(batch, 3, 197, .01), DISTILE_RMS_NORM);
+                stage.norm(x, all, nullptr, DISTILE_LAYER_NORM, true);
+                stage.check(0);
+            }
+        }
+    }
+}
+
+TEST_CASE("Steps of a stage on a GPU attend to the pixels of a mask", "[gpu_stage][gpu_stage_tokens]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Shape {
+        int32_t batch, height, width, heads, channels;  // Channels of a head.
+    };
+    // Blocks of each number of rows, images without rows, several words of images, one slot of channels and two.
+    constexpr Shape shapes[] = {{1, 1, 197, 3, 64},  {3, 1, 197, 6, 64},  {40, 1, 65, 12, 64},
+                                {1, 1, 8, 1, 8},     {2, 14, 15, 2, 40},  {3, 1, 130, 2, 128},
+                                {12, 1, 300, 4, 80}, {1, 1, 1000, 2, 16}, {36, 1, 33, 2, 32}};
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        unsigned seed = 110;
+        for (const Shape &shape : shapes) {
+            for (const double density : {.02, .5, 1.}) {
+                INFO(shape.batch << " images of " << shape.height << " x " << shape.width << ", " << shape.heads
+                                 << " heads of " << shape.channels << ", density " << density);
+                TestedStage<GpuMachine> stage(gpu, dtype, seed++, false);
+                const int32_t channels = shape.heads * shape.channels;
+                StageImage<GpuMachine> &x = stage.image(shape.batch, shape.height, shape.width, 3 * channels),
+                                       &y = stage.image(shape.batch, shape.height, shape.width, channels),
+                                       &z = stage.image(shape.batch, shape.height, shape.width, channels, 1);
+                TestedStage<GpuMachine>::TestMask &mask = stage.mask(shape.batch, shape.height, shape.width, density);
+                stage.attention(x, y, shape.heads, &mask);
+                stage.attention(x, z, shape.heads, &mask, true);
+                stage.check(0);
+            }
+            TestedStage<GpuMachine> stage(gpu, dtype, seed++, false);
+            const int32_t channels = shape.heads * shape.channels;
+            stage.attention(stage.image(shape.batch, shape.height, shape.width, 3 * channels),
+                            stage.image(shape.batch, shape.height, shape.width, channels), shape.heads, nullptr);
+            stage.check(0);
+        }
+    }
+}
+
+TEST_CASE("Pixels of a stage on a GPU go on until their scores have added up", "[gpu_stage][gpu_stage_tokens]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    // A block scores eight pixels, or a warp does.
+    for (const int32_t batch : {1, 20}) {
+        for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+            INFO(batch << " images");
+            TestedStage<GpuMachine> stage(gpu, dtype, 120, false);
+            add_halts(stage, batch, 1, 197, 192);
+            add_halts(stage, batch, 3, 35, 72);
+            stage.check(0);
+        }
+    }
+}
+
+TEST_CASE("Layers of a transformer are a stage on a GPU", "[gpu_stage][gpu_stage_tokens]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const int32_t batch : {1, 5}) {
+            for (const bool all_keys : {false, true}) {
+                INFO(batch << " images" << (all_keys ? ", all keys" : ""));
+                TestedStage<GpuMachine> stage(gpu, dtype, 130, false);
+                StageImage<GpuMachine> &x = stage.image(batch, 1, 197, 192);
+                add_token_layer(stage, x, 3, &stage.mask(batch, 1, 197, .7), all_keys, true);
+                add_token_layer(stage, x, 3, &stage.mask(batch, 1, 197, .3), all_keys, true);
+                stage.check(0);
+            }
+        }
+    }
+}
+
 TEST_CASE("The trace of a stage on a GPU has all items in order", "[gpu_stage]") {
     const GpuMachine gpu;
     if (!gpu) {

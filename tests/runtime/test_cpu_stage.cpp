@@ -107,6 +107,21 @@ TEST_CASE("Windows of a stage on a CPU reach outside images, with a border or no
     });
 }
 
+TEST_CASE("Steps of a stage on a CPU normalize pixels, which go on until their scores have added up", "[stage]") {
+    const CpuMachine cpu("");
+    for (const int32_t batch : {1, 3}) {
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 23, false);
+        add_halts(stage, batch, 1, 197, 96);
+        add_halts(stage, batch, 3, 35, 7);
+        CpuImage &x = stage.image(batch, 5, 9, 33, 1), &y = stage.image(batch, 5, 9, 33);
+        auto &mask = stage.mask(batch, 5, 9, .4);
+        stage.norm(x, y, &mask);
+        stage.conv(y, x, 1, 1, 1, &mask, nullptr, &x);
+        stage.norm(x, y, nullptr, DISTILE_RMS_NORM, true);
+        stage.check(0);
+    }
+}
+
 TEST_CASE("Convolutions of a stage on a CPU may have groups", "[stage]") {
     for_each_code([](const CpuMachine &cpu) {
         for (const distile_dtype weights : {same_type, DISTILE_BFLOAT16, DISTILE_INT8}) {

@@ -1,5 +1,6 @@
 // What a stage checks, and how weights are packed, both for GPUs, without one.
 #include "runtime/base/context.h"
+#include "runtime/base/device.h"
 #include "runtime/stage/check_stage.h"
 #include "tests/support/catch.h"
 #include <cstdint>
@@ -139,7 +140,7 @@ TEST_CASE("What is wrong with a stage is said before it runs", "[stage]") {
         {"twice other pixels", DISTILE_ERROR_BAD_VALUE, [](Arguments &s) { s.steps[1].spreads = 2; }},
         {"kind", DISTILE_ERROR_BAD_VALUE,
          [](Arguments &s) {
-             const int number = 7;
+             const int number = 9;
              std::memcpy(&s.steps[1].kind, &number, sizeof(number));
          }},
         {"activation", DISTILE_ERROR_BAD_VALUE,
@@ -403,6 +404,158 @@ TEST_CASE("Steps of a stage that take each channel by itself are checked", "[sta
         image->view.dtype = DISTILE_FLOAT32;
     }
     CHECK(distile_run_stage(right.context.get(), &right.args) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+}
+
+TEST_CASE("Steps of tokens are checked", "[stage]") {
+    struct Tokens {
+        Tokens() {
+            CHECK(distile_mask_set_bytes(given.get(), bytes.data(), 1, 1, 40, 40, 40) == DISTILE_OK);
+            for (Image *const image : {&x, &normalized, &parts, &attended, &first}) {
+                image->view.width /= 2;
+            }
+            norm.kind = DISTILE_STEP_NORMALIZE;
+            norm.input = &x.view;
+            norm.output = &normalized.view;
+            norm.weights = norm.bias = static_cast<const float *>(numbers.view.data);
+            norm.epsilon = 1e-5f;
+            norm.spreads = 1;
+            query = key = value = parts.view;
+            query.channels = key.channels = value.channels = 128;
+            key.data = static_cast<uint16_t *>(key.data) + 128;
+            value.data = static_cast<uint16_t *>(value.data) + 256;
+            attention.kind = DISTILE_STEP_ATTENTION;
+            attention.input = &query;
+            attention.key = &key;
+            attention.value = &value;
+            attention.output = &attended.view;
+            attention.heads = 2;
+            attention.scale = .125f;
+            norm.mask = attention.mask = halt.from = given.get();
+            halt.kind = DISTILE_STEP_HALT;
+            halt.input = &attended.view;
+            halt.output = &first.view;
+            halt.mask = made.get();
+            halt.weights = numbers.view.data;
+            halt.totals = static_cast<float *>(totals.view.data);
+            halt.threshold = 1;
+            norm.window = attention.window = halt.window = point;
+            args.steps = steps;
+            args.num_steps = 3;
+        }
+        distile_status check(const StageTarget &target) const {
+            return guarded(context.get(), "a test", [&] {
+                checked_stage(context.get(), args, target);
+                return DISTILE_OK;
+            });
+        }
+        Context context = make_context();
+        Mask given = make_mask(context), made = make_mask(context), other = make_mask(context);
+        std::vector<uint8_t> bytes = std::vector<uint8_t>(40, 1);
+        // With room for float32, too.
+        Image x{1, 80, 128}, normalized{1, 80, 128}, parts{1, 80, 384}, attended{1, 80, 128}, first{1, 2, 128},
+            numbers{1, 1, 256}, totals{1, 1, 256}, small{1, 20, 128};
+        distile_tensor query, key, value;
+        distile_stage_step steps[3]{};
+        distile_stage_step &norm = steps[0], &attention = steps[1], &halt = steps[2];
+        distile_stage_args args{};
+    };
+    CHECK(Tokens().check(gpu_stage_target) == DISTILE_OK);
+    struct TokenFault {
+        const char *what;
+        distile_status status;
+        std::function<void(Tokens &)> make;
+    };
+    const auto shifted = [](const void *pointer, int32_t bytes) {
+        return reinterpret_cast<float *>(reinterpret_cast<uintptr_t>(pointer) + static_cast<uintptr_t>(bytes));
+    };
+    const TokenFault faults[] = {
+        {"channels of a norm", DISTILE_ERROR_BAD_CHANNELS,
+         [](Tokens &s) { s.x.view.channels = s.normalized.view.channels = 100; }},
+        {"many channels of a norm", DISTILE_ERROR_BAD_CHANNELS,
+         [](Tokens &s) {
+             s.x.view.channels = s.normalized.view.channels = 2056;
+             s.x.view.stride_w = s.normalized.view.stride_w = 2056;
+             s.x.view.width = s.normalized.view.width = 1;
+         }},
+        {"a norm of other pixels", DISTILE_ERROR_BAD_SHAPE, [](Tokens &s) { s.norm.output = &s.small.view; }},
+        {"a norm in place", DISTILE_ERROR_ALIASING, [](Tokens &s) { s.norm.output = &s.x.view; }},
+        {"strides of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.window.stride_w = 2; }},
+        {"a residual of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.residual = &s.normalized.view; }},
+        {"an activation of a norm", DISTILE_ERROR_BAD_VALUE,
+         [](Tokens &s) { s.norm.activation = DISTILE_ACTIVATION_GELU; }},
+        {"epsilon", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.epsilon = -1; }},
+        {"a norm that is none", DISTILE_ERROR_BAD_VALUE,
+         [](Tokens &s) {
+             const int number = 2;
+             std::memcpy(&s.norm.norm, &number, sizeof(number));
+         }},
+        {"alignment of factors", DISTILE_ERROR_BAD_ALIGNMENT,
+         [&](Tokens &s) { s.norm.weights = shifted(s.norm.weights, 4); }},
+        {"alignment of summands", DISTILE_ERROR_BAD_ALIGNMENT,
+         [&](Tokens &s) { s.norm.bias = shifted(s.norm.bias, 2); }},
+        {"twice other pixels of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.spreads = 2; }},
+        {"groups of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.groups = 1; }},
+        {"heads of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.heads = 1; }},
+        {"totals of a norm", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.norm.totals = s.halt.totals; }},
+        {"epsilon of attention", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.epsilon = 1; }},
+        {"no heads", DISTILE_ERROR_BAD_CHANNELS, [](Tokens &s) { s.attention.heads = 0; }},
+        {"heads that divide nothing", DISTILE_ERROR_BAD_CHANNELS, [](Tokens &s) { s.attention.heads = 3; }},
+        {"heads of 4 channels", DISTILE_ERROR_BAD_CHANNELS, [](Tokens &s) { s.attention.heads = 32; }},
+        {"no scale", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.scale = 0; }},
+        {"an infinite scale", DISTILE_ERROR_BAD_VALUE,
+         [](Tokens &s) { s.attention.scale = std::numeric_limits<float>::infinity(); }},
+        {"no key", DISTILE_ERROR_NULL_POINTER, [](Tokens &s) { s.attention.key = nullptr; }},
+        {"no value", DISTILE_ERROR_NULL_POINTER, [](Tokens &s) { s.attention.value = nullptr; }},
+        {"fewer keys", DISTILE_ERROR_BAD_SHAPE, [](Tokens &s) { s.key.width = 20; }},
+        {"other strides of keys", DISTILE_ERROR_BAD_STRIDE, [](Tokens &s) { s.attention.key = &s.x.view; }},
+        {"keys of the output", DISTILE_ERROR_ALIASING,
+         [](Tokens &s) { s.attention.key = s.attention.value = &s.attended.view; }},
+        {"half of all keys", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.all_keys = 2; }},
+        {"weights of attention", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.weights = s.halt.weights; }},
+        {"other pixels of attention", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.spreads = 1; }},
+        {"a reader of attention", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.attention.reader = &three; }},
+        {"no totals", DISTILE_ERROR_NULL_POINTER, [](Tokens &s) { s.halt.totals = nullptr; }},
+        {"alignment of totals", DISTILE_ERROR_BAD_ALIGNMENT,
+         [&](Tokens &s) { s.halt.totals = shifted(s.halt.totals, 2); }},
+        {"alignment of limits", DISTILE_ERROR_BAD_ALIGNMENT,
+         [&](Tokens &s) { s.halt.limits = shifted(s.halt.totals, 2); }},
+        {"no factors of a halt", DISTILE_ERROR_NULL_POINTER, [](Tokens &s) { s.halt.weights = nullptr; }},
+        {"a bias of a halt", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.halt.bias = s.norm.bias; }},
+        {"a threshold that is none", DISTILE_ERROR_BAD_VALUE,
+         [](Tokens &s) { s.halt.threshold = std::numeric_limits<float>::quiet_NaN(); }},
+        {"no mask of a halt", DISTILE_ERROR_NULL_POINTER, [](Tokens &s) { s.halt.mask = nullptr; }},
+        {"the mask of those that may go on", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.halt.from = s.made.get(); }},
+        {"a mask without data", DISTILE_ERROR_BAD_MASK, [](Tokens &s) { s.halt.from = s.other.get(); }},
+        {"a sum of more pixels", DISTILE_ERROR_BAD_SHAPE,
+         [](Tokens &s) {
+             s.halt.input = &s.small.view;
+             s.halt.from = nullptr;
+             s.halt.output = &s.x.view;
+         }},
+        {"a sum of the input", DISTILE_ERROR_ALIASING, [](Tokens &s) { s.halt.output = &s.attended.view; }},
+        {"strides of a halt", DISTILE_ERROR_BAD_VALUE, [](Tokens &s) { s.halt.window.stride_w = 2; }},
+    };
+    for (const TokenFault &fault : faults) {
+        INFO(fault.what);
+        Tokens stage;
+        fault.make(stage);
+        const distile_status status = stage.check(gpu_stage_target);
+        INFO(distile_context_message(stage.context.get()));
+        CHECK(distile_status_name(status) == std::string(distile_status_name(fault.status)));
+    }
+    // A norm and a halt run on a CPU, attention does not.
+    Tokens right;
+    for (Image *const image : {&right.x, &right.normalized, &right.parts, &right.attended, &right.first}) {
+        image->view.dtype = DISTILE_FLOAT32;
+    }
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_TYPE);
+    right.query.dtype = right.key.dtype = right.value.dtype = DISTILE_FLOAT32;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    right.attention = right.halt;
+    right.args.num_steps = 2;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_OK);
+    right.norm.scale = 1;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_VALUE);
 }
 
 TEST_CASE("Packing weights of a stage checks its arguments", "[stage]") {

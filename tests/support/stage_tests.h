@@ -15,9 +15,12 @@
 #include <distile/distile.hpp>
 #include <distile/stage.h>
 #include <memory>
+#include <numeric>
 #include <random>
 
 namespace distile {
+
+inline constexpr distile_window stage_point{1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
 
 /** An image tensor on the host, with a border of zeros, and in a device's memory. */
 template<class Machine> struct StageImage {
@@ -93,6 +96,14 @@ template<class Machine> struct StageImage {
 
 using StageBits = std::vector<uint8_t>;
 
+/** A number for each pixel, on the host and in a device's memory. */
+template<class Machine> struct StageNumbers {
+    explicit StageNumbers(size_t count) : values(count), device(values) {
+    }
+    std::vector<float> values;
+    typename Machine::template Array<float> device;
+};
+
 /** A step as plain loops compute it, and as the library takes it. */
 template<class Machine> struct StageTestStep {
     using Image = StageImage<Machine>;
@@ -101,10 +112,17 @@ template<class Machine> struct StageTestStep {
     Image *input = nullptr, *output = nullptr, *residual = nullptr;
     std::vector<float> weights, bias;  ///< [output][input of its group][row][column]
     StageBits *mask = nullptr, *later = nullptr;
+    // Of attention: the input, the key and the value are these channels of the input's pixels and as many behind them.
+    int32_t channels = 0;
+    // Of halts.
+    StageBits *from = nullptr;
+    StageNumbers<Machine> *totals = nullptr;
+    std::vector<float> limits;
+    std::unique_ptr<typename Machine::template Array<float>> device_limits;
     std::unique_ptr<distile_window> reader;
-    std::unique_ptr<distile_tensor> input_view, output_view, residual_view;
+    std::unique_ptr<distile_tensor> input_view, output_view, residual_view, key_view, value_view;
     std::unique_ptr<typename Machine::template Array<unsigned char>> device_weights;
-    std::unique_ptr<typename Machine::template Array<float>> device_bias;
+    std::unique_ptr<typename Machine::template Array<float>> device_bias, device_factors;
 };
 
 /** Steps, their tensors and their masks. */
@@ -190,6 +208,85 @@ public:
         return step;
     }
 
+    /** A norm of each pixel's channels, with factors and summands unless it is plain. */
+    Step &norm(Image &input, Image &output, TestMask *mask, distile_norm kind = DISTILE_LAYER_NORM,
+               bool is_plain = false) {
+        Step &step = layer(DISTILE_STEP_NORMALIZE, input, output, stage_point, mask);
+        step.given.norm = kind;
+        step.given.epsilon = 1e-3f;
+        step.weights.assign(static_cast<size_t>(input.channels), 1);
+        step.bias.assign(static_cast<size_t>(input.channels), 0);
+        if (!is_plain) {
+            for (size_t c = 0; c < step.weights.size(); c++) {
+                step.weights[c] = std::normal_distribution<float>(1, .2f)(random);
+                step.bias[c] = std::normal_distribution<float>()(random);
+            }
+            step.device_factors = std::make_unique<Array<float>>(step.weights);
+            step.device_bias = std::make_unique<Array<float>>(step.bias);
+            step.given.weights = step.device_factors->data();
+            step.given.bias = step.device_bias->data();
+        }
+        return step;
+    }
+
+    /** Attention of heads of the output's channels; a pixel of the input has those of its query, its key and its value.
+     */
+    Step &attention(Image &input, Image &output, int32_t heads, TestMask *mask, bool all_keys = false) {
+        Step &step = layer(DISTILE_STEP_ATTENTION, input, output, stage_point, mask);
+        step.channels = output.channels;
+        step.given.heads = heads;
+        step.given.scale = 1 / std::sqrt(static_cast<float>(output.channels / heads));
+        step.given.all_keys = all_keys ? 1 : 0;
+        step.input_view->channels = output.channels;
+        step.key_view = std::make_unique<distile_tensor>(*step.input_view);
+        step.value_view = std::make_unique<distile_tensor>(*step.input_view);
+        const size_t bytes = static_cast<size_t>(output.channels) * distile_dtype_size(dtype_);
+        step.key_view->data = static_cast<char *>(step.key_view->data) + bytes;
+        step.value_view->data = static_cast<char *>(step.value_view->data) + 2 * bytes;
+        step.given.key = step.key_view.get();
+        step.given.value = step.value_view.get();
+        return step;
+    }
+
+    /** A mask of those that go on, of another mask or of all, with the totals of an earlier halt or from 0 on. */
+    Step &halt(Image &input, TestMask &made, TestMask *from, Image *output, Step *before, float score_bias,
+               bool is_limited) {
+        Step &step = add(input);
+        step.given.kind = DISTILE_STEP_HALT;
+        step.given.window = stage_point;
+        step.mask = &made.bits;
+        step.given.mask = made.mask.get();
+        if (from) {
+            step.from = &from->bits;
+            step.given.from = from->mask.get();
+        }
+        step.weights.resize(static_cast<size_t>(input.channels));
+        for (float &weight : step.weights) {
+            weight = std::normal_distribution<float>(0, .3f)(random);
+        }
+        step.device_factors = std::make_unique<Array<float>>(step.weights);
+        step.given.weights = step.device_factors->data();
+        step.given.score_bias = score_bias;
+        step.given.threshold = .99f;
+        if (before) {
+            step.totals = before->totals;
+        } else {
+            numbers_.push_back(std::make_unique<StageNumbers<Machine>>(made.bits.size()));
+            step.totals = numbers_.back().get();
+        }
+        step.given.totals = step.totals->device.data();
+        if (is_limited) {
+            step.limits.assign(static_cast<size_t>(input.height) * input.width, 1);
+            step.limits.front() = .1f;
+            step.device_limits = std::make_unique<Array<float>>(step.limits);
+            step.given.limits = step.device_limits->data();
+        }
+        if (output) {
+            set_output(step, *output, nullptr);
+        }
+        return step;
+    }
+
     /** A step that takes each channel by itself. */
     Step &layer(distile_step_kind kind, Image &input, Image &output, const distile_window &window,
                 TestMask *mask = nullptr, Image *residual = nullptr) {
@@ -212,7 +309,7 @@ public:
         launch(tiles);
         const std::vector<std::vector<unsigned char>> first = stored();
         for (const auto &step : steps_) {
-            step->given.kind == DISTILE_STEP_SCORES ? compute_scores(*step) : compute(*step);
+            compute_step(*step);
         }
         compare();
         // A second run must give the bits of the first.
@@ -352,6 +449,102 @@ private:
         }
     }
 
+    void compute_step(const Step &step) const {
+        switch (step.given.kind) {
+        case DISTILE_STEP_SCORES:
+            return compute_scores(step);
+        case DISTILE_STEP_HALT:
+            return compute_halt(step);
+        default:
+            return compute(step);
+        }
+    }
+
+    void compute_halt(const Step &step) const {
+        const Image &input = *step.input;
+        size_t at = 0;
+        for (int32_t n = 0; n < input.batch; n++) {
+            for (int32_t y = 0; y < input.height; y++) {
+                for (int32_t x = 0; x < input.width; x++, at++) {
+                    (*step.mask)[at] = 0;
+                    if (step.from && (*step.from)[at] == 0) {
+                        continue;
+                    }
+                    double sum = step.given.score_bias;
+                    for (int32_t c = 0; c < input.channels; c++) {
+                        sum += double{step.input->at(n, y, x, c)} * step.weights[static_cast<size_t>(c)];
+                    }
+                    double score = 1 / (1 + std::exp(-sum));
+                    if (!step.limits.empty()) {
+                        score = std::min(score, double{step.limits[static_cast<size_t>(y) * input.width + x]});
+                    }
+                    float &total = step.totals->values[at];
+                    const double before = total, part = before + score < step.given.threshold ? score : 1 - before;
+                    (*step.mask)[at] = before + score < step.given.threshold ? 1 : 0;
+                    total = static_cast<float>(before + score);
+                    for (int32_t c = 0; step.output && x < step.output->width && c < input.channels; c++) {
+                        float &to = step.output->at(n, y, x, c);
+                        to = round_to(dtype_, static_cast<float>(to + part * step.input->at(n, y, x, c)));
+                    }
+                }
+            }
+        }
+    }
+
+    /** What a norm makes of a pixel. */
+    static std::vector<double> normalized(const Step &step, int32_t n, int32_t y, int32_t x) {
+        const int32_t channels = step.input->channels;
+        double mean = 0, squares = 0;
+        for (int32_t c = 0; c < channels && step.given.norm == DISTILE_LAYER_NORM; c++) {
+            mean += double{step.input->at(n, y, x, c)} / channels;
+        }
+        for (int32_t c = 0; c < channels; c++) {
+            squares += (step.input->at(n, y, x, c) - mean) * (step.input->at(n, y, x, c) - mean) / channels;
+        }
+        std::vector<double> results(static_cast<size_t>(channels));
+        for (int32_t c = 0; c < channels; c++) {
+            const auto at = static_cast<size_t>(c);
+            results[at] = (step.input->at(n, y, x, c) - mean) / std::sqrt(squares + double{step.given.epsilon}) *
+                              step.weights[at] +
+                          step.bias[at];
+        }
+        return results;
+    }
+
+    /** What attention makes of a pixel. */
+    std::vector<double> attended(const Step &step, int32_t n, int32_t y, int32_t x) const {
+        Image &input = *step.input;
+        const int32_t channels = step.channels, of_head = channels / step.given.heads;
+        std::vector<double> results(static_cast<size_t>(channels));
+        for (int32_t first = 0; first < channels; first += of_head) {
+            std::vector<double> scores;
+            std::vector<const float *> values;
+            for (int32_t key_y = 0; key_y < input.height; key_y++) {
+                for (int32_t key_x = 0; key_x < input.width; key_x++) {
+                    if (step.given.all_keys == 0 && !computes(step, n, key_y, key_x)) {
+                        continue;
+                    }
+                    const float *const query = &input.at(n, y, x, first), *const key = &input.at(n, key_y, key_x,
+                                                                                                 channels + first);
+                    scores.push_back(std::inner_product(query, query + of_head, key, 0.) * step.given.scale);
+                    values.push_back(&input.at(n, key_y, key_x, 2 * channels + first));
+                }
+            }
+            const double most = *std::max_element(scores.begin(), scores.end());
+            double sum = 0;
+            for (double &score : scores) {
+                score = std::exp(score - most);
+                sum += score;
+            }
+            for (int32_t c = 0; c < of_head; c++) {
+                for (size_t key = 0; key < scores.size(); key++) {
+                    results[static_cast<size_t>(first + c)] += scores[key] / sum * values[key][c];
+                }
+            }
+        }
+        return results;
+    }
+
     static void compute_scores(const Step &step) {
         const distile_window &window = step.given.window;
         size_t at = 0;
@@ -415,6 +608,16 @@ private:
                     const bool keeps =
                         step.later &&
                         (*step.later)[(static_cast<size_t>(n) * output.height + y) * output.width + x] != 0;
+                    const bool normalizes = step.given.kind == DISTILE_STEP_NORMALIZE;
+                    if (normalizes || step.given.kind == DISTILE_STEP_ATTENTION) {
+                        const std::vector<double> all =
+                            normalizes ? normalized(step, n, y, x) : attended(step, n, y, x);
+                        for (int32_t out = 0; out < output.channels; out++) {
+                            output.at(n, y, x, out) =
+                                round_to(dtype_, static_cast<float>(all[static_cast<size_t>(out)]));
+                        }
+                        continue;
+                    }
                     for (int32_t out = 0; out < output.channels; out++) {
                         if (step.given.kind != DISTILE_STEP_CONV2D) {
                             const double sum =
@@ -481,6 +684,12 @@ private:
                 CHECK(bytes.get() == mask->bits);
             }
         }
+        for (const auto &numbers : numbers_) {
+            const std::vector<float> found = numbers->device.get();
+            for (size_t i = 0; i < found.size(); i++) {
+                CHECK(std::abs(found[i] - numbers->values[i]) <= 1e-5f);
+            }
+        }
         for (size_t i = 0; i < images_.size(); i++) {
             INFO("tensor " << i);
             std::vector<float> found = images_[i]->download();
@@ -516,10 +725,15 @@ private:
         }
         return all;
     }
+    /** Totals begin at 0 again. */
     void restore(const std::vector<std::vector<float>> &values) {
         for (size_t i = 0; i < values.size(); i++) {
             images_[i]->values = values[i];
             images_[i]->upload();
+        }
+        for (const auto &numbers : numbers_) {
+            std::fill(numbers->values.begin(), numbers->values.end(), 0.0f);
+            numbers->device.set(numbers->values);
         }
     }
 
@@ -531,6 +745,7 @@ private:
     std::vector<std::unique_ptr<TestMask>> masks_;
     std::vector<std::unique_ptr<Array<uint8_t>>> uploads_;
     std::vector<std::unique_ptr<Step>> steps_;
+    std::vector<std::unique_ptr<StageNumbers<Machine>>> numbers_;
 };
 
 inline constexpr distile_window stage_three_by_three{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
@@ -549,6 +764,47 @@ template<class Machine> void add_inverted_residual(TestedStage<Machine> &stage, 
     stage.conv(x, expanded, 1, 1, 1, mask, mask ? &window : nullptr).given.transient = result ? 1 : 0;
     stage.conv(expanded, filtered, kernel, 1, 1, mask, nullptr, nullptr, nullptr, wide).given.transient = 1;
     stage.conv(filtered, result ? *result : x, 1, 1, 1, mask, nullptr, &x).given.activation = DISTILE_ACTIVATION_NONE;
+}
+
+/** Pixels that halt one after the other, of which the first has limited scores, and what they add up in the first
+ * column. */
+template<class Machine>
+void add_halts(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32_t width, int32_t channels) {
+    using Image = StageImage<Machine>;
+    Image &x = stage.image(batch, height, width, channels), &y = stage.image(batch, height, width, channels, 1),
+          &sum = stage.image(batch, height, 1, channels), &all = stage.image(batch, height, width, channels);
+    auto &first = stage.mask(batch, height, width, -1), &second = stage.mask(batch, height, width, -1),
+         &third = stage.mask(batch, height, width, -1), &given = stage.mask(batch, height, width, .5),
+         &of_given = stage.mask(batch, height, width, -1);
+    auto &halt = stage.halt(x, first, nullptr, &sum, nullptr, -1, true);
+    stage.norm(y, x, &first);
+    stage.halt(y, second, &first, &sum, &halt, -1, true);
+    stage.halt(x, third, &second, &sum, &halt, INFINITY, false);
+    stage.halt(x, of_given, &given, &all, nullptr, .5f, false);
+}
+
+/** A layer of a transformer: its tokens attend to each other, and then each is mapped through four times the channels.
+ * With `all_keys`, the tokens of the mask attend to all. */
+template<class Machine> void add_token_layer(TestedStage<Machine> &stage, StageImage<Machine> &x, int32_t heads,
+                                             typename TestedStage<Machine>::TestMask *mask, bool all_keys = false,
+                                             bool spreads = false) {
+    using Image = StageImage<Machine>;
+    const auto image = [&](int32_t channels) -> Image & { return stage.image(x.batch, x.height, x.width, channels); };
+    Image &normalized = image(x.channels), &parts = image(3 * x.channels), &attended = image(x.channels),
+          &again = image(x.channels), &wide = image(4 * x.channels);
+    const auto linear = [&](Image &from, Image &to, bool is_spread, Image *residual) -> distile_activation & {
+        auto &step = stage.conv(from, to, 1, 1, 1, all_keys && &to == &parts ? nullptr : mask, nullptr, residual);
+        step.given.spreads = is_spread ? 1 : 0;
+        step.given.activation = DISTILE_ACTIVATION_NONE;
+        return step.given.activation;
+    };
+    stage.norm(x, normalized, all_keys ? nullptr : mask).given.spreads = spreads ? 1 : 0;
+    linear(normalized, parts, spreads, nullptr);
+    stage.attention(parts, attended, heads, mask, all_keys);
+    linear(attended, x, false, &x);
+    stage.norm(x, again, mask);
+    linear(again, wide, false, nullptr) = DISTILE_ACTIVATION_GELU;
+    linear(wide, x, false, &x);
 }
 
 /** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. With

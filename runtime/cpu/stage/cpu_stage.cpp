@@ -6,6 +6,8 @@
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -87,6 +89,34 @@ bool can_wait(const CheckedStep *step, const CheckedStep *end) {
            reader.filter().is_depthwise() && step + 2 != end && can_wait(step + 1, end) && spares(*(step + 2), *step);
 }
 
+bool is_active(const Bitmask &mask, int32_t n, int32_t y, int32_t x) {
+    return (mask.words[(int64_t{n} * mask.height + y) * mask.words_per_row() + x / 64] >> x % 64 & 1) != 0;
+}
+
+/** Adds the score of a pixel to its total and a part of it to the output, and returns whether it goes on. */
+bool goes_on(const distile_stage_step &step, int32_t n, int32_t y, int32_t x, float &total) {
+    const auto pixel = [&](const distile_tensor &tensor) {
+        return static_cast<float *>(tensor.data) + n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+    };
+    const float *const from = pixel(*step.input), *const factors = static_cast<const float *>(step.weights);
+    const float sum = std::inner_product(from, from + step.input->channels, factors, step.score_bias);
+    float score = 1 / (1 + std::exp(-sum));
+    if (step.limits) {
+        score = std::min(score, step.limits[int64_t{y} * step.input->width + x]);
+    }
+    const float before = total;
+    total += score;
+    const bool is_left = total < step.threshold;
+    if (step.output && x < step.output->width) {
+        const float part = is_left ? score : 1 - before;
+        float *const to = pixel(*step.output);
+        for (int32_t channel = 0; channel < step.input->channels; channel++) {
+            to[channel] += part * from[channel];
+        }
+    }
+    return is_left;
+}
+
 /** Where the pixels of a list are in it. */
 class IndexOfList {
 public:
@@ -133,9 +163,13 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
     std::vector<const CheckedStep *> waiting;  // The step behind them computes them, too.
     for (auto step = stage.steps.begin(); step != stage.steps.end(); ++step) {
         const uint32_t start = trace ? now() : 0;
-        const bool scores = step->given.kind == DISTILE_STEP_SCORES;
-        if (scores) {
+        const bool scores = makes_mask(step->given);
+        if (step->given.kind == DISTILE_STEP_HALT) {
+            halt(*step);
+        } else if (scores) {
             make_mask(*step);
+        } else if (step->given.kind == DISTILE_STEP_NORMALIZE) {
+            normalize(*step);
         } else if ((waiting.empty() || step->filter().is_depthwise()) &&
                    can_wait(&*step, stage.steps.data() + stage.steps.size())) {
             waiting.push_back(&*step);
@@ -166,13 +200,41 @@ void CpuStageRunner::make_mask(const CheckedStep &step) {
     });
 }
 
+void CpuStageRunner::halt(const CheckedStep &step) {
+    const distile_stage_step &given = step.given;
+    const MaskShape &shape = step.output;
+    std::vector<uint8_t> going(static_cast<size_t>(shape.batch) * shape.height * shape.width);
+    size_t at = 0;
+    for (int32_t n = 0; n < shape.batch; n++) {
+        for (int32_t y = 0; y < shape.height; y++) {
+            for (int32_t x = 0; x < shape.width; x++, at++) {
+                const bool may_go_on = !given.from || is_active(cpu_mask(*given.from).bitmask(), n, y, x);
+                going[at] = may_go_on && goes_on(given, n, y, x, given.totals[at]) ? 1 : 0;
+            }
+        }
+    }
+    given.mask->set_mirrored(
+        shape, [&] { given.mask->set_bytes(shape, going.data(), int64_t{shape.height} * shape.width, shape.width); });
+}
+
+void CpuStageRunner::normalize(const CheckedStep &step) {
+    const distile_stage_step &given = step.given;
+    device_.normalize({*given.input, *given.output, given.mask ? *given.mask : every_pixel(step, *all_),
+                       static_cast<const float *>(given.weights), given.bias, given.epsilon,
+                       given.norm == DISTILE_LAYER_NORM, false});
+}
+
+distile_mask &CpuStageRunner::every_pixel(const CheckedStep &step, distile_mask &all) {
+    if (!(all.shape == step.output)) {
+        all.set_all(step.output);
+    }
+    return all;
+}
+
 TileList CpuStageRunner::pixels_of(const CheckedStep &step, distile_mask &all) {
     distile_mask *mask = step.given.mask;
     if (!mask) {
-        mask = &all;
-        if (!(mask->shape == step.output)) {
-            mask->set_all(step.output);
-        }
+        mask = &every_pixel(step, all);
     } else if (step.given.reader) {
         needed_->set_window(step.output, *mask, *step.given.reader, Direction::ToInput);
         mask = needed_.get();

@@ -22,6 +22,8 @@ public:
 
 private:
     void make_mask(const CheckedStep &step);
+    void halt(const CheckedStep &step);
+    void normalize(const CheckedStep &step);
     /** `waiting` are steps that it computes first, none, one or two; `next` is the convolution behind it, or null. */
     void convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting, const CheckedStep *next);
     void convolve(const CheckedStep &step, const TileList &pixels, const PanelWeights *next);
@@ -32,6 +34,8 @@ private:
     bool pass(const CheckedStep &source, const TileList &read, const CheckedStep &depthwise, const CheckedStep &step,
               const TileList &pixels, const PanelWeights *next);
     void run_passing(ListedConvolution &convolution, int64_t numbers);
+    /** A mask of all pixels of a step's output. */
+    static distile_mask &every_pixel(const CheckedStep &step, distile_mask &all);
     /** The pixels that a step computes, in a list of its mask, or of `all`. */
     TileList pixels_of(const CheckedStep &step, distile_mask &all);
 

@@ -26,7 +26,7 @@ __device__ void init_barriers(StageBlock &block) {
     tc::publish_barriers();
 }
 
-template<class Element> __device__ void run(const StageSettings &settings, StageMemory &stage) {
+template<class Element> __device__ __forceinline__ void run(const StageSettings &settings, StageMemory &stage) {
     const uint32_t num_steps = settings.num_steps;
     extern __shared__ __align__(1024) char memory[];
     char *const behind = memory + weight_slots * weight_slot + pixel_slots * pixel_slot;
@@ -43,7 +43,8 @@ template<class Element> __device__ void run(const StageSettings &settings, Stage
     const uint32_t warp = threadIdx.x / 32;
     if (warp < multiply_warps) {
         tc::raise_registers<152>();
-        compute_items<Element>(num_steps, shared);
+        Multiplier<Element> multiplier(shared);
+        for_each_item<Walker::Warp>(num_steps, block, multiplier);
         return;
     }
     tc::lower_registers<104>();

@@ -12,10 +12,10 @@
 namespace distile {
 
 constexpr uint32_t most_stage_steps = 416;   ///< The most steps of a launch.
-constexpr uint32_t most_passed_steps = 104;  ///< As many as the arguments of a kernel can hold.
+constexpr uint32_t most_passed_steps = 102;  ///< As many as the arguments of a kernel can hold.
 constexpr uint32_t stage_threads = 512;
 constexpr uint32_t stage_shared_bytes = 232448;  ///< Shared memory of a block.
-constexpr uint32_t most_kept_words = 752;        ///< The most words of a mask that a block keeps.
+constexpr uint32_t most_kept_words = DISTILE_STAGE_ATTENTION_WORDS;  ///< The most words of a mask that a block keeps.
 
 /** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
  * rows, two warp groups share the reduction; tiles of 128 have 64 for each. */
@@ -46,10 +46,12 @@ struct StageRows {
 
 enum class StageWork : uint8_t {
     Convolve,
-    Channels,  ///< Takes each channel by itself.
-    Score,     ///< Makes a mask from the scores of pixels.
-    Count,     ///< Counts the pixels of a mask that no block can keep, and finds those that the reader reads.
-    Prepare    ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
+    Channels,   ///< Takes each channel by itself.
+    Normalize,  ///< Normalizes each pixel's channels.
+    Attend,
+    Score,   ///< Makes a mask from the scores of pixels, or with totals, of those that go on.
+    Count,   ///< Counts the pixels of a mask that no block can keep, and finds those that the reader reads.
+    Prepare  ///< Every block counts the pixels of a mask, and those that the reader reads, for the steps that follow.
 };
 
 /** What a step that takes each channel by itself makes of the pixels of a window. */
@@ -61,27 +63,34 @@ enum class WindowWork : uint8_t {
 };
 
 struct StageStep {
-    StageView input, output, residual;
-    const char *weights;
-    const float *bias;  ///< Null: 0. The factors of scores.
+    StageView input, output, residual;  ///< The residual of attention is the key.
+    const char *weights;                ///< The value of attention, with the strides of the key; the limits of totals.
+    const float *bias;                  ///< Null: 0. The factors of scores.
     StageRows rows;
-    const uint32_t *later;                 ///< Pixels of this mask keep their sums without activation. Null: none.
+    /** Pixels of this mask keep their sums without activation. Null: none. With totals: pixels that may go on. Null:
+     * all. */
+    const uint32_t *later;
     uint32_t *made;                        ///< The words of a mask from scores.
+    float *totals;                         ///< Of pixels that halt. Null: scores make a mask without them.
     MaskBytes mirror;                      ///< Where the mask also goes, byte by byte, if its bytes are not null.
     Divisor height, words_per_row, width;  ///< The output's.
     Divisor row_bytes;                     ///< The bytes of a row of a mask from scores.
     StageWindow down, across;
     Divisor channel_steps;  ///< Steps of the reduction in a pixel of a window.
     Divisor kernel_w;
-    uint32_t reduction;        ///< Steps of the reduction that are not 0.
+    uint32_t reduction;        ///< Steps of the reduction that are not 0. With totals: columns of the output.
     uint32_t batch, channels;  ///< The output's; the input's channels for scores.
     Activation activation;
     float score_bias, threshold;
+    float number;  ///< The epsilon of a norm, or the scale of attention with log2(e) in it.
+    uint16_t heads, head_channels;
     StageWork work;
     uint8_t starts_level;  ///< Waits for all steps before.
     /** The pieces of 8 channels that the last step of the reduction in a pixel has beyond the input's. */
     uint8_t missing;
     WindowWork window_work;
+    uint8_t is_centred;  ///< A norm subtracts the mean.
+    uint8_t all_keys;    ///< Pixels attend to every pixel of their image.
 };
 
 /** What a tile costs, in clocks: its start, and in each step of its reduction each row and each column. */
@@ -92,6 +101,11 @@ struct StageCosts {
 /** What steps cost that take each channel by itself: an item, each pixel of a thread, and each tap of that. */
 struct ChannelCosts {
     float start, pixel, tap;
+};
+
+/** What blocks of query rows cost: their start, and for each 64 keys their copies and each row. */
+struct AttentionCosts {
+    float start, step, row;
 };
 
 /** When an item of a block came to each point, in nanoseconds of the GPU's clock, and the number of its step. */
@@ -115,6 +129,7 @@ struct StageSettings {
     Divisor blocks;  ///< The blocks of the launch.
     StageCosts costs;
     ChannelCosts channel_costs;
+    AttentionCosts attention_costs;
 };
 
 /** Numbers of items: of images in the low half, of masks in the high half. */

@@ -22,7 +22,7 @@ constexpr uint32_t sums_bytes = 16384;                     ///< What two warp gr
 constexpr uint32_t row_bytes = stage_channels * 2;
 constexpr uint32_t listed_items = 3, open_items = 8, awaited_items = 16, planned_steps = 4, prepared_masks = 2;
 
-constexpr uint32_t listed_places = 64;  ///< The steps of a reduction whose places a plan lists.
+constexpr uint32_t listed_places = 56;  ///< The steps of a reduction whose places a plan lists.
 constexpr int32_t no_place = INT32_MIN;
 /** Places are multiples of 8. The bits below say how many pieces of a step are no channels of the input. */
 constexpr int32_t missing_pieces = 7;
@@ -49,7 +49,8 @@ struct ItemRows {
     static constexpr int32_t none = -1;  ///< No such row. Offsets are multiples of 8.
     int32_t input[128], output[128], residual[128];
     float bias[128];
-    uint32_t slice;  ///< Which columns the item computes.
+    uint32_t slice;  ///< Which columns the item computes, or which head.
+    uint32_t keys;   ///< How many the rows attend to.
 };
 /** A flag of an output's offset: the sums stay without activation. */
 constexpr int32_t keeps_sums = 1;
@@ -72,7 +73,19 @@ static_assert(weight_slots * weight_slot + pixel_slots * pixel_slot + sums_bytes
 
 /** Warps of each role. Planning, waiting, fetching and telling are a warp each. */
 constexpr uint32_t multiply_warps = 8, gather_warps = 4, single_warps = 4;
+constexpr int multiply_threads = multiply_warps * 32;
 constexpr uint32_t plan_readers = multiply_warps + gather_warps + single_warps - 1;
+
+/** The threads that multiply wait for each other. */
+__device__ inline void sync_multipliers() {
+    __syncwarp();
+    tc::sync_threads<multiply_threads>(1);
+}
+
+/** What those who multiply have used of the rings. */
+struct RingUses {
+    uint32_t pixels = 0, weights = 0, items = 0;
+};
 
 __device__ inline uint32_t nanoseconds() {
     uint32_t now;
@@ -122,7 +135,7 @@ enum class Walker { Warp, Thread };
 
 /** Calls visit(step, plan, item) for each item of the block. */
 template<Walker walker, class Visit>
-__device__ void for_each_item(uint32_t num_steps, StageBlock &block, const Visit &visit) {
+__device__ __forceinline__ void for_each_item(uint32_t num_steps, StageBlock &block, Visit &&visit) {
     for (uint32_t number = 0; number < num_steps; number++) {
         wait_for_use(block.planned, number);
         const StagePlan &plan = block.plans[number % planned_steps];

@@ -6,22 +6,12 @@
 
 #include "kernels/tensor_core/mma.cuh"
 #include "kernels/tensor_core/wgmma.cuh"
+#include "runtime/cuda/kernels/stage_attention.cuh"
 #include "runtime/cuda/kernels/stage_channels.cuh"
+#include "runtime/cuda/kernels/stage_halting.cuh"
+#include "runtime/cuda/kernels/stage_norms.cuh"
 
 namespace distile {
-
-constexpr int multiply_threads = multiply_warps * 32;
-
-/** The threads that multiply wait for each other. */
-__device__ inline void sync_multipliers() {
-    __syncwarp();
-    tc::sync_threads<multiply_threads>(1);
-}
-
-/** What those who multiply have used of the rings. */
-struct RingUses {
-    uint32_t pixels = 0, weights = 0, items = 0;
-};
 
 /** The products of a tile of 64 rows or more by warp groups. Thread t of a warp group has sums of rows
  * t / 32 * 16 + t % 32 / 4 and 8 below, in each group of 32 columns of 8 neighbours: weights are packed so. */
@@ -525,14 +515,34 @@ __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &b
     for (int distance = 16; distance > 0; distance /= 2) {
         sum[0] += __shfl_xor_sync(all_lanes, sum[0], distance);
     }
+    bool is_active = sum[0] + step.score_bias > step.threshold;
+    if (step.totals) {
+        const uint32_t x = at.column * 8 + warp;
+        const Halting halting = lane() == 0 ? add_score(step, at.image, at.y, x, sum[0] + step.score_bias) : Halting{};
+        is_active = halting.goes_on;
+        add_part<Element>(step, at.image, at.y, x, __shfl_sync(all_lanes, halting.part, 0));
+        __syncwarp();
+    }
     uint32_t(&found)[multiply_warps] = block.bits[turn % 2];  // The item before may still be read.
     if (lane() == 0) {
-        found[warp] = sum[0] + step.score_bias > step.threshold ? 1u << warp : 0;
+        found[warp] = is_active ? 1u << warp : 0;
     }
     sync_multipliers();
     if (warp == 0) {
         write_mask_byte(step, at, warp_sum(lane() < multiply_warps ? found[lane()] : 0));
     }
+}
+
+/** Adds the scores of a byte's pixels to their sums, one in every fourth lane, and returns whether they go on. */
+template<class Element> __device__ bool add_scores_of_byte(const StageStep &step, const MaskByte &at, float score) {
+    const uint32_t x = at.column * 8 + lane() / 4;
+    const Halting halting = lane() % 4 == 0 ? add_score(step, at.image, at.y, x, score) : Halting{};
+#pragma unroll 1
+    for (uint32_t i = 0; i < 8; i++) {
+        add_part<Element>(step, at.image, at.y, at.column * 8 + i, __shfl_sync(all_lanes, halting.part, i * 4));
+        __syncwarp();
+    }
+    return halting.goes_on;
 }
 
 /** Scores the pixels of some bytes of a mask in each warp, loading what comes next before it adds up what is there. */
@@ -568,7 +578,11 @@ template<class Element> __device__ void score_bytes(const StageStep &step, uint3
         }
         __syncwarp();
         const float sum = sum_of_eight(sums);
-        uint32_t bits = __ballot_sync(all_lanes, sum + step.score_bias > step.threshold) & 0x11111111;
+        bool is_active = sum + step.score_bias > step.threshold;
+        if (step.totals) {
+            is_active = add_scores_of_byte<Element>(step, written, sum + step.score_bias);
+        }
+        uint32_t bits = __ballot_sync(all_lanes, is_active) & 0x11111111;
         bits = (bits | bits >> 3) & 0x03030303;
         bits = (bits | bits >> 6) & 0x000f000f;
         write_mask_byte(step, written, (bits | bits >> 12) & 0xff);
@@ -578,23 +592,26 @@ template<class Element> __device__ void score_bytes(const StageStep &step, uint3
 template<class Element, uint32_t Rows, uint32_t Columns> using Tile =
     std::conditional_t<(Rows < 64), SmallTile<Element, Rows, Columns>, LargeTile<Element, Rows, Columns>>;
 
-/** Computes items. */
-template<class Element> __device__ void compute_items(uint32_t num_steps, const Shared &shared) {
-    RingUses uses;
-    StageBlock &block = shared.block;
-    for_each_item<Walker::Warp>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
+/** Computes items. Inlined, so that the compiler knows of no call between products. */
+template<class Element> class Multiplier {
+public:
+    __device__ explicit Multiplier(const Shared &shared) : shared_(shared) {
+    }
+
+    __device__ __forceinline__ void operator()(const StageStep &step, const StagePlan &plan, uint32_t item) {
+        StageBlock &block = shared_.block;
         // Warps that gather must not fall behind by a ring's length: barriers count in turns.
-        wait_for_use(block.listed, uses.items);
+        wait_for_use(block.listed, uses_.items);
         __syncwarp();
         if (step.work == StageWork::Score) {
-            wait_for_use(block.may_start, uses.items);
+            wait_for_use(block.may_start, uses_.items);
             if (plan.tile_rows == 1) {
-                score_byte<Element>(step, item, block, uses.items);
+                score_byte<Element>(step, item, block, uses_.items);
             } else {
                 score_bytes<Element>(step, item, plan.tile_rows / 8);
             }
         } else if (step.work == StageWork::Count) {
-            wait_for_use(block.may_start, uses.items);
+            wait_for_use(block.may_start, uses_.items);
             __syncwarp();
             const uint32_t chunk = item * multiply_warps + threadIdx.x / 32;
             if (chunk < CountedChunks(step).all()) {
@@ -603,27 +620,35 @@ template<class Element> __device__ void compute_items(uint32_t num_steps, const 
         } else if (step.work == StageWork::Prepare) {
             // Warps that gather do it.
         } else if (step.work == StageWork::Channels) {
-            compute_channels<Element>(plan, shared, uses.items);
+            compute_channels<Element>(plan, shared_, uses_.items);
+        } else if (step.work == StageWork::Normalize) {
+            normalize_pixels<Element>(plan, shared_, uses_.items);
+        } else if (step.work == StageWork::Attend) {
+            compute_attention<Element>(plan, shared_, uses_);
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \
     else if (tc::uniform(plan.tile_rows << 16 | plan.tile_columns) == (rows << 16 | columns)) {                        \
-        Tile<Element, rows, columns>(step, shared, uses).compute();                                                    \
+        Tile<Element, rows, columns>(step, shared_, uses_).compute();                                                  \
     }
         DISTILE_STAGE_TILES(DISTILE_ROW)
 #undef DISTILE_ROW
-        if (uses.items >= open_items) {
-            wait_for_use(block.told, uses.items - open_items);
+        if (uses_.items >= open_items) {
+            wait_for_use(block.told, uses_.items - open_items);
         }
         __syncwarp();
         if (lane() == 0) {
-            arrive_at_use(block.finished, uses.items);
+            arrive_at_use(block.finished, uses_.items);
         }
         if (threadIdx.x == 0) {
-            shared.clock.note(uses.items, &StageItemTimes::stored);
+            shared_.clock.note(uses_.items, &StageItemTimes::stored);
         }
-        uses.items++;
-    });
-}
+        uses_.items++;
+    }
+
+private:
+    const Shared &shared_;
+    RingUses uses_;
+};
 
 }  // namespace distile
 

@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_KERNELS_STAGE_ROLES_CUH
 
 #include "runtime/cuda/kernels/stage_block.cuh"
+#include "runtime/cuda/kernels/stage_queries.cuh"
 
 namespace distile {
 
@@ -96,6 +97,16 @@ __device__ inline TileShape choose_channels(const StageSettings &settings, const
     return best;
 }
 
+/** The rows of items of a norm: no more items than blocks, if rows allow it. */
+__device__ inline uint32_t choose_norm_rows(const StageSettings &settings, uint32_t all_rows) {
+    constexpr uint32_t least = 8, most = 128;
+    uint32_t rows = least;
+    while (rows < most && all_rows > rows * settings.blocks.value) {
+        rows *= 2;
+    }
+    return rows;
+}
+
 /** Where a step of the reduction reads, in elements from where a window begins, with the pieces that are missing;
  * no_place behind the last one. */
 __device__ inline int32_t place_of(const StageStep &step, uint32_t at) {
@@ -174,6 +185,15 @@ private:
         return MaskedRows(step, block_.kept).count();
     }
 
+    __device__ static void store_tiles(StagePlan &plan, uint32_t rows, const TileShape &tile, uint32_t slices) {
+        if (lane() == 0) {
+            plan.rows = rows;
+            plan.tile_rows = tile.rows;
+            plan.tile_columns = tile.columns;
+            plan.slices = slices;
+        }
+    }
+
     __device__ void plan_step(StagePlan &plan) {
         const StageStep &step = plan.step;
         if (step.starts_level != 0) {
@@ -198,6 +218,16 @@ private:
             items = settings_.blocks.value;
             plan_before = items_ >> 32 << 32;
             masks_++;
+        } else if (step.work == StageWork::Normalize) {
+            const uint32_t rows = count(step), of_item = choose_norm_rows(settings_, rows);
+            items = (rows + of_item - 1) / of_item;
+            store_tiles(plan, rows, {of_item, 0}, 1);
+        } else if (step.work == StageWork::Attend) {
+            const uint32_t rows = count(step);
+            const ImageRows images(step, block_.kept);
+            const uint32_t of_item = choose_query_rows(settings_, step, images, rows);
+            items = images.count_blocks(of_item) * step.heads;
+            store_tiles(plan, rows, {of_item, 0}, step.heads);
         } else {
             // Before the wait for a mask.
             for (uint32_t at = lane(); at < min(padded_reduction(step), listed_places); at += 32) {
@@ -208,12 +238,7 @@ private:
                                                                     : choose_channels(settings_, step, rows);
             const uint32_t slices = (step.channels + tile.columns - 1) >> (__ffs(tile.columns) - 1);
             items = ((rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * slices;
-            if (lane() == 0) {
-                plan.rows = rows;
-                plan.tile_rows = tile.rows;
-                plan.tile_columns = tile.columns;
-                plan.slices = slices;
-            }
+            store_tiles(plan, rows, tile, slices);
         }
         // The first blocks behind those that had one more item of the steps before have one more now.
         const uint32_t blocks = settings_.blocks.value;
@@ -336,9 +361,12 @@ public:
             if (own_items_ >= listed_items) {
                 wait_for_use(block.finished, own_items_ - listed_items);
             }
-            const bool convolves = step.work == StageWork::Convolve;
-            if (convolves) {
+            const bool convolves = step.work == StageWork::Convolve, attends = step.work == StageWork::Attend;
+            QueryBlock queries{};
+            if (convolves || step.work == StageWork::Normalize) {
                 list<false>(step, plan, item);
+            } else if (attends) {
+                queries = list_queries(step, plan, item);
             } else if (step.work == StageWork::Channels) {
                 list<true>(step, plan, item);
             } else if (step.work == StageWork::Prepare) {
@@ -356,6 +384,8 @@ public:
                 gather<true>(plan);
             } else if (convolves) {
                 gather<false>(plan);
+            } else if (attends) {
+                gather_attention(step, plan, queries);
             }
             own_items_++;
         });
@@ -365,6 +395,7 @@ private:
     static constexpr uint32_t gather_threads = gather_warps * 32;
     static_assert(gather_threads == sizeof(ItemRows::input) / sizeof(int32_t), "each thread lists a row");
     static constexpr uint32_t pieces = row_bytes / 16, rows_at_once = gather_threads / pieces;
+    static constexpr uint32_t warp_rows = 32 / pieces;     ///< A warp's at once.
     static constexpr uint32_t copies = 64 / rows_at_once;  ///< A thread's of a slot.
 
     __device__ void prepare(const StageStep &step) {
@@ -463,6 +494,77 @@ private:
         }
         const uint32_t line = pixel.image * step.height.value + pixel.y;
         return (__ldcg(step.later + line * step.words_per_row.value + pixel.x / 32) >> pixel.x % 32 & 1) != 0;
+    }
+
+    /** Lists the queries of an item, one in each thread. */
+    __device__ QueryBlock list_queries(const StageStep &step, const StagePlan &plan, uint32_t item) {
+        ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
+        const ImageRows images(step, shared_.block.kept);
+        const uint32_t part = item / plan.slices, row = threadIdx.x % gather_threads;
+        const QueryBlock block = images.find_block(part, plan.tile_rows);
+        if (row < block.count) {
+            put<false>(step, rows, row, images.query(block, block.first + row));
+        } else {
+            rows.input[row] = rows.output[row] = ItemRows::none;
+        }
+        if (row == 0) {
+            rows.slice = item - part * plan.slices;
+            rows.keys = images.count_keys(block);
+        }
+        sync_gatherers();
+        return block;
+    }
+
+    /** Gathers queries, and then keys and values in turns. A slot has 64 channels of 64 of them. */
+    __device__ void gather_attention(const StageStep &step, const StagePlan &plan, const QueryBlock &block) {
+        const ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
+        const ImageRows images(step, shared_.block.kept);
+        const uint32_t keys = images.count_keys(block), of_head = head_slots(step);
+        const uint32_t of_queries = query_slots(plan.tile_rows) * of_head;
+        const uint32_t slots = of_queries + (keys + keys_at_once - 1) / keys_at_once * (2 * of_head);
+        // Each of these lanes finds the place of a row that its warp copies.
+        const uint32_t own_row = lane() / warp_rows * rows_at_once + warp_ * warp_rows + lane() % warp_rows;
+        wait_for_use(shared_.block.may_start, own_items_);
+#pragma unroll 1
+        for (uint32_t slot = 0; slot < slots; slot++, use_++) {
+            const bool reads_queries = slot < of_queries;
+            const uint32_t number = reads_queries ? slot : slot - of_queries, turn = number / of_head;
+            const uint32_t channel = (number - turn * of_head) * stage_channels + piece_ * 8;
+            const uint32_t row = (reads_queries ? turn : turn / 2) * keys_at_once + own_row;
+            int32_t place = ItemRows::none;
+            if (lane() < warp_rows * copies && reads_queries) {
+                place = rows.input[row];
+            } else if (lane() < warp_rows * copies && row < keys) {
+                place = place_in(step.residual, images.key(block, row));
+            }
+            const char *const tensor = reads_queries   ? step.input.data
+                                       : turn % 2 == 0 ? step.residual.data
+                                                       : step.weights;
+            fill_slot(tensor + (rows.slice * step.head_channels + channel) * 2, place, channel < step.head_channels);
+        }
+    }
+
+    __device__ static int32_t place_in(const StageView &view, const StagePixel &pixel) {
+        return pixel.image * view.stride_n + pixel.y * view.stride_h + pixel.x * view.stride_w;
+    }
+
+    /** Fills a slot with the warp's pieces of 64 rows, whose places lanes know; with zeros for those that do not exist.
+     */
+    __device__ void fill_slot(const char *data, int32_t place, bool exists) const {
+        StageBlock &block = shared_.block;
+        const uint32_t slot = use_ % pixel_slots;
+        if (use_ >= pixel_slots) {
+            wait_for_use(block.pixels_empty, use_ - pixel_slots);
+        }
+        __syncwarp();
+        const uint32_t to = shared_.pixels + slot * pixel_slot + row_ * row_bytes + (piece_ ^ row_ % 8) * 16;
+#pragma unroll
+        for (uint32_t i = 0; i < copies; i++) {
+            const int32_t begins = __shfl_sync(all_lanes, place, static_cast<int>(i * warp_rows + row_ % warp_rows));
+            const bool copied = exists && begins != ItemRows::none;
+            tc::copy_or_zero(to + i * rows_at_once * row_bytes, copied ? data + int64_t{begins} * 2 : data, copied);
+        }
+        tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
     }
 
     /** `whole`: no piece of a step is missing. */

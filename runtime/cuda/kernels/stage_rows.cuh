@@ -223,9 +223,12 @@ public:
 
     /** The pixel of a row, if the words are kept. */
     __device__ StagePixel find(uint32_t row) const {
-        uint32_t word = 0;
+        return find(row, 0, num_words(step_));
+    }
+    /** The pixel of a row in some of the words. */
+    __device__ StagePixel find(uint32_t row, uint32_t word, uint32_t end) const {
 #pragma unroll 1
-        for (uint32_t end = num_words(step_); end - word > 1;) {
+        while (end - word > 1) {
             const uint32_t middle = (word + end) / 2;
             if (before(middle) <= row) {
                 word = middle;
@@ -236,14 +239,16 @@ public:
         return pixel_of(step_, word, find_bit((is_grown_ ? kept_.grown : kept_.mask)[word], row - before(word)));
     }
 
-    /** Calls visit(row, pixel) for rows [first, first + count), each in one lane, if the words are not kept. */
-    template<class Visit> __device__ void visit(uint32_t first, uint32_t count, const Visit &visit) const;
-
-private:
+    /** How many rows are in the words before one, if they are kept. */
     __device__ uint32_t before(uint32_t word) const {
         const uint32_t both = kept_.before[word];
         return is_grown_ ? both >> 16 : both & 0xffff;
     }
+
+    /** Calls visit(row, pixel) for rows [first, first + count), each in one lane, if the words are not kept. */
+    template<class Visit> __device__ void visit(uint32_t first, uint32_t count, const Visit &visit) const;
+
+private:
     __device__ const ChunkStarts &starts() const {
         return kept_.starts[is_grown_ ? 1 : 0];
     }

@@ -10,6 +10,7 @@
 #define DISTILE_STAGE_H
 
 #include "mask_algebra.h"
+#include "tokens.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,8 +26,26 @@ typedef enum distile_step_kind {
     DISTILE_STEP_MAX_POOL = 2,     /**< The largest number of a window, which stays within the image. */
     DISTILE_STEP_AVERAGE_POOL = 3, /**< The mean of a window's pixels, of those outside the image, too. */
     DISTILE_STEP_UPSAMPLE = 4,     /**< The nearest pixel: the window's strides are factors, and its kernel 1 x 1. */
-    DISTILE_STEP_SUM = 5           /**< The pixel itself, to which the residual is added; without one, a copy. */
+    DISTILE_STEP_SUM = 5,          /**< The pixel itself, to which the residual is added; without one, a copy. */
+    /** output = norm * weights + bias, as distile_normalize: each pixel's channels are normalized. Weights and bias are
+     * float32 numbers for each channel, on the device; null: 1 and 0. The window is 1 x 1. A GPU takes up to
+     * DISTILE_STAGE_NORMALIZED channels. */
+    DISTILE_STEP_NORMALIZE = 6,
+    /** The pixels of the mask attend, in each head of the channels by itself, to those of their image: output = softmax
+     * of scale * (input, key) over the pixels of `key`, times `value`. Only on GPUs: with heads of up to 128 channels,
+     * a multiple of 8, and masks of up to DISTILE_STAGE_ATTENTION_WORDS words. The window is 1 x 1. */
+    DISTILE_STEP_ATTENTION = 7,
+    /** A mask of pixels that go on, of those in `from`. A pixel's score is the sigmoid of its channels times weights
+     * plus score_bias; it is added to `totals`, and the pixel goes on while its total is below the threshold. With an
+     * output, output += part * input, in the first columns, as many as the output has: the part is the score, or where
+     * a pixel does not go on, what its total was below 1 before. Pixels that `from` has not keep totals and outputs. */
+    DISTILE_STEP_HALT = 8
 } distile_step_kind;
+
+/** The most words of 32 pixels, in rows, of a mask of attention. */
+#define DISTILE_STAGE_ATTENTION_WORDS 752
+/** The most channels that a stage on a GPU normalizes. */
+#define DISTILE_STAGE_NORMALIZED 2048
 
 /** A step of a stage. Zero-initialise, then set. Steps act as if each ran after the one before. */
 typedef struct distile_stage_step {
@@ -34,11 +53,12 @@ typedef struct distile_stage_step {
     /** On a GPU aligned to 16 bytes, as its strides are, and with a border as wide as windows reach outside the image.
      * On a CPU, 0 is read where they reach outside the tensor and its border. */
     const distile_tensor *input;
-    const distile_tensor *output; /**< Has the input's type. Other pixels keep their values. Null for scores. */
+    /** Has the input's type. Other pixels keep their values. Null for scores, maybe for halts. */
+    const distile_tensor *output;
     /** Has the output's shape and type, and may be the same view as the output. Null: none. */
     const distile_tensor *residual;
     /** The pixels of the output that a step computes; null: every pixel. Scores set it: one pixel for each stride of
-     * the window. */
+     * the window. Halts set it: all pixels of the input. */
     distile_mask *mask;
     /** Null, or the window of a later convolution whose pixels are the mask's: this convolution computes the pixels
      * that it reads. */
@@ -48,19 +68,19 @@ typedef struct distile_stage_step {
      */
     distile_mask *later;
     distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
-    /** What distile_pack_stage_weights wrote for this device, in its memory; for scores, a float32 number for each
-     * channel. On a GPU aligned to 128 bytes, or 16 for scores. Null for steps that take each channel by itself, which
-     * also have no bias, reader or later pixels. */
+    /** What distile_pack_stage_weights wrote for this device, in its memory; for scores, halts and norms, a float32
+     * number for each channel. On a GPU aligned to 128 bytes, or 16 for the latter. Null for attention and steps that
+     * take each channel by itself, which also have no bias, reader or later pixels. */
     const void *weights;
     /** The type of packed weights; 0: the input's. On a CPU it may also be bfloat16 or int8: weights are then read in a
      * half or a quarter of the bytes, and multiplied as float32. */
     distile_dtype weights_dtype;
-    const float *bias; /**< A number for each output channel, on the device; null: 0. Null for scores. */
+    const float *bias; /**< A number for each output channel, on the device; null: 0. Null for scores and halts. */
     distile_activation activation;
     const float *slope;          /**< The activation's number, in host memory; null: .01. */
     float score_bias, threshold; /**< Scores with this bias are active above the threshold. */
-    /** 1: other pixels of a convolution's output may be written, too, as where only later steps read it. A device need
-     * then not wait for the mask where it computes all pixels as fast. Not with a residual or `later`. */
+    /** 1: other pixels of a convolution's or norm's output may be written, too, as where only later steps read it. A
+     * device need then not wait for the mask where it computes all pixels as fast. Not with a residual or `later`. */
     int32_t spreads;
     /** The groups of neighbouring channels of a convolution: an output channel reads the input channels of its own
      * group. As many as input and output channels: depthwise. 0: 1. */
@@ -69,7 +89,18 @@ typedef struct distile_stage_step {
      * strides; or if this step has a reader, of that window; or if neither has a mask, of any. What the output holds
      * afterwards is not said: a device need not store it. */
     int32_t transient;
-    int32_t reserved32;  /**< 0 */
+    distile_norm norm; /**< What a norm is. */
+    float epsilon;     /**< Of norms: at least 0. */
+    /** Of attention, with the input's shape and type, and the strides of each other. */
+    const distile_tensor *key, *value;
+    int32_t heads;      /**< Of attention: they divide the channels. */
+    float scale;        /**< Of attention: above 0. */
+    int32_t all_keys;   /**< Of attention. 1: all pixels of an image are keys; 0: those of the mask. */
+    int32_t reserved32; /**< 0 */
+    /** Of halts: those that may go on, of the made mask's shape; null: every pixel. Not the mask that is made. */
+    distile_mask *from;
+    float *totals;       /**< Of halts: float32 [N, height, width] on the device. */
+    const float *limits; /**< Of halts: float32 [height, width] on the device, which scores are at most; null: none. */
     int64_t reserved[3]; /**< 0 */
 } distile_stage_step;
 
