@@ -37,8 +37,8 @@ void allow_general_code(int64_t when) {
     allow_general(static_cast<General>(when));
 }
 
-int64_t most_stage_words() {
-    return DISTILE_STAGE_WORDS;
+int64_t most_stage_words(bool attention) {
+    return attention ? DISTILE_STAGE_ATTENTION_WORDS : DISTILE_STAGE_WORDS;
 }
 
 int64_t polykernel_version() {
@@ -210,12 +210,12 @@ STABLE_TORCH_LIBRARY(distile, m) {
                       "str activations, int[] outputs, int[] places, float[] times=[], int way=-1) -> Tensor[]")
                   .c_str());
     }
-    m.def("_run_stage(Tensor(a!)[] tensors, Tensor[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
+    m.def("_run_stage(Tensor(a!)[] tensors, Tensor(c!)[] parameters, Tensor(b!)[] masks, int[] borders, int[] made, "
           "int[] program, float[] numbers) -> ()");
     m.def("_pack_stage_weights(Tensor weight, int dtype, int groups, Tensor like) -> Tensor");
     m.def("_allow_general(int when) -> ()");
     m.def("_trace_stages(bool begins, Tensor like) -> Tensor");
-    m.def("_most_stage_words() -> int");
+    m.def("_most_stage_words(bool attention) -> int");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
     m.def("_fix_result(Tensor like, bool fixed) -> ()");

@@ -11,7 +11,7 @@ namespace {
 
 /** The numbers of a step, as python/distile/stages.py writes them. -1 stands for none. */
 struct StepNumbers {
-    static constexpr size_t integers = 27, reals = 3;
+    static constexpr size_t integers = 35, reals = 5;
 
     StepNumbers(const Ints &program, const std::vector<double> &numbers, size_t step)
         : at(program.begin() + static_cast<std::ptrdiff_t>(step * integers)),
@@ -79,6 +79,17 @@ void run_stage(const std::vector<Tensor> &tensors, const std::vector<Tensor> &pa
         step.activation = static_cast<distile_activation>(from.next());
         step.spreads = static_cast<int32_t>(from.next());
         step.groups = static_cast<int32_t>(from.next());
+        step.norm = static_cast<distile_norm>(from.next());
+        step.key = find(views, from.next());
+        step.value = find(views, from.next());
+        step.heads = static_cast<int32_t>(from.next());
+        step.all_keys = static_cast<int32_t>(from.next());
+        step.from = masks.at(from.next());
+        const Tensor *const totals = find(parameters, from.next()), *const limits = find(parameters, from.next());
+        step.totals = totals ? static_cast<float *>(totals->mutable_data_ptr()) : nullptr;
+        step.limits = limits ? static_cast<const float *>(limits->const_data_ptr()) : nullptr;
+        step.epsilon = static_cast<float>(from.real[3]);
+        step.scale = static_cast<float>(from.real[4]);
         slopes[i] = static_cast<float>(from.real[0]);
         step.slope = &slopes[i];
         step.score_bias = static_cast<float>(from.real[1]);

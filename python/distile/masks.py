@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import is_fake
 from . import recomputation
 from ._library import ops
 from .grids import Axis, Grid
+from .halting import halt  # noqa: F401 Its masks are of tokens.
 from .mappings import UNMAPPED, Layer, spans
 
 PIXELS = Grid.of(1)  # Made once: each context of a mask has it.

@@ -66,7 +66,7 @@ def _normalized(layer, name, input, mask, parameters, epsilon, out, zero):
     tensors = (input.reshape(shape), mask, *parameters)
     if out is None:
         return form(name)(*tensors, epsilon=epsilon).view(input.shape)
-    into(name)(*tensors, epsilon=epsilon, zero=zero, into=out.view(shape))
+    into(name)(*tensors, epsilon=epsilon, zero=zero, into=out if out.shape == shape else out.view(shape))
     return out
 
 

@@ -14,7 +14,7 @@ import torch
 from ._library import ops
 
 
-KINDS = ("convolution", "mask unit", "max pool", "average pool", "upsampling", "sum")
+KINDS = ("convolution", "mask unit", "max pool", "average pool", "upsampling", "sum", "norm", "attention", "halt")
 
 
 class Item(NamedTuple):

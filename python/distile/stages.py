@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import _facts
+from . import _facts, halting  # noqa: F401 halting defines an operator.
 from ._library import ops
 from .activations import split_slope
 from .shapes import convolved
@@ -21,10 +21,12 @@ aten = torch.ops.aten
 # The library's numbers.
 TYPES = {torch.float16: 2, torch.bfloat16: 3}
 ACTIVATIONS = {name: number for number, name in enumerate(_facts.ACTIVATIONS)}
-CONVOLUTION, SCORES, MAX_POOL, AVERAGE_POOL, UPSAMPLE, SUM = range(6)
+CONVOLUTION, SCORES, MAX_POOL, AVERAGE_POOL, UPSAMPLE, SUM, NORMALIZE, ATTENTION, HALT = range(9)
+LAYER_NORM, RMS_NORM = range(2)
 
 CHANNELS = 8  # Tensors have multiples of these.
-MOST_WORDS = ops._most_stage_words()
+MOST_HEAD_CHANNELS, MOST_NORMALIZED = 128, 2048
+MOST_WORDS, MOST_ATTENTION_WORDS = ops._most_stage_words(False), ops._most_stage_words(True)
 OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of 3 x 3 behind them.
 _NO_WINDOW = (0,) * 8
 _POINT = (1, 1, 1, 1, 1, 1, 0, 0)
@@ -63,11 +65,21 @@ class _Step:
     score_bias: float = 0.0
     threshold: float = 0.0
     groups: int = 0
+    norm: int = LAYER_NORM
+    epsilon: float = 0.0
+    key: torch.Tensor | None = None
+    value: torch.Tensor | None = None
+    heads: int = 0
+    scale: float = 0.0
+    all_keys: bool = False
+    going: torch.Tensor | None = None  # The mask of those that may go on.
+    totals: torch.Tensor | None = None
+    limits: torch.Tensor | None = None
 
     def spreads(self) -> bool:
-        """Whether a convolution may write other pixels, too."""
+        """Whether a convolution or a norm may write other pixels, too."""
         free = getattr(self.output, "_distile_scratch", False) and self.residual is None and self.later is None
-        return free and self.kind == CONVOLUTION
+        return free and self.kind in (CONVOLUTION, NORMALIZE)
 
 
 class _Arguments(dict):
@@ -131,6 +143,22 @@ def _unsliced(x: torch.Tensor) -> tuple[torch.Tensor, int]:
     return x, 1
 
 
+def _image(tokens: torch.Tensor) -> torch.Tensor:
+    """Tokens [N, T, C] as an image [N, C, 1, T]."""
+    image = tokens.transpose(1, 2).unsqueeze(2)
+    image._distile_scratch = getattr(tokens, "_distile_scratch", False)
+    return image
+
+
+def _heads_as_image(x: torch.Tensor) -> torch.Tensor | None:
+    """Tokens [N, H, T, D] as an image [N, H * D, 1, T], if the heads of a token lie side by side."""
+    n, heads, tokens, channels = x.shape
+    if x.stride(3) != 1 or (heads > 1 and x.stride(1) != channels):
+        return None
+    row = x.stride(2)
+    return x.as_strided((n, heads * channels, 1, tokens), (x.stride(0), 1, row * tokens, row))
+
+
 def _made(like: torch.Tensor, channels: int, extents) -> torch.Tensor:
     """Memory for an image, channels innermost."""
     shape = (like.shape[0], channels, *extents)
@@ -192,17 +220,23 @@ class _Packed:
     def weight(self, weight, dtype, device, groups) -> torch.Tensor:
         def make():
             whole = weight.detach().to("cpu", torch.float32).contiguous()
+            whole = whole if whole.dim() == 4 else whole[:, :, None, None]  # Of a linear layer.
             return ops._pack_stage_weights(whole, TYPES[dtype], groups, torch.empty(0, device=device)).to(device)
 
-        return self.get(weight, make, dtype, device, groups)
+        return self.get(weight, make, dtype, groups, device)
+
+    @staticmethod
+    def is_vector(vector, device) -> bool:
+        """Whether steps read a tensor as it is."""
+        return vector.dtype == torch.float32 and vector.device == device and vector.is_contiguous()
 
     def vector(self, vector, device) -> torch.Tensor:
-        if vector.dtype == torch.float32 and vector.device == device and vector.is_contiguous():
+        if self.is_vector(vector, device):
             return vector
         return self.get(vector, lambda: vector.detach().to(device, torch.float32).contiguous(), device)
 
-    def has(self, weight, dtype, device, groups) -> bool:
-        return (dtype, device, groups) in self._kept.get(weight, {})
+    def has(self, key, *more) -> bool:
+        return more in self._kept.get(key, {})
 
 
 _packed = _Packed()
@@ -236,6 +270,12 @@ def _launch(steps: list[_Step]) -> None:
         if step.kind == SCORES:
             weight = _packed.vector(step.weight, device)
             made.add(masks.number(step.mask))
+        elif step.kind in (NORMALIZE, HALT):
+            weight, bias = (
+                None if vector is None else _packed.vector(vector, device) for vector in (step.weight, step.bias)
+            )
+            if step.kind == HALT:
+                made.add(masks.number(step.mask))
         elif step.kind == CONVOLUTION:
             weight = _packed.weight(step.weight, step.input.dtype, device, step.groups)
             bias = None if step.bias is None else _packed.vector(step.bias, device)
@@ -250,8 +290,16 @@ def _launch(steps: list[_Step]) -> None:
             ACTIVATIONS[activation],
             int(step.spreads()),
             step.groups,
+            step.norm,
+            tensors.number(step.key),
+            tensors.number(step.value),
+            step.heads,
+            int(step.all_keys),
+            masks.number(step.going),
+            parameters.number(step.totals),
+            parameters.number(None if step.limits is None else _packed.vector(step.limits, device)),
         ]
-        numbers += [slope, step.score_bias, step.threshold]
+        numbers += [slope, step.score_bias, step.threshold, step.epsilon, step.scale]
     _run(
         tensors.tensors,
         parameters.tensors,
@@ -297,6 +345,8 @@ class stage(TorchDispatchMode):
         # Masks that nobody has made yet, from those that they follow from: what a window reads, and inverses.
         self._needed: dict[int, tuple] = {}
         self._inverse: dict[int, tuple] = {}
+        # Masks of tokens [N, T], as masks [N, 1, T].
+        self._token_masks: dict[int, tuple] = {}
         # The indices of the pool recorded last, which nobody makes if nobody holds them.
         self._indices: weakref.ref | None = None
 
@@ -314,6 +364,7 @@ class stage(TorchDispatchMode):
         self._run_pool_with_indices()
         needed, self._needed = self._needed, {}
         inverse, self._inverse = self._inverse, {}
+        self._token_masks = {}
         self._run_steps()
         for mask, *_, make in (*needed.values(), *inverse.values()):
             if (alive := mask()) is not None:
@@ -344,7 +395,8 @@ class stage(TorchDispatchMode):
             self._promised = args[0] if args[1] else None
             return None if args[1] else func(*args)
         if func is ops._fix_mask.default:
-            return None if any(step.mask is args[0] for step in self._steps) else func(*args)
+            mask = self._mask_of_tokens(args[0])
+            return None if any(step.mask is mask for step in self._steps) else func(*args)
         record = None if torch.is_grad_enabled() else _RECORDED.get(func)
         if record is not None:
             result = record(self, func, _Arguments(func, args, kwargs))
@@ -388,11 +440,7 @@ class stage(TorchDispatchMode):
             and _words(x.shape[0], *extents) <= MOST_WORDS
             and _packed.can_have(weight, bias)
             and not _reaches_outside(x, extents, window)
-            and (
-                not x.is_cuda
-                or not torch.cuda.is_current_stream_capturing()
-                or _packed.has(weight, x.dtype, x.device, groups)
-            )
+            and self._may_pack(weight, x.device, x.dtype, groups)
         )
 
     def _masked_conv2d(self, func, call):
@@ -533,6 +581,150 @@ class stage(TorchDispatchMode):
         self._add_layer(SUM, func, call, x, output, _POINT)
         return (output,)
 
+    # Layers of tokens are steps of images of one row.
+
+    def _mask_of_tokens(self, mask):
+        """A mask [N, T] as one [N, 1, T], always the same; another as it is."""
+        if mask is None or mask.dim() != 2:
+            return mask
+        found = _entry(self._token_masks, mask)
+        if found is None:
+            found = self._token_masks[id(mask)] = (weakref.ref(mask), mask[:, None])
+        return found[1]
+
+    def _takes_tokens(self, x, *others) -> bool:
+        """Whether steps take these images, null or of one type, and none of them is too large."""
+        ready = self._takes(x) and x.shape[1] % CHANNELS == 0 and _words(x.shape[0], *x.shape[2:]) <= MOST_WORDS
+        return ready and all(
+            other is None or (other.dtype == x.dtype and other.device == x.device and _is_read_in_place(other))
+            for other in others
+        )
+
+    def _has_vectors(self, device, *vectors) -> bool:
+        """Whether there can be these vectors as steps read them."""
+        return all(
+            vector is None
+            or _packed.is_vector(vector, device)
+            or (_packed.can_have(vector) and self._may_pack(vector, device))
+            for vector in vectors
+        )
+
+    @staticmethod
+    def _may_pack(parameter, device, *more) -> bool:
+        """Whether a parameter is packed or may be: not while a graph is captured."""
+        is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        return not is_captured or _packed.has(parameter, *more, device)
+
+    def _linear(self, func, call):
+        x, weight, output, residual = call.input, call.weight, _written(call), call.residual
+        if x.dim() != 3 or weight.dim() != 2 or call.get("zero") or call.mask is None:
+            return NotImplemented
+        result = output
+        if result is None:
+            result = x.new_zeros(*x.shape[:2], weight.shape[0])
+        image, written = _image(x), _image(result)
+        added = None if residual is None else written if residual is output else _image(residual)
+        mask = self._mask_of_tokens(call.mask)
+        ready = (
+            self._takes_tokens(image, written, added)
+            and weight.shape[1] == x.shape[2]
+            and weight.shape[0] == result.shape[2]
+            and weight.shape[0] % CHANNELS == 0
+            and self._takes_mask(mask, x.device, written.shape)
+            and _packed.can_have(weight)
+            and self._may_pack(weight, x.device, x.dtype, 1)
+            and self._has_vectors(x.device, call.bias)
+        )
+        if not ready:
+            return NotImplemented
+        arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
+        self._steps.append(
+            _Step(CONVOLUTION, image, lambda: ops.linear_into(**arguments, into=result), written, added, mask,
+                  window=_POINT, weight=weight, bias=call.bias, activation=call.activation, groups=1)
+        )  # fmt: skip
+        return (None if call.get("into") is not None else result,)
+
+    def _norm(self, func, call):
+        x, output = call.input, _written(call)
+        if x.dim() not in (3, 4) or call.get("zero") or call.mask is None:
+            return NotImplemented
+        result = torch.zeros_like(x) if output is None else output
+        image, written = (tensor if tensor.dim() == 4 else _image(tensor) for tensor in (x, result))
+        mask, bias = self._mask_of_tokens(call.mask), call.get("bias")
+        ready = (
+            self._takes_tokens(image, written)
+            and image.shape[1] <= MOST_NORMALIZED
+            and image.shape == written.shape
+            and not _share_memory(image, written)
+            and self._takes_mask(mask, x.device, written.shape)
+            and _entry(self._needed, mask) is None
+            and self._has_vectors(x.device, call.weight, bias)
+        )
+        if not ready:
+            return NotImplemented
+        is_layer_norm = "bias" in call
+        operator = ops.layer_norm_into if is_layer_norm else ops.rms_norm_into
+        arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
+        self._steps.append(
+            _Step(NORMALIZE, image, lambda: operator(**arguments, into=result), written, mask=mask, window=_POINT,
+                  weight=call.weight, bias=bias, norm=LAYER_NORM if is_layer_norm else RMS_NORM, epsilon=call.epsilon)
+        )  # fmt: skip
+        return (None if call.get("into") is not None else result,)
+
+    def _attention(self, func, call):
+        output = _written(call)
+        tensors = (call.query, call.key, call.value)
+        if any(x.dim() != 4 or x.shape != call.query.shape for x in tensors) or call.causal or call.get("zero"):
+            return NotImplemented
+        n, heads, tokens, channels = call.query.shape
+        result = output
+        if result is None:
+            result = call.query.new_zeros(n, tokens, heads, channels).transpose(1, 2)
+        images = [_heads_as_image(x) for x in (*tensors, result)]
+        mask, keys = self._mask_of_tokens(call.mask), self._mask_of_tokens(call.key_mask)
+        ready = (
+            all(image is not None for image in images)
+            and self._takes_tokens(*images)
+            and images[1].stride() == images[2].stride()
+            and channels % CHANNELS == 0
+            and channels <= MOST_HEAD_CHANNELS
+            and call.scale >= 0
+            and _words(n, 1, tokens) <= MOST_ATTENTION_WORDS
+            and (keys is None or keys is mask)
+            and self._takes_mask(mask, images[0].device, images[3].shape)
+            and _entry(self._needed, mask) is None
+        )
+        if not ready:
+            return NotImplemented
+        arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
+        self._steps.append(
+            _Step(ATTENTION, images[0], lambda: ops.attention_into(**arguments, into=result), images[3], mask=mask,
+                  window=_POINT, key=images[1], value=images[2], heads=heads, scale=call.scale or channels**-0.5,
+                  all_keys=keys is None)
+        )  # fmt: skip
+        return (None if call.get("into") is not None else result,)
+
+    def _halt(self, func, call):
+        x, sums, device = call.input, call.sums, call.input.device
+        image = _image(x)
+        written = None if sums is None else _image(sums)
+        going = self._mask_of_tokens(call.mask)
+        ready = (
+            self._takes_tokens(image, written)
+            and (going is None or self._takes_mask(going, device, image.shape))
+            and self._has_vectors(device, call.weight, call.limits)
+            and _packed.is_vector(call.totals, device)
+        )
+        if not ready:
+            return NotImplemented
+        mask = torch.empty(x.shape[:2], dtype=torch.bool, device=device)
+        self._steps.append(
+            _Step(HALT, image, lambda: mask.copy_(func(**call)), written, mask=self._mask_of_tokens(mask),
+                  window=_POINT, weight=call.weight, score_bias=call.bias, threshold=call.threshold, going=going,
+                  totals=call.totals, limits=call.limits)
+        )  # fmt: skip
+        return (mask,)
+
     def _scores(self, func, call):
         weight = call.weight
         image, stride = _unsliced(call.input)
@@ -604,7 +796,10 @@ class stage(TorchDispatchMode):
         others = [
             tensor
             for step in self._steps
-            for tensor in (step.input, *(() if step.output is output else (step.residual, step.output)))
+            for tensor in (
+                *(step.input, step.key, step.value),
+                *(() if step.output is output else (step.residual, step.output)),
+            )
         ]
         if (
             not writers
@@ -649,6 +844,19 @@ _RECORDED = {
     ops.conv2d_inference.default: stage._masked_conv2d,
     ops.conv2d.out: stage._masked_conv2d,
     ops.conv2d_into.default: stage._masked_conv2d,
+    ops.linear_inference.default: stage._linear,
+    ops.linear.out: stage._linear,
+    ops.linear_into.default: stage._linear,
+    ops.layer_norm_inference.default: stage._norm,
+    ops.layer_norm.out: stage._norm,
+    ops.layer_norm_into.default: stage._norm,
+    ops.rms_norm_inference.default: stage._norm,
+    ops.rms_norm.out: stage._norm,
+    ops.rms_norm_into.default: stage._norm,
+    ops.attention_inference.default: stage._attention,
+    ops.attention.out: stage._attention,
+    ops.attention_into.default: stage._attention,
+    ops._halt.default: stage._halt,
     ops.mask_scores.default: stage._scores,
     ops.mask_needed_input.default: stage._needed_input,
     ops.mask_dilate.default: stage._dilate,

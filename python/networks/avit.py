@@ -5,6 +5,8 @@ Weights are random. A score for each layer is shifted so that as many tokens go 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -20,14 +22,14 @@ class Layer(TokenLayer):
 
     def __init__(self, channels, heads, buffers):
         super().__init__(channels, heads, buffers, eps=1e-6)
-        self.shift = torch.zeros(())
+        self.shift = 0.0  # Of its scores.
 
     def forward(self, x, mask):
         """Changes the active tokens of x. What others hold is not read."""
         channels, tokens = x.shape[2], self.buffers.tokens
-        normalized = self.norm1(x, mask, out=tokens("normalized", x, channels))
+        normalized = self.norm1(x, mask, out=tokens("normalized before attention", x, channels, scratch=True))
         self.proj(self.attended(normalized, mask), mask, residual=x, out=x)
-        normalized = self.norm2(x, mask, out=normalized)
+        normalized = self.norm2(x, mask, out=tokens("normalized", x, channels))
         wide = self.up(normalized, mask, out=tokens("wide", x, 4 * channels))
         return self.down(wide, mask, residual=x, out=x)
 
@@ -61,6 +63,9 @@ class AViT(Network):
         self.first = nn.Parameter(torch.zeros(1, 1, channels))
         self.positions = nn.Parameter(torch.zeros(1, self.tokens, channels))
         self.buffers, self.halt = Buffers(), halt
+        # What a stage halts by: the weights of a score, and that the class token stays.
+        self.factors, self.limits = torch.zeros(channels), torch.ones(self.tokens)
+        self.factors[0], self.limits[0] = 2, 0.9 / layers
         self.layers = nn.ModuleList(Layer(channels, heads, self.buffers) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(channels, eps=1e-6), nn.Linear(channels, classes)
         randomise(self, seed)
@@ -81,7 +86,8 @@ class AViT(Network):
 
     def _halt(self, number, x, *sums):
         count = len(self.layers)
-        return self.halt(x, self.layers[number].shift, *sums, count, number == count - 1)
+        shift = x.new_full((), self.layers[number].shift)
+        return self.halt(x, shift, *sums, count, number == count - 1)
 
     def _run(self, x, block):
         """`block` computes a layer for the tokens of a mask."""
@@ -103,12 +109,12 @@ class AViT(Network):
         def calibrated(number, layer, x, mask):
             x = layer.plain(x, mask)
             if number == count - 1 or density >= 1:
-                layer.shift.fill_(-100)
+                layer.shift = -100.0
                 return x
             low, high = -60.0, 60.0
             for _ in range(60):
                 middle = (low + high) / 2
-                layer.shift.fill_(middle)
+                layer.shift = middle
                 going, *_ = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])
                 low, high = (middle, high) if going.double().mean() > wanted[number + 1] else (low, middle)
             calibrated.total = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])[1]
@@ -119,6 +125,8 @@ class AViT(Network):
 
     def masked(self):
         self.masks = []
+        if self.image.is_cuda and not self.buffers.dense_by_pytorch:
+            return self._staged()
 
         def block(number, layer, x, mask):
             self.masks.append(mask)
@@ -126,6 +134,20 @@ class AViT(Network):
                 return layer(x, mask)
 
         return self._run(self.image, block)
+
+    def _staged(self):
+        """All layers, and what halts behind each, in a stage."""
+        x = self._start(self.image)
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        totals, sums = torch.zeros_like(x[:, :, 0], dtype=torch.float32), torch.zeros_like(x[:, :1])
+        with self.buffers.stage():
+            for number, layer in enumerate(self.layers):
+                self.masks.append(mask)
+                with masks.fixed(mask):
+                    x = layer(x, mask)
+                ends = {"bias": math.inf} if number == len(self.layers) - 1 else {"bias": layer.shift, "limits": self.limits}
+                mask = masks.halt(x, self.factors, totals, mask, threshold=HALTED, sums=sums, **ends)
+        return self.head(self.norm(sums[:, 0]))
 
     def dense_inputs(self):
         return (self.image,)

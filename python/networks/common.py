@@ -311,10 +311,12 @@ class Buffers:
         alone = self.dense_by_pytorch or torch.compiler.is_compiling()
         return contextlib.nullcontext() if alone else distile.stage()
 
-    def tokens(self, role: str, like: torch.Tensor, channels: int) -> torch.Tensor:
+    def tokens(self, role: str, like: torch.Tensor, channels: int, scratch: bool = False) -> torch.Tensor:
+        """With `scratch`, a stage may compute other tokens, too, which spares it the wait for a new mask."""
         key = (role, *like.shape[:2], channels, like.dtype, like.device)
         if key not in self._kept:
             self._kept[key] = torch.zeros((*like.shape[:2], channels), dtype=like.dtype, device=like.device)
+            self._kept[key]._distile_scratch = scratch
         return self._kept[key]
 
     def everywhere(self, like: torch.Tensor, height: int, width: int) -> torch.Tensor | None:
@@ -344,7 +346,7 @@ class TokenLayer(nn.Module):
     def attended(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """What the active tokens see of each other, before the projection."""
         channels, tokens = x.shape[2], self.buffers.tokens
-        query, key, value = self._split(self.qkv(x, mask, out=tokens("parts", x, 3 * channels)))
+        query, key, value = self._split(self.qkv(x, mask, out=tokens("parts", x, 3 * channels, scratch=True)))
         attended = tokens("attended", x, channels)
         heads = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
         ops.attention_into(query, key, value, mask, mask, into=heads)

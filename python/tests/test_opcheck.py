@@ -57,6 +57,13 @@ CASES = {
             (torch.randn(2, 9, 5), torch.randn(7, 5), None, mask(2, 9), torch.randn(2, 9, 7)), dict(activation="gelu")
         ),
     ],
+    "_halt": [
+        lambda: (
+            (torch.randn(2, 9, 5), torch.randn(5), mask(2, 9), torch.rand(2, 9), torch.randn(2, 1, 5), torch.rand(9), 1.0, 0.9),
+            {},
+        ),
+        lambda: ((torch.randn(2, 9, 5), torch.randn(5), None, torch.rand(2, 9), None, None, -1.0, 0.9), {}),
+    ],
     "attention": [
         lambda: ((*heads(), mask(2, 9), mask(2, 9)), {}),
         lambda: ((*torch.randn(3, 1, 2, 9, 8).unbind(0), mask(1, 9)), dict(causal=True)),

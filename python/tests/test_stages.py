@@ -2,14 +2,17 @@
 
 import collections
 
+import avit
+import common
 import pytest
+import runner
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import distile
-from distile import _facts, dense, masks, stages
-from distile.nn import MaskedConv2d, MaskUnit
+from distile import _facts, dense, halting, masks, stages
+from distile.nn import MaskedConv2d, MaskedLayerNorm, MaskedLinear, MaskedRMSNorm, MaskUnit
 
 ops = torch.ops.distile
 NAMES = list(_facts.ACTIVATIONS)
@@ -36,9 +39,29 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
 
     for at in range(0, len(program), INTEGERS):
         kind, input, output, residual, mask, later, *rest = program[at : at + INTEGERS]
-        window, reader, (weight, bias, activation, spreads, groups) = rest[:8], rest[8:16], rest[16:]
-        slope, score_bias, threshold = numbers[at // INTEGERS * 3 : at // INTEGERS * 3 + 3]
+        window, reader, (weight, bias, activation, spreads, groups, norm, *attends) = rest[:8], rest[8:16], rest[16:]
+        key, value, heads, all_keys, going, totals, limits = attends
+        slope, score_bias, threshold, epsilon, scale = numbers[at // INTEGERS * 5 : at // INTEGERS * 5 + 5]
         mask, later = one(made_masks, mask), one(made_masks, later)
+        if kind == stages.HALT:
+            x, sums, going = tokens(tensors[input]), one(tensors, output), one(made_masks, going)
+            mask[:, 0] = halting._halt(
+                x.float(), parameters[weight], None if going is None else going[:, 0], parameters[totals],
+                None if sums is None else tokens(sums), one(parameters, limits), score_bias, threshold,
+            )  # fmt: skip
+            continue
+        if kind in (stages.NORMALIZE, stages.ATTENTION):
+            if kind == stages.NORMALIZE:
+                assert heads == 0 and scale == 0
+                result = normalized(tensors[input].float(), norm, one(parameters, weight), one(parameters, bias), epsilon)
+            else:
+                assert weight < 0 and epsilon == 0 and not spreads
+                keys = None if mask is None or all_keys else mask
+                result = attended(*(tensors[number].float() for number in (input, key, value)), heads, keys, scale)
+            done = result.to(tensors[output].dtype)
+            all_pixels = mask is None or spreads
+            tensors[output].copy_(done if all_pixels else torch.where(mask[:, None], done, tensors[output]))
+            continue
         if kind == 1:
             scored = tensors[input][..., :: window[2], :: window[3]]
             scores = torch.einsum("nchw,c->nhw", scored.float(), parameters[weight])
@@ -51,6 +74,7 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
         bias = None if bias < 0 else parameters[bias].float()
         if kind == stages.CONVOLUTION:
             weight = parameters[weight].float()
+            weight = weight if weight.dim() == 4 else weight[:, :, None, None]
             result = F.conv2d(x, weight, bias, tuple(window[2:4]), 0, tuple(window[4:6]), groups)
         else:
             assert weight < 0 and bias is None and later is None and not reader[0] and not spreads
@@ -73,6 +97,24 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
         target.copy_(done if mask is None else torch.where(mask[:, None], done, target))
 
 
+def tokens(image):
+    """An image of one row as tokens [N, T, C]."""
+    return image[:, :, 0].transpose(1, 2)
+
+
+def normalized(x, norm, weight, bias, epsilon):
+    function = F.rms_norm if norm else F.layer_norm
+    parameters = (weight,) if norm else (weight, bias)
+    return function(x.movedim(1, -1), x.shape[1:2], *parameters, epsilon).movedim(-1, 1)
+
+
+def attended(query, key, value, heads, keys, scale):
+    query, key, value = (x.flatten(2).unflatten(1, (heads, -1)).transpose(2, 3) for x in (query, key, value))
+    keys = None if keys is None else keys.flatten(1)[:, None, None]
+    result = F.scaled_dot_product_attention(query, key, value, attn_mask=keys, scale=scale)
+    return result.transpose(2, 3).flatten(1, 2)[:, :, None]
+
+
 def layer(kind, x, window):
     """What a step makes that takes each channel by itself."""
     kernel, stride, dilation = (tuple(window[place : place + 2]) for place in (0, 2, 4))
@@ -84,7 +126,7 @@ def layer(kind, x, window):
     return F.interpolate(x, scale_factor=stride) if kind == stages.UPSAMPLE else x
 
 
-INTEGERS = 27
+INTEGERS = 35
 RUN = []
 
 
@@ -348,6 +390,102 @@ def test_indices_of_a_pool_that_somebody_holds():
     close(found[0], expected[0])
     assert (found[1] == expected[1]).float().mean() > 0.95
     close(after, 2 * second(first(x, mask), mask))
+
+
+class TokenLayer(torch.nn.Module):
+    """A layer of a transformer that changes its input, whose tokens attend to each other or to all."""
+
+    def __init__(self, channels, heads, all_keys=False, scratch=False):
+        super().__init__()
+        self.heads, self.all_keys, self.scratch = heads, all_keys, scratch
+        self.norm1, self.norm2 = MaskedLayerNorm(channels), MaskedRMSNorm(channels)
+        self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
+        self.up = MaskedLinear(channels, 2 * channels, activation="gelu")
+        self.down = MaskedLinear(2 * channels, channels, bias=False)
+
+    def forward(self, x, mask):
+        def made(channels):
+            result = x.new_zeros(*x.shape[:2], channels)
+            result._distile_scratch = self.scratch
+            return result
+
+        every = torch.ones(mask.shape, dtype=torch.bool, device=x.device) if self.all_keys else mask
+        parts = self.qkv(self.norm1(x, every, out=made(x.shape[2])), every, out=made(3 * x.shape[2]))
+        parts = parts.unflatten(2, (3, self.heads, -1)).transpose(1, 3)
+        attended = torch.zeros_like(x)
+        into = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        ops.attention_into(*parts.unbind(2), mask, None if self.all_keys else mask, into=into)
+        self.proj(attended, mask, residual=x, out=x)
+        return self.down(self.up(self.norm2(x, mask), mask), mask, residual=x, out=x)
+
+
+def token_network(channels=48, heads=3, **keywords):
+    torch.manual_seed(8)
+    layers = torch.nn.ModuleList(TokenLayer(channels, heads, **keywords) for _ in range(3)).eval().half()
+    factors, limits = torch.zeros(channels), torch.ones(37)
+    factors[:2], limits[0] = 1, 0.05
+
+    def run(x):
+        totals, sums = torch.zeros(x.shape[:2]), torch.zeros_like(x[:, :1])
+        mask, found = torch.rand(x.shape[:2], generator=torch.Generator("cpu").manual_seed(1)) < 0.8, []
+        mask[:, 0] = True
+        mask = mask.to(x.device)
+        for layer in layers:
+            with masks.fixed(mask):
+                layer(x, mask)
+            mask = masks.halt(x, factors, totals, mask, bias=-1.0, limits=limits, sums=sums)
+            found.append(mask)
+        return x, sums, totals, *found
+
+    return run
+
+
+@pytest.mark.parametrize("keywords", [{}, {"all_keys": True}, {"scratch": True}])
+@pytest.mark.parametrize("inference", [False, True])
+def test_layers_of_tokens_that_halt_run_in_one_launch(keywords, inference):
+    run, x = token_network(**keywords), torch.randn(2, 37, 48).half()
+    with torch.inference_mode() if inference else torch.no_grad():
+        expected = run(x.clone())
+        RUN.clear()
+        with distile.stage():
+            result = run(x.clone())
+        assert RUN == [3 * 8]
+    going, due = (torch.stack(each[3:]) for each in (result, expected))
+    assert (going == due).float().mean() > 0.99 and 0.05 < due.float().mean() < 0.8
+    same = (going == due).all(0)  # Rounded scores may be on the other side of the threshold.
+    close(torch.where(same[..., None], result[0], 0), torch.where(same[..., None], expected[0], 0))
+    close(result[1], expected[1])
+    close(torch.where(same, result[2], 0), torch.where(same, expected[2], 0))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("batch", [1, 3])
+def test_avit_is_a_stage(batch, device):
+    with torch.inference_mode(False):
+        network = avit.AViT("T", 0.5, batch=batch, layers=3, pixels=64)
+        common.move(network, device, torch.half)
+    result = network._staged()
+    assert RUN == [3 * 8]
+    assert common.error(network, result, network.expected()) <= runner.BOUNDS["float16"]
+    densities = network.densities()
+    assert densities[0] == 1 and 0.02 < densities[-1] < densities[1] < 1
+
+
+def test_scores_add_up_until_a_token_halts():
+    x = torch.tensor([[[0.0], [1], [2], [-30]]])
+    totals, sums = torch.zeros(1, 4), torch.zeros(1, 2, 1)
+    mask = masks.halt(x, torch.ones(1), totals, limits=torch.tensor([0.25, 1, 1, 1]), sums=sums)
+    score = torch.sigmoid(torch.tensor(1.0)).item()
+    assert mask.tolist() == [[True, True, True, True]]
+    torch.testing.assert_close(sums.flatten(), torch.tensor([0.0, score]))
+    mask = masks.halt(x, torch.ones(1), totals, mask, sums=sums)
+    assert mask.tolist() == [[True, False, False, True]]
+    torch.testing.assert_close(sums.flatten(), torch.tensor([0.0, 1]))
+    torch.testing.assert_close(totals[0, :2], torch.tensor([0.75, 2 * score]))
+    before = totals.clone()
+    mask = masks.halt(x, torch.ones(1), totals, mask, bias=float("inf"), sums=sums)
+    assert not mask.any()
+    assert torch.equal(totals[0, 1:3], before[0, 1:3]) and totals[0, 0] == 1.75
 
 
 @torch.no_grad()
