@@ -220,7 +220,7 @@ class _Packed:
     def weight(self, weight, dtype, device, groups) -> torch.Tensor:
         def make():
             whole = weight.detach().to("cpu", torch.float32).contiguous()
-            whole = whole if whole.dim() == 4 else whole[:, :, None, None]  # Of a linear layer.
+            whole = whole if whole.dim() == 4 else whole[:, :, None, None]  # A linear layer's has two dimensions.
             return ops._pack_stage_weights(whole, TYPES[dtype], groups, torch.empty(0, device=device)).to(device)
 
         return self.get(weight, make, dtype, groups, device)

@@ -22,7 +22,7 @@ class Layer(TokenLayer):
 
     def __init__(self, channels, heads, buffers):
         super().__init__(channels, heads, buffers, eps=1e-6)
-        self.shift = 0.0  # Of its scores.
+        self.shift = 0.0  # A summand of its scores.
 
     def forward(self, x, mask):
         """Changes the active tokens of x. What others hold is not read."""

@@ -112,9 +112,9 @@ template<class Machine> struct StageTestStep {
     Image *input = nullptr, *output = nullptr, *residual = nullptr;
     std::vector<float> weights, bias;  ///< [output][input of its group][row][column]
     StageBits *mask = nullptr, *later = nullptr;
-    // Of attention: the input, the key and the value are these channels of the input's pixels and as many behind them.
+    // Attention takes these channels of the input's pixels as query, and as many behind them as key and as value.
     int32_t channels = 0;
-    // Of halts.
+    // A halt has these.
     StageBits *from = nullptr;
     StageNumbers<Machine> *totals = nullptr;
     std::vector<float> limits;
@@ -780,7 +780,7 @@ void add_halts(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32
     stage.norm(y, x, &first);
     stage.halt(y, second, &first, &sum, &halt, -1, true);
     stage.halt(x, third, &second, &sum, &halt, INFINITY, false);
-    stage.halt(x, of_given, &given, &all, nullptr, .5f, false);
+    stage.halt(y, of_given, &given, &all, nullptr, .5f, false);
 }
 
 /** A layer of a transformer: its tokens attend to each other, and then each is mapped through four times the channels.

@@ -14,7 +14,7 @@ namespace distile {
 constexpr uint32_t most_stage_steps = 416;   ///< The most steps of a launch.
 constexpr uint32_t most_passed_steps = 102;  ///< As many as the arguments of a kernel can hold.
 constexpr uint32_t stage_threads = 512;
-constexpr uint32_t stage_shared_bytes = 232448;  ///< Shared memory of a block.
+constexpr uint32_t stage_shared_bytes = 232448;                      ///< Shared memory of a block.
 constexpr uint32_t most_kept_words = DISTILE_STAGE_ATTENTION_WORDS;  ///< The most words of a mask that a block keeps.
 
 /** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
@@ -71,7 +71,7 @@ struct StageStep {
      * all. */
     const uint32_t *later;
     uint32_t *made;                        ///< The words of a mask from scores.
-    float *totals;                         ///< Of pixels that halt. Null: scores make a mask without them.
+    float *totals;                         ///< What scores add up to. Null: scores make a mask without them.
     MaskBytes mirror;                      ///< Where the mask also goes, byte by byte, if its bytes are not null.
     Divisor height, words_per_row, width;  ///< The output's.
     Divisor row_bytes;                     ///< The bytes of a row of a mask from scores.

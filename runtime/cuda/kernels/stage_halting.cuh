@@ -11,7 +11,7 @@ namespace distile {
 /** What becomes of a pixel. */
 struct Halting {
     bool goes_on;
-    float part;  ///< Of the pixel in the output; 0 if it has halted before.
+    float part;  ///< How much of the pixel the output gets; 0 if it has halted before.
 };
 
 /** Adds a pixel's score, of which the sigmoid is given the argument, to its total. One thread; x may be outside. */

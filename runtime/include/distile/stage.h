@@ -89,18 +89,20 @@ typedef struct distile_stage_step {
      * strides; or if this step has a reader, of that window; or if neither has a mask, of any. What the output holds
      * afterwards is not said: a device need not store it. */
     int32_t transient;
-    distile_norm norm; /**< What a norm is. */
-    float epsilon;     /**< Of norms: at least 0. */
-    /** Of attention, with the input's shape and type, and the strides of each other. */
-    const distile_tensor *key, *value;
-    int32_t heads;      /**< Of attention: they divide the channels. */
-    float scale;        /**< Of attention: above 0. */
-    int32_t all_keys;   /**< Of attention. 1: all pixels of an image are keys; 0: those of the mask. */
-    int32_t reserved32; /**< 0 */
-    /** Of halts: those that may go on, of the made mask's shape; null: every pixel. Not the mask that is made. */
+    /* A norm has these. */
+    distile_norm norm;
+    float epsilon; /**< At least 0. */
+    /* Attention has these. */
+    const distile_tensor *key, *value; /**< With the input's shape and type, and the strides of each other. */
+    int32_t heads;                     /**< They divide the channels. */
+    float scale;                       /**< Above 0. */
+    int32_t all_keys;                  /**< 1: all pixels of an image are keys; 0: those of the mask. */
+    int32_t reserved32;                /**< 0 */
+    /* A halt has these. */
+    /** Those that may go on, of the made mask's shape; null: every pixel. Not the mask that is made. */
     distile_mask *from;
-    float *totals;       /**< Of halts: float32 [N, height, width] on the device. */
-    const float *limits; /**< Of halts: float32 [height, width] on the device, which scores are at most; null: none. */
+    float *totals;       /**< float32 [N, height, width] on the device. */
+    const float *limits; /**< float32 [height, width] on the device, which scores are at most; null: none. */
     int64_t reserved[3]; /**< 0 */
 } distile_stage_step;
 
