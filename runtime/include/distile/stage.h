@@ -94,7 +94,7 @@ typedef struct distile_stage_step {
     float epsilon; /**< At least 0. */
     /* Attention has these. */
     const distile_tensor *key, *value; /**< With the input's shape and type, and the strides of each other. */
-    int32_t heads;                     /**< They divide the channels. */
+    int32_t heads;                     /**< Divide the channels. */
     float scale;                       /**< Above 0. */
     int32_t all_keys;                  /**< 1: all pixels of an image are keys; 0: those of the mask. */
     int32_t reserved32;                /**< 0 */
