@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   python -m distile explain model.py --masks .3        would this model gain, with 3 of 10 pixels active?
   python -m distile explain model.onnx --masks masks.npy --html page.html
   python -m distile convert model.onnx --build         masked operators in an ONNX model (python -m distile.onnx)
+  python -m distile prune layer.npy --zeros .9         weights of least magnitude become 0; also of ONNX models
   python -m distile weights layer.npz                  a pruned layer's weights as the command distile reads them
 """
 
@@ -52,6 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .onnx.__main__ import main as onnx_main
 
         return onnx_main(arguments)
+    if arguments[:1] == ["prune"]:
+        from .pruned_files import main as prune_main
+
+        return prune_main(arguments[1:])
     if arguments[:1] == ["weights"]:
         from .weight_files import main as weights_main
 
@@ -62,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=("explain", "convert", "weights"), help="see --help of each")
+    parser.add_argument("command", nargs="?", choices=("explain", "convert", "prune", "weights"), help="see --help of each")
     parser.add_argument("--device", default="cpu", help="where to measure: cpu, or cuda (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="to measure each mask (default: %(default)s)")
     parser.add_argument("--no-demonstration", action="store_true", help="only say what is there")
