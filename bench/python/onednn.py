@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-FLOAT32, CPU, IN_ORDER = 3, 1, 1
+FLOAT32, INT32, CPU, IN_ORDER = 3, 4, 1, 1
 SOURCE, WEIGHTS, BIAS, DESTINATION = 1, 33, 41, 17
 ANY_LAYOUT, INFERENCE, DIRECT, WEIGHTS_LAYOUT = 1, 96, 1, 131
 RELU = {2: 0x1f, 3: 0x20}  # By version.
@@ -65,6 +65,7 @@ class OneDnn:
         driver = pathlib.Path(path).parent / "libintelocl.so"
         if driver.exists():
             os.environ.setdefault("OCL_ICD_FILENAMES", str(driver))
+            load(driver.parent / "libtbb.so.12")  # A system's may be older than what the driver calls.
             load(driver.parent / "libOpenCL.so.1")
         self.library = load(path)
         self.library.dnnl_version.restype = ctypes.POINTER(Version)
@@ -118,14 +119,37 @@ class OneDnn:
         self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
         return self.caller(primitive, arrays, layouts)
 
+    def sparse_matmul(self, left, right, output):
+        """As matmul(), of matrices; the left one is in CSR: its values of float32, its columns and its row pointers of
+        int32. None in versions that have no such product."""
+        if not hasattr(self.library, "dnnl_memory_desc_create_with_csr_encoding"):
+            return None
+        arrays = {SOURCE: left, WEIGHTS: right, DESTINATION: output}
+        layouts = {SOURCE: ctypes.c_void_p(), **{index: self.describe(arrays[index]) for index in (WEIGHTS, DESTINATION)}}
+        extents = (ctypes.c_int64 * 2)(output.shape[0], right.shape[0])
+        self.call("dnnl_memory_desc_create_with_csr_encoding", ctypes.byref(layouts[SOURCE]), 2, extents, FLOAT32,
+                  ctypes.c_int64(len(left[0])), INT32, INT32)
+        descriptor, primitive = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("dnnl_matmul_primitive_desc_create", ctypes.byref(descriptor), self.engine, layouts[SOURCE],
+                  layouts[WEIGHTS], None, layouts[DESTINATION], None)
+        self.call("dnnl_primitive_create", ctypes.byref(primitive), descriptor)
+        return self.caller(primitive, arrays, layouts)
+
+    def memory(self, array, layout):
+        """The memory of an array, or of those of a matrix in CSR."""
+        memory = ctypes.c_void_p()
+        if isinstance(array, tuple):
+            parts = (ctypes.c_void_p * len(array))(*(part.ctypes.data for part in array))
+            self.call("dnnl_memory_create_v2", ctypes.byref(memory), layout, self.engine, len(array), parts)
+        else:
+            self.call("dnnl_memory_create", ctypes.byref(memory), layout, self.engine, ctypes.c_void_p(array.ctypes.data))
+        return memory.value
+
     def caller(self, primitive, arrays, layouts):
         """A call of a primitive on arrays."""
         arguments = (Argument * len(arrays))()
         for argument, (index, array) in zip(arguments, arrays.items()):
-            memory = ctypes.c_void_p()
-            self.call("dnnl_memory_create", ctypes.byref(memory), layouts[index], self.engine,
-                      ctypes.c_void_p(array.ctypes.data))
-            argument.index, argument.memory = index, memory.value
+            argument.index, argument.memory = index, self.memory(array, layouts[index])
         # Python takes half a microsecond for a call of converted arguments.
         execute, wait, stream = self.library.dnnl_primitive_execute, self.library.dnnl_stream_wait, self.stream
         count = ctypes.c_int(len(arguments))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32.
 
-Dense: oneDNN by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with its
-option for sparse weights, SciPy's CSR, MKL's inspector-executor CSR and PyTorch's CSR. A sparse library gets its images
+Dense: oneDNN by itself and by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with
+its option for sparse weights, and CSR of oneDNN, SciPy, MKL (inspector-executor) and PyTorch. A sparse library gets its images
 in the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and
 relu, which its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
 
@@ -18,7 +18,8 @@ Example, with the PolyKernels that bench/own/run.sh compiles of the operators of
   pruned.py --library libdistile_cuda.so --objects folder --device cuda --out h200-pruned.json
 
 --weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their
-shape. Needs PyTorch; what else is not installed is left out (pip install onnxruntime onnx openvino scipy mkl).
+shape. Needs PyTorch; what else is not installed is left out (pip install -r requirements/bench-python.txt, and onednn of
+requirements/bench.txt).
 """
 import ctypes
 import functools
@@ -209,7 +210,7 @@ def main():
     if torch is None:
         raise SystemExit("pruned.py: PyTorch is needed")
     cuda = options.device == "cuda"
-    versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions()
+    versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions(options.threads)
     results, distile = Results(options, versions), Distile(options.library, options.threads, cuda)
     for name, operator, make in problems(options.weights, options.device, options.channels):
         if not results.wants(name):
@@ -224,4 +225,5 @@ def main():
         print(f"{name}: {figures} us, error {row['max_rel_err']:.0e}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

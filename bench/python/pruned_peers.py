@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 
+import peer_onednn
 from measuring import onnxruntime, torch
 
 BOUND = 1e-4  # Relative to the largest value.
@@ -124,9 +125,34 @@ def scipy_sides(problem, threads):
     return {"sparse SciPy": lambda: matrix @ problem.columns}
 
 
+def onednn_sides(problem, threads):
+    """Its convolution, with weights in the layout that it prefers, and its product of a matrix in CSR."""
+    sides = {}
+    for library in peer_onednn.libraries(threads):
+        name, margins = f"oneDNN {library.major}", [problem.kernel // 2] * 2
+        if not problem.is_linear:
+            # [images, channels, rows, columns] over memory with channels last.
+            output = np.zeros((1, problem.height, problem.width, problem.outputs), np.float32).transpose(0, 3, 1, 2)
+            convolve = library.convolution(problem.images().numpy(), problem.filter, problem.bias, output, 1, margins)
+            sides[f"dense {name}"] = peer_onednn.returning(convolve, output)
+        pointers, indices, values = csr_of(problem.matrix)
+        product = np.zeros((problem.outputs, problem.columns.shape[1]), np.float32)
+        multiply = library.sparse_matmul((values, indices, pointers), problem.columns, product)
+        if multiply:
+            sides[f"sparse {name}"] = peer_onednn.returning(multiply, product)
+    return sides
+
+
 def torch_sparse_sides(problem, threads):
     matrix, columns = torch.from_numpy(problem.matrix).to_sparse_csr(), torch.from_numpy(problem.columns)
     return {"sparse PyTorch": lambda: matrix @ columns}
+
+
+def csr_of(matrix):
+    """Row pointers, columns and values of a matrix."""
+    csr = torch.from_numpy(matrix).to_sparse_csr()
+    pointers, indices = (array.numpy().astype(np.int32) for array in (csr.crow_indices(), csr.col_indices()))
+    return pointers, indices, csr.values().numpy()
 
 
 class MatrixDescription(ctypes.Structure):
@@ -147,11 +173,10 @@ def mkl_sides(problem, threads):
         if status:
             raise RuntimeError(f"MKL: {name} returned {status}")
 
-    matrix = torch.from_numpy(problem.matrix).to_sparse_csr()
     rows, inner = problem.matrix.shape
     pixels = problem.columns.shape[1]
-    pointers, indices = (array.numpy().astype(np.int32) for array in (matrix.crow_indices(), matrix.col_indices()))
-    values, output = matrix.values().numpy(), np.zeros((rows, pixels), np.float32)
+    pointers, indices, values = csr_of(problem.matrix)
+    output = np.zeros((rows, pixels), np.float32)
     handle = ctypes.c_void_p()
 
     def address(array, offset=0):
@@ -181,8 +206,9 @@ def has(*packages):
     return all(importlib.util.find_spec(package) for package in packages)
 
 
-MAKERS = {torch_sides: True, onnxruntime_sides: has("onnxruntime", "onnx"), openvino_sides: has("openvino", "onnx"),
-          scipy_sides: has("scipy"), mkl_sides: mkl_library() is not None, torch_sparse_sides: True}
+MAKERS = {torch_sides: True, onednn_sides: True, onnxruntime_sides: has("onnxruntime", "onnx"),
+          openvino_sides: has("openvino", "onnx"), scipy_sides: has("scipy"), mkl_sides: mkl_library() is not None,
+          torch_sparse_sides: True}
 
 
 def sides_of(problem, threads):
@@ -200,9 +226,10 @@ def sides_of(problem, threads):
     return found
 
 
-def versions():
+def versions(threads):
     """The versions of libraries that a header of results does not name by itself."""
     from importlib import metadata
-    return {name: metadata.version(package) if has(package) else None
+    # Before OpenVINO, whose TBB is older than what oneDNN's driver needs.
+    return peer_onednn.versions(threads) | {name: metadata.version(package) if has(package) else None
             for name, package in (("OpenVINO", "openvino"), ("SciPy", "scipy"))} | {
                 "MKL": metadata.version("mkl") if mkl_library() else None}

@@ -8,6 +8,9 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"))
 
 import convolutions
+import pruned
+import pruned_operators
+import pruned_peers
 
 pytestmark = pytest.mark.cpu
 # Height and width, channels, kernel, stride, groups, activation and padding, as the operators of the benchmark.
@@ -40,6 +43,24 @@ def test_float32(shape, batch, density, monkeypatch):
         if convolutions.peer_halide.version():
             wanted |= {"dense Halide Mullapudi2016", "dense Halide Adams2019", "Halide skipping empty tiles"}
     assert set(sides) == wanted
+
+
+@pytest.mark.parametrize("shape", ["3x3", "1x1", "linear"])
+def test_pruned(shape):
+    kernel = 3 if shape == "3x3" else 1
+    operator = pruned_operators.linear(40, 24) if shape == "linear" else pruned_operators.convolution(40, 24, 9, kernel)
+    problem = pruned.Problem(shape, operator, 0.8, "cpu")
+    # It throws where one is wrong.
+    sides = set(pruned_peers.sides_of(problem, THREADS))
+    libraries = [f"oneDNN {each.major}" for each in pruned_peers.peer_onednn.libraries(THREADS)]
+    wanted = {"dense PyTorch", "sparse PyTorch", *(f"sparse {name}" for name in libraries if name == "oneDNN 3")}
+    wanted |= set() if shape == "linear" else {f"dense {name}" for name in libraries}
+    ways = ["", " product"] if shape == "1x1" else [""]
+    for names, packages in ((["dense ONNX Runtime"], ["onnxruntime"]), (["dense OpenVINO", "sparse OpenVINO"], ["openvino"])):
+        wanted |= {name + way for name in names for way in ways} if pruned_peers.has(*packages, "onnx") else set()
+    wanted |= {"sparse SciPy"} if pruned_peers.has("scipy") else set()
+    wanted |= {"sparse MKL"} if pruned_peers.mkl_library() else set()
+    assert sides == wanted
 
 
 @pytest.mark.parametrize("shape", ["conv3", "asymmetric", "residual"])
