@@ -16,6 +16,7 @@ import pathlib
 import numpy as np
 
 FORMATS = (".npy", ".npz", ".smtx")
+MOST_WEIGHTS = 1 << 31  # No layer has as many.
 
 
 def read_weights(path: str | pathlib.Path) -> np.ndarray:
@@ -32,7 +33,7 @@ def read_weights(path: str | pathlib.Path) -> np.ndarray:
             raise ValueError(f"its name does not end with one of {', '.join(FORMATS)}")
         weights = _read_smtx(content.decode("ascii")) if path.suffix == ".smtx" else _read_numpy(content)
         with np.errstate(over="ignore"):
-            weights = weights.astype(np.float32)
+            weights = weights.astype(np.float32, copy=False)
         if not np.isfinite(weights).all():
             raise ValueError("a weight is no finite number of float32")
         return weights
@@ -84,6 +85,8 @@ def _dense(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, sha
     values = np.ones(len(columns), np.float32) if values is None else values
     if len(shape) != 2 or min(shape) < 1 or values.dtype.kind not in "fiu":
         raise ValueError(f"its shape is {shape}, and its values are of {values.dtype}: it is no matrix of numbers")
+    if shape[0] * shape[1] >= MOST_WEIGHTS:
+        raise ValueError(f"its shape is {shape}: no layer has as many weights")
     if not rows.shape == columns.shape == values.shape == (len(values),):
         raise ValueError(f"it has {rows.size} rows and {columns.size} columns of {values.size} weights")
     for name, places, extent in (("row", rows, shape[0]), ("column", columns, shape[1])):

@@ -51,7 +51,7 @@ inline void compare(const Gpu &gpu, const InstructionSet &set, const NonzeroCase
     INFO(one.name);
     const DotProductKernel kernel(set, operator_of(one, layout));
     if (can_run(gpu, kernel.polykernel())) {
-        OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros, two_of_four);
+        OperatorTest test(gpu, {&kernel.polykernel(), nullptr}, one.zeros, two_of_four, one.kept);
         run_pairwise(test);
     }
 }

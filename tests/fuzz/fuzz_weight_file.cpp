@@ -2,6 +2,7 @@
 #include "autoscheduler/search/weight_file.h"
 #include "tests/fuzz/fuzz.h"
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 using namespace distile;
@@ -15,11 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const Operator operators[] = {
         parse("masked_conv2d", {{"in_channels", 4}, {"out_channels", 2}, {"kernel_h", 1}, {"groups", 2}}),
         parse("masked_linear", {{"in_channels", 6}, {"out_channels", 2}}),
-        parse("masked_conv2d", {{"dtype", "int8"}, {"in_channels", 9}, {"out_channels", 3}, {"groups", 3}})};
+        parse("masked_conv2d", {{"dtype", "int8"}, {"in_channels", 9}, {"out_channels", 3}, {"groups", 3}}),
+        parse("masked_linear", {{"in_channels", 1}, {"out_channels", 5}})};
     if (size == 0) {
         return 0;
     }
-    const Operator &op = operators[data[0] % 3];
+    const Operator &op = operators[data[0] % std::size(operators)];
     file.write(data + 1, size - 1);
     try {
         const std::vector<float> weights = read_weights(file.path(), op);

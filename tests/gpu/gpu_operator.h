@@ -11,6 +11,7 @@
 #include "tests/gpu/gpu_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/conv2d_cases.h"
+#include "tests/support/kept_weights.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/reference.h"
 #include "tests/support/test_tensor.h"
@@ -93,8 +94,9 @@ struct CpuPath {
 
 class OperatorTest {
 public:
-    /** A share of the weights is 0, or of four neighbouring input channels at least two are. */
-    OperatorTest(const Gpu &gpu, const TestedPolykernel &tested, double zeros = 0, bool two_of_four = false)
+    /** A share of the weights is 0, or of four neighbouring input channels at least two are; or all but those kept. */
+    OperatorTest(const Gpu &gpu, const TestedPolykernel &tested, double zeros = 0, bool two_of_four = false,
+                 Kept kept = Kept::Anything)
         : polykernel(*tested.polykernel), conv(convolution_of(polykernel)), kind(polykernel.kind),
           dtype(type_of(polykernel)), math(math_of(polykernel)), gpu_(gpu), stream_(gpu),
           all_(gpu.make_kernel(polykernel)), mask_(gpu.make_mask()) {
@@ -120,6 +122,7 @@ public:
             if (two_of_four) {
                 keep_two_of_four(filters_[drawn], conv, random);
             }
+            keep(filters_[drawn], conv.out_channels, kept);
             biases_[drawn] = distile::draw(values, conv.out_channels, random);
             // The filter comes in float32, or in the operator's type.
             const size_t bytes = distile_dtype_size(dtype);

@@ -100,7 +100,7 @@ TEST_CASE("Variants of nonzero weights compute what the plain loop computes", "[
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
-            test_operator(kernel.polykernel(), one.zeros, nullptr, one.sharing);
+            test_operator(kernel.polykernel(), one.zeros, nullptr, one.sharing, one.kept);
         }
     }
 }

@@ -5,6 +5,7 @@
 #define DISTILE_TESTS_NONZERO_CASES_H
 
 #include "tests/support/dot_product_kernel.h"
+#include "tests/support/kept_weights.h"
 
 namespace distile {
 
@@ -16,6 +17,7 @@ struct NonzeroCase {
     double zeros;
     distile_dtype dtype = DISTILE_FLOAT32;
     int32_t sharing = 1; /**< Output channels that have most zeros in the same places. */
+    Kept kept = Kept::Anything;
 };
 
 inline NonzeroCase linear_case(const char *name, int32_t inputs, int32_t outputs, double zeros,
@@ -102,6 +104,24 @@ inline const NonzeroCase nonzero_cases[] = {
      .5,
      DISTILE_BFLOAT16,
      23},
+    {"full and empty rows",
+     DISTILE_MASKED_CONV2D,
+     {20, 37, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_RELU, 0},
+     0,
+     DISTILE_FLOAT32,
+     1,
+     Kept::Rows},
+    {"one column has weights",
+     DISTILE_MASKED_CONV2D,
+     {36, 50, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_ACTIVATION_NONE, 1},
+     0,
+     DISTILE_FLOAT32,
+     1,
+     Kept::Column},
+    {"there is one column",
+     DISTILE_MASKED_LINEAR,
+     {1, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0},
+     .5},
 };
 
 }  // namespace distile

@@ -63,7 +63,7 @@ struct Session {
 class OperatorTest {
 public:
     explicit OperatorTest(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr,
-                          int32_t sharing = 1)
+                          int32_t sharing = 1, Kept kept = Kept::Anything)
         : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)),
           cpu_features_(cpu_features) {
         for (Values values : {Values::Floats, Values::Integers}) {
@@ -72,6 +72,7 @@ public:
             if (zeros > 0) {
                 prune(filter, zeros, sharing);
             }
+            keep(filter, conv_.out_channels, kept);
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
     }
@@ -373,8 +374,9 @@ bool can_run_or_warn(const distile_polykernel &polykernel) {
     return info.name == polykernel.name;
 }
 
-void test_operator(const distile_polykernel &polykernel, double zeros, const char *cpu_features, int32_t sharing) {
-    OperatorTest(polykernel, zeros, cpu_features, sharing).run();
+void test_operator(const distile_polykernel &polykernel, double zeros, const char *cpu_features, int32_t sharing,
+                   Kept kept) {
+    OperatorTest(polykernel, zeros, cpu_features, sharing, kept).run();
 }
 
 void test_large_edges(const distile_polykernel &polykernel) {

@@ -5,6 +5,7 @@
 #ifndef DISTILE_TESTS_OPERATOR_TEST_H
 #define DISTILE_TESTS_OPERATOR_TEST_H
 
+#include "tests/support/kept_weights.h"
 #include "tests/support/special_values.h"
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
@@ -15,9 +16,10 @@ namespace distile {
 bool can_run_or_warn(const distile_polykernel &polykernel);
 
 /** Runs all of its variants, and the dispatcher's own choice. A share of the weights is 0; `sharing` output channels
- * have most zeros in the same places. The contexts allow all features of the CPU, or these. */
+ * have most zeros in the same places. Others than those `kept` are 0, too. The contexts allow all features of the CPU,
+ * or these. */
 void test_operator(const distile_polykernel &polykernel, double zeros = 0, const char *cpu_features = nullptr,
-                   int32_t sharing = 1);
+                   int32_t sharing = 1, Kept kept = Kept::Anything);
 
 /** The sizes above are small enough for the runtime to put a border around inputs that lack one. On a large image the
  * code itself handles the edges. */

@@ -42,6 +42,33 @@ def test_smtx(text, tmp_path):
     assert (read_weights(tmp_path / "w.smtx") == (WEIGHTS != 0)).all()
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [[[1, 2, 3], [0, 0, 0], [4, 5, 6]], [[0, 0], [0, 0]], [[1], [0], [2]], [[0, 7, 0]], [[0, 3], [0, 4], [0, 5]]],
+    ids=["full and empty rows", "empty rows", "a column", "a row", "an empty column"],
+)
+def test_matrices_of_every_form(weights, tmp_path):
+    weights = np.float32(weights)
+    rows, columns = np.nonzero(weights)
+    counts = {axis: np.count_nonzero(weights, axis) for axis in (0, 1)}
+    ends = {axis: np.concatenate([[0], np.cumsum(counts[axis])]) for axis in counts}
+    by_column = np.argsort(columns, kind="stable")
+    data, shape = weights[rows, columns], weights.shape
+    forms = [
+        dict(format=b"coo", row=rows, col=columns, data=data),
+        dict(format=b"csr", indptr=ends[1], indices=columns, data=data),
+        dict(format=b"csc", indptr=ends[0], indices=rows[by_column], data=data[by_column]),
+    ]
+    for form in forms:
+        np.savez(tmp_path / "w.npz", shape=shape, **form)
+        assert (read_weights(tmp_path / "w.npz") == weights).all()
+    np.save(tmp_path / "w.npy", weights)
+    assert (read_weights(tmp_path / "w.npy") == weights).all()
+    numbers = (" ".join(map(str, line)) for line in (ends[1], columns))
+    (tmp_path / "w.smtx").write_text("\n".join([f"{shape[0]}, {shape[1]}, {len(data)}", *numbers]) + "\n")
+    assert (read_weights(tmp_path / "w.smtx") == (weights != 0)).all()
+
+
 def test_smtx_without_weights(tmp_path):
     (tmp_path / "w.smtx").write_text("2, 3, 0\n0 0 0\n")
     assert (read_weights(tmp_path / "w.smtx") == np.zeros((2, 3))).all()
@@ -67,6 +94,8 @@ WRONG = {
     "of text": ({**CSR, "data": np.array(["a", "b", "c"])}, "no matrix of numbers"),
     "of objects": ({**CSR, "data": np.array([1, 2, None])}, "allow_pickle=False"),
     "empty": ({**COO, "shape": [0, 4]}, "no matrix of numbers"),
+    "larger than memory": ({**COO, "shape": [1 << 20, 1 << 20]}, "no layer has as many weights"),
+    "another shape": ({**CSR, "shape": [4, 3]}, "4 row pointers for the shape"),
 }
 
 
@@ -85,6 +114,8 @@ WRONG_TEXTS = {
     "of words": ("3, 4, three\n0 1 1 3\n2 0 3\n", "three"),
     "pointers": ("3, 4, 3\n0 2 1 3\n2 0 3\n", "each at least the one before"),
     "twice the same": ("3, 4, 3\n0 1 1 3\n2 3 3\n", "is there twice"),
+    "larger than memory": ("2, 9999999999, 0\n0 0 0\n\n", "no layer has as many weights"),
+    "negative": ("-3, 4, 0\n0\n\n", "row pointers for the shape"),
     "not of letters": ("3, 4, 3\n0 1 1 3\n2 0 \u0663\n", "ascii"),
 }
 
@@ -119,24 +150,37 @@ def test_broken_files(tmp_path):
         read_weights(tmp_path / "other.npz")
 
 
+def written(path, name: str) -> None:
+    """A good file of each format."""
+    if path.suffix == ".smtx":
+        path.write_text(SMTX)
+    elif path.suffix == ".npy":
+        np.save(path, WEIGHTS)
+    else:
+        (np.savez_compressed if name.startswith("compressed") else np.savez)(path, **CSR)
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_files_with_other_bytes(tmp_path):
+@pytest.mark.parametrize("name", ["w.npz", "compressed.npz", "w.npy", "w.smtx"])
+def test_files_with_other_bytes(name, tmp_path):
     """They are read, or refused by the one error."""
-    random, path = np.random.default_rng(0), tmp_path / "w.npz"
-    for save in (np.savez, np.savez_compressed):
-        save(path, **CSR)
-        whole = np.frombuffer(path.read_bytes(), np.uint8)
-        refused = 0
-        for _ in range(500):
-            broken = whole.copy()
-            broken[random.integers(len(whole), size=2)] = random.integers(256, size=2)
-            path.write_bytes(broken.tobytes())
-            try:
-                assert np.isfinite(read_weights(path)).all()
-            except ValueError as error:
-                assert str(path) in str(error)
-                refused += 1
-        assert refused > 100
+    random, path = np.random.default_rng(0), tmp_path / name
+    written(path, name)
+    whole = np.frombuffer(path.read_bytes(), np.uint8)
+    refused = 0
+    for trial in range(400):
+        broken = whole.copy()
+        # What stands in text is more than digits.
+        values = random.integers(256, size=2) if trial % 2 else random.choice(np.frombuffer(b"0123456789 ,-\n.e", np.uint8), 2)
+        broken[random.integers(len(whole), size=2)] = values
+        path.write_bytes(broken.tobytes())
+        try:
+            weights = read_weights(path)
+            assert weights.dtype == np.float32 and weights.ndim >= 2 and np.isfinite(weights).all()
+        except ValueError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > 50
 
 
 def test_command(tmp_path, capsys):
