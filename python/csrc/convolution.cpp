@@ -12,9 +12,10 @@ namespace {
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
                                const WeightedCall &call) {
     const std::optional<bindings::OperatorTypes> types = types_of(call);
-    return types ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv), {},
-                                 [&call] { return keeps_two_of_four(call.weight, call.place); })
-                 : nullptr;
+    return types
+               ? polykernel_of(bindings::OperatorKey(session.device(), *types, kind, conv), {},
+                               [&call] { return keeps_two_of_four(call.weight, call.input.scalar_type(), call.place); })
+               : nullptr;
 }
 
 int32_t number(int64_t value, const char *name) {

@@ -33,6 +33,10 @@ void release_mask(const Tensor &mask) {
     Session::of(mask).release_mask(mask);
 }
 
+bool keeps_pattern(const Tensor &weight, ScalarType input) {
+    return keeps_two_of_four(weight, input, 0);
+}
+
 void allow_general_code(int64_t when) {
     allow_general(static_cast<General>(when));
 }
@@ -122,6 +126,7 @@ void implement_all(Library &m) {
     m.impl("stage", TORCH_BOX(&stage));
     m.impl("stage_inference", TORCH_BOX(&stage));
     m.impl("_run_stage", TORCH_BOX(&run_stage));
+    m.impl("_keeps_two_of_four", TORCH_BOX(&keeps_pattern));
     m.impl("_fix_mask", TORCH_BOX(&fix_mask));
     m.impl("_release_mask", TORCH_BOX(&release_mask));
     m.impl("_fix_result", TORCH_BOX(&fix_result));
@@ -203,6 +208,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
     m.def("_define_twins() -> ()");
+    m.def("_keeps_two_of_four(Tensor weight, ScalarType input) -> bool");
     m.def("_free_weights(int place) -> ()");
     m.def("_check_contents(bool read) -> ()");
     for (const std::string name : {"stage", "stage_inference"}) {

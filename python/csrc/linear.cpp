@@ -46,7 +46,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     const std::optional<bindings::OperatorTypes> types = types_of(call);
     const distile_polykernel *polykernel =
         types ? polykernel_of(bindings::OperatorKey(session.device(), *types, linear), result[0] * result[1],
-                              [&call] { return keeps_two_of_four(call.weight, call.place); })
+                              [&call] { return keeps_two_of_four(call.weight, call.input.scalar_type(), call.place); })
               : nullptr;
     if (!polykernel) {
         const auto dense = [&] { return dense_linear(call, activation); };

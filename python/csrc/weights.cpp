@@ -1,6 +1,7 @@
 #include "python/csrc/weights.h"
 #include "bindings/cuda_session.h"
 #include "bindings/registry.h"
+#include "bindings/weight_pattern.h"
 #include "python/csrc/checksum.h"
 #include <algorithm>
 #include <atomic>
@@ -91,9 +92,10 @@ struct Packed {
     SharedWeights weights;
 };
 
-/** Whether a filter has the pattern of two of four. */
+/** Whether a filter has the pattern 2:4 for inputs of a type. */
 struct KnownPattern {
     Source filter;
+    distile_dtype input;
     bool is_kept;
 };
 
@@ -136,26 +138,22 @@ bool is_captured(const Tensor &tensor) {
     return !tensor.is_cpu() && bindings::capture_of(current_stream(tensor.get_device_index())) != 0;
 }
 
-/** Whether at most two of four consecutive input channels of a contiguous filter, the first of which is a multiple of
- * four, have weights that are not 0. */
-template<typename Sizes> bool has_two_of_four(const float *filter, const Sizes &sizes) {
-    constexpr int64_t fours = 4, most = 2;
-    int64_t taps = 1;
-    for (size_t i = 2; i < sizes.size(); i++) {
-        taps *= sizes[i];
-    }
-    const int64_t channels = sizes[1];
-    for (int64_t output = 0; output < sizes[0]; output++) {
-        for (int64_t first = 0; first < channels; first += fours) {
-            for (int64_t tap = 0; tap < taps; tap++) {
-                int64_t found = 0;
-                for (int64_t channel = first; channel < std::min(first + fours, channels); channel++) {
-                    found += filter[(output * channels + channel) * taps + tap] != 0 ? 1 : 0;
-                }
-                if (found > most) {
-                    return false;
-                }
-            }
+/** Whether a filter has the pattern 2:4. A part of the output channels after the other comes to the host, because most
+ * filters lack the pattern in the first. */
+bool has_pattern(Tensor filter, distile_dtype type, distile_dtype input) {
+    constexpr int64_t part_elements = int64_t{1} << 20;
+    const auto extent = [&filter](int64_t i) { return static_cast<int32_t>(i < filter.dim() ? filter.size(i) : 1); };
+    const int64_t channels = filter.size(0);
+    const int64_t part = std::max<int64_t>(1, part_elements * channels / std::max<int64_t>(1, filter.numel()));
+    for (int64_t first = 0; first < channels; first += part) {
+        const int64_t count = std::min(part, channels - first);
+        const Tensor host = host_copy(torch::stable::narrow(filter, 0, first, count), false);
+        if (!bindings::keeps_two_of_four({host.const_data_ptr(),
+                                          type,
+                                          DISTILE_OIHW,
+                                          {static_cast<int32_t>(count), extent(1), extent(2), extent(3)}},
+                                         input)) {
+            return false;
         }
     }
     return true;
@@ -178,23 +176,26 @@ SharedWeights pack(Session &session, const distile_polykernel &polykernel, const
 
 }  // namespace
 
-bool keeps_two_of_four(const Tensor &filter, int64_t place) {
+bool keeps_two_of_four(const Tensor &filter, ScalarType input, int64_t place) {
+    const std::optional<distile_dtype> type = type_of(filter), of_input = type_of(input);
+    if (!type || !of_input || filter.numel() == 0) {
+        return false;
+    }
     const std::optional<Fingerprint> fingerprint = place == 0 ? std::nullopt : fingerprint_of(filter);
     if (fingerprint) {
         const Source source(filter, *fingerprint);
         const std::lock_guard lock(places().mutex);
         const auto found = places().patterns.find(place);
-        if (found != places().patterns.end() && found->second->filter == source) {
+        if (found != places().patterns.end() && found->second->filter == source && found->second->input == *of_input) {
             return found->second->is_kept;
         }
     }
     if (is_captured(filter)) {
         return false;
     }
-    const Tensor host = host_copy(filter, true);
-    const bool is_kept = has_two_of_four(static_cast<const float *>(host.const_data_ptr()), host.sizes());
+    const bool is_kept = has_pattern(filter, *type, *of_input);
     if (fingerprint) {
-        auto known = std::make_unique<KnownPattern>(KnownPattern{Source(filter, *fingerprint), is_kept});
+        auto known = std::make_unique<KnownPattern>(KnownPattern{Source(filter, *fingerprint), *of_input, is_kept});
         const std::lock_guard lock(places().mutex);
         places().patterns[place].swap(known);
     }

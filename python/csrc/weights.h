@@ -20,10 +20,9 @@ using SharedWeights = std::shared_ptr<distile_weights>;
 SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
                            const OptionalTensor &bias, distile_weights_order order, float slope, int64_t place);
 
-/** Whether at most two of four consecutive input channels of a filter [out, in] or [out, in, rows, columns] have
- * weights that are not 0. A place remembers it as long as the filter stays as it is. False in a capture of a graph
- * before which it was not asked. */
-bool keeps_two_of_four(const Tensor &filter, int64_t place);
+/** Whether a filter [out, in] or [out, in, rows, columns] has the pattern 2:4 for inputs of a type. A place remembers
+ * it as long as the filter stays as it is. False in a capture of a graph before which it was not asked. */
+bool keeps_two_of_four(const Tensor &filter, ScalarType input, int64_t place);
 
 /** The weights of an operator in host memory, as the library packs them. */
 class HostWeights {

@@ -9,7 +9,7 @@ from . import numerics
 from .description import Operator
 from .forms import name_of
 from .operators import WEIGHTED
-from .weight_zeros import why_not_skipped, zeros_for
+from .weight_zeros import why_not_skipped, zeros_for_tensor
 
 
 class OwnWeightCalls(TorchDispatchMode):
@@ -37,7 +37,7 @@ class OwnWeightCalls(TorchDispatchMode):
             return
         operator, size, math = operator.on(given["mask"].device.type), given["input"].shape, numerics.math()
         extents = dict(height=size[2], width=size[3]) if len(size) == 4 else dict(tokens=size[1])
-        typical = {"batch": size[0], **extents, **zeros_for(given["weight"].detach(), operator)}
+        typical = {"batch": size[0], **extents, **zeros_for_tensor(given["weight"], operator)}
         if why_not_skipped(operator, typical, math):
             self.multiplied.setdefault(operator, typical)
         operator = operator.built_for(typical, math)

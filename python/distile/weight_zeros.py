@@ -7,7 +7,7 @@ import itertools
 import math
 import typing
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ._facts import LEAST_BITMAP_ZEROS, LEAST_ZEROS, MOST_BITMAP_TOKENS, QUANTIZED_TYPES
 
@@ -127,7 +127,8 @@ def remark(operator: Operator, typical: Mapping, math: str, reads: bool) -> str:
         return ""
     why = why_not_skipped(operator, typical, math)
     more = f", which are multiplied: {why}" if why else ", which its PolyKernel multiplies with: --build makes one"
-    return f"{typical['weight_zeros']:.0%} zeros" + (more if why or reads else "")
+    pattern = f" in the pattern {typical['weight_pattern']}" if "weight_pattern" in typical else ""
+    return f"{typical['weight_zeros']:.0%} zeros{pattern}" + (more if why or reads else "")
 
 
 def zeros_of(weight: torch.Tensor, operator: Operator, typical: Mapping, math: str) -> dict[str, float]:
@@ -139,14 +140,22 @@ def zeros_of(weight: torch.Tensor, operator: Operator, typical: Mapping, math: s
     return zeros_in(weight.detach()) if weight.device.type == "cpu" else _zeros_on_gpu(weight, operator)
 
 
-def zeros_for(weights, operator: Operator, channels: int = 1) -> dict:
-    """zeros_in() of an operator's weights, and for devices with code for it their pattern, whose input channels are the
-    dimension `channels`."""
+def zeros_for(weights, operator: Operator, keeps_pattern: Callable[[], bool]) -> dict:
+    """zeros_in() of an operator's weights, and for devices with code for it their pattern. `keeps_pattern`: whether the
+    library says that they have it."""
     zeros = zeros_in(weights)
     if any(form.pattern and not form.why_no_code(operator, "float32") for form in FORMS if form.is_for(operator)):
-        pattern = pattern_in(weights, channels)
-        zeros = {**typical_of(LEAST_ZEROS), **zeros, **pattern} if pattern else zeros
+        return typical_of(zeros.get("weight_zeros", 0), keeps_pattern())
     return zeros
+
+
+def zeros_for_tensor(weight: torch.Tensor, operator: Operator) -> dict:
+    """zeros_for() a tensor of PyTorch."""
+    import torch
+
+    weight = weight.detach()
+    keeps = torch.ops.distile._keeps_two_of_four
+    return zeros_for(weight, operator, lambda: keeps(weight, getattr(torch, operator.dtype)))
 
 
 # By id; a weight that ends is forgotten. Tensors are equal by elements, so they are no keys.
@@ -162,7 +171,7 @@ def _zeros_on_gpu(weight: torch.Tensor, operator: Operator) -> dict[str, float]:
         return found[2]
     if torch.cuda.is_current_stream_capturing():
         return {}
-    zeros, key = zeros_for(weight.detach(), operator), id(weight)
+    zeros, key = zeros_for_tensor(weight, operator), id(weight)
     _seen[key] = weakref.ref(weight, lambda _: _seen.pop(key, None)), state, zeros
     return zeros
 
@@ -177,14 +186,6 @@ def zeros_in(weights) -> dict[str, float]:
     return typical_of(int((sample == 0).sum()) / max(1, len(sample)))
 
 
-def pattern_in(weights, channels: int) -> dict[str, str]:
-    """{"weight_pattern": PATTERN} where a filter has it, whose input channels are the dimension `channels`; else {}."""
-    if weights.shape[channels] % 4:
-        return {}
-    fours = weights.swapaxes(channels, -1).reshape(-1, 4)
-    return {"weight_pattern": PATTERN} if int((fours != 0).sum(-1).max()) <= 2 else {}
-
-
 def zero_quads_in(weights: numpy.ndarray, channels: int) -> dict[str, float]:
     """As zeros_in(), of a quantized filter, whose code leaves out quads: QUAD consecutive input channels, which the
     dimension `channels` has, that are all 0."""
@@ -194,6 +195,9 @@ def zero_quads_in(weights: numpy.ndarray, channels: int) -> dict[str, float]:
     return typical_of(empty / max(1, all_quads))
 
 
-def typical_of(zeros: float) -> dict[str, float]:
-    """What zeros_in() finds, for a known share of zeros."""
-    return {"weight_zeros": min(round(zeros, 2), 0.99)} if zeros >= LEAST_ZEROS else {}
+def typical_of(zeros: float, two_of_four: bool = False) -> dict:
+    """What zeros_in() finds, for a known share of zeros; for weights of the pattern 2:4, of which at least half are 0, with
+    the pattern."""
+    zeros = max(zeros, LEAST_ZEROS) if two_of_four else zeros
+    share = {"weight_zeros": min(round(zeros, 2), 0.99)} if zeros >= LEAST_ZEROS else {}
+    return {**share, "weight_pattern": PATTERN} if two_of_four else share

@@ -13,7 +13,7 @@ from distile import description, explain, polykernels, toolchain, weight_zeros
 from distile.building import needed_by
 from distile.nn import MaskedConv2d, MaskedLinear
 from distile.operators import Operator
-from distile.weight_zeros import form_of, why_not_skipped, zeros_for
+from distile.weight_zeros import form_of, why_not_skipped, zeros_for_tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -114,17 +114,17 @@ def test_which_operators_skip_zeros(operator, typical, math, reason):
 @pytest.mark.parametrize("layer", [MaskedLinear(32, 24), MaskedConv2d(32, 24, 3), MaskedConv2d(30, 24, 1)])
 def test_patterns_are_found(layer):
     operator = (linear if isinstance(layer, MaskedLinear) else conv)("float16", *reversed(layer.weight.shape[:2]))
-    assert zeros_for(layer.weight.detach(), operator) == {}
+    assert zeros_for_tensor(layer.weight, operator) == {}
     prune(layer, 0.7)
-    assert set(zeros_for(layer.weight.detach(), operator)) == {"weight_zeros"}
+    assert set(zeros_for_tensor(layer.weight, operator)) == {"weight_zeros"}
     if layer.weight.shape[1] % 4 == 0:
         keep_two_of_four(layer)
-        found = zeros_for(layer.weight.detach(), operator)
+        found = zeros_for_tensor(layer.weight, operator)
         assert found["weight_pattern"] == "2:4" and found["weight_zeros"] >= 0.5
-        assert zeros_for(layer.weight.detach(), operator.on("cpu")).keys() == {"weight_zeros"}
+        assert zeros_for_tensor(layer.weight, operator.on("cpu")).keys() == {"weight_zeros"}
         with torch.no_grad():
             layer.weight[5, 8:11] = 1
-        assert "weight_pattern" not in zeros_for(layer.weight.detach(), operator)
+        assert "weight_pattern" not in zeros_for_tensor(layer.weight, operator)
 
 
 def test_polykernels_for_few_tokens_serve_no_other_calls():

@@ -1,9 +1,7 @@
 #include "facts/type_names.h"
 #include "runtime/base/context.h"
-#include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
-#include "runtime/base/types.h"
-#include "runtime/dispatch/weights.h"
+#include "runtime/dispatch/float_filter.h"
 #include "runtime/kinds/filter.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
@@ -34,19 +32,10 @@ const Range *find_range(distile_dtype dtype) {
 distile_status check_source(distile_context *context, const distile_weights_source *source,
                             const distile_filter_extents *extents, distile_dtype dtype, const void *filter,
                             const float *scales, const float *bias) {
-    distile_status status = check_pointers(context, quantize_call, {{source, "source"}, {extents, "extents"}});
+    distile_status status = check_float_source(context, quantize_call, source, extents);
     if (status == DISTILE_OK) {
-        status = check_pointers(context, quantize_call,
-                                {{source->filter, "source's filter"}, {filter, "filter"}, {scales, "scales"}});
+        status = check_pointers(context, quantize_call, {{filter, "filter"}, {scales, "scales"}});
     }
-    if (status != DISTILE_OK) {
-        return status;
-    }
-    if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %s; the types are %s",
-                    quantize_call, TypeText(raw(source->dtype)).text, float_type_names().c_str());
-    }
-    status = check_source_alignment(context, quantize_call, *source);
     if (status == DISTILE_OK) {
         status = check_alignment(context, quantize_call,
                                  {{scales, sizeof(float), "the array of scales"}, {bias, sizeof(float), "bias"}});
@@ -59,31 +48,9 @@ distile_status check_source(distile_context *context, const distile_weights_sour
                     "%s: the quantized filter has the data type %s; the types are int8 and int4", quantize_call,
                     TypeText(raw(dtype)).text);
     }
-    status = check_enumerator(context, quantize_call, "order", source->order);
-    if (status != DISTILE_OK) {
-        return status;
-    }
-    if (source->quantization || !is_reserved_zero(source->reserved)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the source has a %s", quantize_call,
-                    source->quantization ? "quantization, which is for packing" : "reserved field that is not 0");
-    }
-    const bool normalised = source->bn_mean && source->bn_variance;
-    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance",
-                    quantize_call);
-    }
-    if (!bias && (normalised || source->bias)) {
-        return fail_null(context, quantize_call, "bias, which the source has,");
-    }
-    const int32_t least = std::min({extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w});
-    const double elements = static_cast<double>(extents->out_channels) * extents->in_channels * extents->kernel_h *
-                            static_cast<double>(extents->kernel_w);
-    return least >= 1 && elements < 0x1p31
+    return bias || !(source->bn_mean || source->bias)
                ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_SHAPE,
-                      "%s: the filter has %d x %d x %d x %d elements (output channels, input channels, rows, columns); "
-                      "each must be at least 1, and all fewer than 2^31",
-                      quantize_call, extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w);
+               : fail_null(context, quantize_call, "bias, which the source has,");
 }
 
 }  // namespace
@@ -100,20 +67,15 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
             const FilterExtents shape = {extents->out_channels, extents->in_channels, extents->kernel_h,
                                          extents->kernel_w};
             const auto channel_elements = static_cast<size_t>(shape.elements() / shape.out_channels);
-            std::vector<float> converted, weights;
+            std::vector<float> weights;
+            const FloatFilter values(*context, *source, shape.elements());
             std::vector<int8_t> numbers(static_cast<size_t>(shape.elements()));
             const Range range = *find_range(dtype);
-            const auto *values = static_cast<const float *>(source->filter);
-            if (raw(source->dtype) != 0 && source->dtype != DISTILE_FLOAT32) {
-                converted.resize(static_cast<size_t>(shape.elements()));
-                find_type(source->dtype)->to_float(source->filter, converted.data(), converted.size());
-                values = converted.data();
-            }
             const std::vector<MergedTap> rows = single_taps(shape.kernel_h), columns = single_taps(shape.kernel_w);
             for (int pass = 0; pass < 2; pass++) {
                 // The first pass finds what is wrong before anything is written.
                 for (int32_t o = 0; o < shape.out_channels; o++) {
-                    const float folded = fold_channel(shape, rows, columns, {*source, values}, o, weights);
+                    const float folded = fold_channel(shape, rows, columns, {*source, values.values()}, o, weights);
                     float least = 0, most = 0;  // The range includes 0.
                     for (float weight : weights) {
                         if (!std::isfinite(weight)) {

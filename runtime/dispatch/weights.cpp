@@ -4,6 +4,7 @@
 #include "runtime/base/enumerators.h"
 #include "runtime/base/int4.h"
 #include "runtime/base/types.h"
+#include "runtime/dispatch/float_filter.h"
 #include "runtime/dispatch/kernel.h"
 #include "runtime/dispatch/quantized_operator.h"
 #include "runtime/kinds/filter.h"
@@ -15,21 +16,6 @@
 #include <functional>
 
 using namespace distile;
-
-distile_status distile::check_source_alignment(distile_context *context, const char *call,
-                                               const distile_weights_source &source) {
-    const Type *const type = find_type(raw(source.dtype));
-    // Two weights of int4 share a byte.
-    const size_t bytes = raw(source.dtype) == 0 ? sizeof(float) : type ? static_cast<size_t>(type->bytes) : 1;
-    return check_alignment(context, call,
-                           {{source.filter, bytes, "the filter"},
-                            {source.bias, sizeof(float), "the bias"},
-                            {source.bn_gamma, sizeof(float), "bn_gamma"},
-                            {source.bn_beta, sizeof(float), "bn_beta"},
-                            {source.bn_mean, sizeof(float), "bn_mean"},
-                            {source.bn_variance, sizeof(float), "bn_variance"},
-                            {source.slope, sizeof(float), "the slope"}});
-}
 
 namespace {
 
@@ -132,30 +118,6 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     return aligned == DISTILE_OK ? check_quantization(kernel, *source) : aligned;
 }
 
-/** A filter converted to float32. */
-class FloatFilter {
-public:
-    FloatFilter(const distile_kernel &kernel, const distile_weights_source &source)
-        : values_(static_cast<const float *>(source.filter)), converted_(HostAllocator<float>(kernel.context.memory)) {
-        if (raw(source.dtype) != 0 && source.dtype != DISTILE_FLOAT32) {
-            converted_.resize(kernel.kind.weights->filter_elements(kernel.polykernel.op));
-            if (source.dtype == DISTILE_INT4) {
-                int4_to_float(source.filter, converted_.data(), converted_.size());
-            } else {
-                find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
-            }
-            values_ = converted_.data();
-        }
-    }
-    const float *values() const {
-        return values_;
-    }
-
-private:
-    const float *values_;
-    HostVector<float> converted_;
-};
-
 /** The threads of a context, for packing. Those of a GPU's have nothing else to do, and would be started for it. */
 TaskLoop loop_of(distile_context &context) {
     if (context.device->kind() != DISTILE_CPU) {
@@ -243,7 +205,7 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
     }
     return guarded(context, pack_call, [&] {
         try {
-            const FloatFilter filter(*kernel, *source);
+            const FloatFilter filter(*context, *source, kernel->kind.weights->filter_elements(kernel->polykernel.op));
             auto packed = std::make_unique<distile_weights>();
             packed->memory_space = context->device->memory_space();
             packed->kind = kernel->kind.kind;

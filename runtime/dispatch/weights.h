@@ -35,11 +35,4 @@ struct distile_weights {
     float slope = 0;       /**< The epilogue's, if it has one. */
 };
 
-namespace distile {
-
-/** Checks that the arrays of a source are aligned to their elements. Its type is known. */
-distile_status check_source_alignment(distile_context *context, const char *call, const distile_weights_source &source);
-
-}  // namespace distile
-
 #endif

@@ -2,6 +2,7 @@
 #include "kernels/two_four.h"
 #include "runtime/base/stored_float.h"
 #include <cstring>
+#include <optional>
 #include <string>
 
 namespace distile {
@@ -82,6 +83,40 @@ bool keep(const uint16_t (&weights)[fours], uint16_t (&values)[kept_of_four], in
     return true;
 }
 
+/** Four consecutive input channels, from the first one on, of an output channel and a kernel position. */
+struct Four {
+    int32_t output, tap, channel;
+};
+
+/** Calls take_bias(bias) for each output channel, and take(four, values, places) with what is kept of each of its fours
+ * of `channels` input channels, which are 0 behind those of the filter. Returns the first four of which more than two
+ * are not 0, where it ends. This alone says whether weights have the pattern. Throws SourceError. */
+template<typename TakeBias, typename Take> std::optional<Four> keep_all(const FilterExtents &extents,
+                                                                        const FilterSource &source, int32_t channels,
+                                                                        const TakeBias &take_bias, const Take &take) {
+    const int32_t taps = extents.kernel_h * extents.kernel_w;
+    const std::vector<MergedTap> kernel_rows = single_taps(extents.kernel_h),
+                                 kernel_columns = single_taps(extents.kernel_w);
+    std::vector<float> folded;
+    for (int32_t o = 0; o < extents.out_channels; o++) {
+        take_bias(fold_channel(extents, kernel_rows, kernel_columns, source, o, folded));
+        for (int32_t tap = 0; tap < taps; tap++) {
+            for (int32_t channel = 0; channel < channels; channel += fours) {
+                uint16_t four[fours] = {}, values[kept_of_four] = {};
+                int32_t places[kept_of_four] = {};
+                for (int32_t i = 0; i < fours && channel + i < extents.in_channels; i++) {
+                    four[i] = narrow(folded[int64_t{tap} * extents.in_channels + channel + i], source.input);
+                }
+                if (!keep(four, values, places)) {
+                    return Four{o, tap, channel};
+                }
+                take(Four{o, tap, channel}, values, places);
+            }
+        }
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 }  // namespace two_four_layout
 
@@ -89,6 +124,12 @@ bool packs_two_four(const FilterExtents &extents, int32_t groups) {
     using namespace two_four_layout;
     return groups == 1 && extents.in_channels % whole_channels == 0 && extents.out_channels % whole_channels == 0 &&
            extents.kernel_h <= most_kernel && extents.kernel_w <= most_kernel;
+}
+
+bool has_two_four(const FilterExtents &extents, const FilterSource &source) {
+    using namespace two_four_layout;
+    return !keep_all(
+        extents, source, extents.in_channels, [](float) {}, [](const auto &...) {});
 }
 
 std::vector<PackedArray> pack_two_four(const FilterExtents &extents, const FilterSource &source) {
@@ -100,31 +141,20 @@ std::vector<PackedArray> pack_two_four(const FilterExtents &extents, const Filte
     PackedArray bias{DISTILE_ROLE_BIAS, {extents.out_channels}, {}};
     if (source.filter) {
         std::vector<unsigned char> bytes(static_cast<size_t>(unit_bytes) * taps * units * row_units);
-        std::vector<float> folded;
-        const std::vector<MergedTap> kernel_rows = single_taps(extents.kernel_h),
-                                     kernel_columns = single_taps(extents.kernel_w);
-        for (int32_t o = 0; o < extents.out_channels; o++) {
-            bias.values.push_back(fold_channel(extents, kernel_rows, kernel_columns, source, o, folded));
-            for (int32_t tap = 0; tap < taps; tap++) {
-                for (int32_t channel = 0; channel < units * unit_columns; channel += fours) {
-                    uint16_t four[fours] = {}, values[kept_of_four] = {};
-                    int32_t places[kept_of_four] = {};
-                    for (int32_t i = 0; i < fours && channel + i < extents.in_channels; i++) {
-                        four[i] = narrow(folded[int64_t{tap} * extents.in_channels + channel + i], source.input);
-                    }
-                    if (!keep(four, values, places)) {
-                        throw SourceError("its layout is for weights of the pattern 2:4, but of output channel " +
-                                          std::to_string(o) + ", kernel position " +
-                                          std::to_string(tap / extents.kernel_w) + ", " +
-                                          std::to_string(tap % extents.kernel_w) +
-                                          ", more than two of the four input channels from " + std::to_string(channel) +
-                                          " on are not 0");
-                    }
-                    const int64_t unit = (int64_t{o / unit_rows} * taps + tap) * units + channel / unit_columns;
-                    Line(bytes.data() + unit * unit_bytes, o % unit_rows)
-                        .put(channel % unit_columns / fours, values, places);
-                }
-            }
+        const auto take = [&](const Four &four, const auto &values, const auto &places) {
+            const int64_t unit =
+                (int64_t{four.output / unit_rows} * taps + four.tap) * units + four.channel / unit_columns;
+            Line(bytes.data() + unit * unit_bytes, four.output % unit_rows)
+                .put(four.channel % unit_columns / fours, values, places);
+        };
+        const std::optional<Four> unfit = keep_all(
+            extents, source, units * unit_columns, [&](float value) { bias.values.push_back(value); }, take);
+        if (unfit) {
+            throw SourceError(
+                "its layout is for weights of the pattern 2:4, but of output channel " + std::to_string(unfit->output) +
+                ", kernel position " + std::to_string(unfit->tap / extents.kernel_w) + ", " +
+                std::to_string(unfit->tap % extents.kernel_w) + ", more than two of the four input channels from " +
+                std::to_string(unfit->channel) + " on are not 0");
         }
         // Zeros behind the last output channel need places, too.
         for (int32_t o = extents.out_channels; o < row_units * unit_rows; o++) {

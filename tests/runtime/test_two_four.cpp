@@ -5,8 +5,11 @@
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
 #include "tests/support/two_of_four.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <distile/distile.hpp>
+#include <distile/pruned.h>
 #include <limits>
 #include <random>
 
@@ -192,6 +195,74 @@ TEST_CASE("Weights of another pattern than 2:4 are refused", "[two_four]") {
     CHECK_FALSE(packs_two_four({8, 8, 1, 17}, 1));
     CHECK_FALSE(packs_two_four({16, 8, 3, 3}, 2));
     CHECK(packs_two_four({8, 8, 16, 16}, 1));
+}
+
+TEST_CASE("Weights that pack as 2:4 are those of which the library says so", "[two_four]") {
+    const Context context = make_context();
+    std::mt19937 random(5);
+    // Where a weight is in a filter.
+    const auto place_of = [](const FilterExtents &of, distile_weights_order order, int32_t o, int32_t tap, int32_t i) {
+        const int64_t taps = int64_t{of.kernel_h} * of.kernel_w;
+        return order == DISTILE_OIHW   ? (int64_t{o} * of.in_channels + i) * taps + tap
+               : order == DISTILE_OHWI ? (o * taps + tap) * of.in_channels + i
+               : order == DISTILE_HWIO ? (int64_t{tap} * of.in_channels + i) * of.out_channels + o
+                                       : (int64_t{i} * of.out_channels + o) * taps + tap;
+    };
+    for (const FilterExtents &extents : {FilterExtents{8, 8, 1, 1}, FilterExtents{16, 24, 3, 2},
+                                         FilterExtents{3, 10, 1, 1}, FilterExtents{1, 3, 2, 2}}) {
+        const distile_filter_extents given{extents.out_channels, extents.in_channels, extents.kernel_h,
+                                           extents.kernel_w};
+        const int32_t taps = extents.kernel_h * extents.kernel_w;
+        for (const distile_weights_order order : {DISTILE_OIHW, DISTILE_OHWI, DISTILE_HWIO, DISTILE_IOHW}) {
+            int32_t with = 0, without = 0;
+            for (int32_t trial = 0; trial < 60; trial++) {
+                CAPTURE(extents.out_channels, extents.in_channels, taps, order, trial);
+                const distile_dtype dtype = trial % 2 == 0 ? DISTILE_FLOAT16 : DISTILE_BFLOAT16;
+                // Two of each four, and in every other filter one more somewhere, which float16 may round to 0.
+                std::vector<float> filter(static_cast<size_t>(extents.elements()));
+                bool expected = true;
+                const int64_t one_more = trial % 4 < 2 ? -1 : static_cast<int64_t>(random() % filter.size());
+                for (int32_t o = 0; o < extents.out_channels; o++) {
+                    for (int32_t tap = 0; tap < taps; tap++) {
+                        for (int32_t first = 0; first < extents.in_channels; first += 4) {
+                            int32_t nonzeros = 0;
+                            for (int32_t i = first; i < std::min(first + 4, extents.in_channels); i++) {
+                                const int64_t place = place_of(extents, order, o, tap, i);
+                                const bool is_more = place == one_more || (nonzeros < 2 && random() % 2 == 0);
+                                const bool is_tiny = random() % 4 == 0;
+                                filter[place] = !is_more ? -0.0f : is_tiny ? 1e-30f : 1.5f;
+                                nonzeros += is_more && !(is_tiny && dtype == DISTILE_FLOAT16) ? 1 : 0;
+                            }
+                            expected = expected && nonzeros <= 2;
+                        }
+                    }
+                }
+                const distile_weights_source source = source_of(filter, order);
+                int32_t keep = -1;
+                check(context, distile_weights_keep_two_of_four(context.get(), &source, &given, dtype, &keep));
+                CHECK(keep == (expected ? 1 : 0));
+                bool packs = true;
+                try {
+                    pack_two_four(extents, {source, filter.data(), nullptr, dtype});
+                } catch (const SourceError &) {
+                    packs = false;
+                }
+                CHECK(packs == expected);
+                // The filter's own type changes nothing.
+                std::vector<uint16_t> stored(filter.size());
+                std::transform(filter.begin(), filter.end(), stored.begin(),
+                               [](float weight) { return StoredFloat<DISTILE_BFLOAT16>::from_float(weight); });
+                distile_weights_source narrow = source;
+                narrow.filter = stored.data();
+                narrow.dtype = DISTILE_BFLOAT16;
+                check(context, distile_weights_keep_two_of_four(context.get(), &narrow, &given, dtype, &keep));
+                CHECK(keep == (expected ? 1 : 0));
+                (expected ? with : without)++;
+            }
+            CHECK(with > 0);
+            CHECK((without > 0 || extents.in_channels == 3));
+        }
+    }
 }
 
 }  // namespace two_four_test

@@ -8,6 +8,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/pruned.h>
 #include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <limits>
@@ -308,6 +309,31 @@ void check_weights(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::bn_variance, {misaligned(vector.data())})
         .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::slope, {misaligned(vector.data())})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    distile_weights_source plain{};
+    plain.filter = vector.data();
+    plain.order = DISTILE_OI;
+    const distile_filter_extents extents{2, 8, 1, 1};
+    const distile_quantization quantization{};
+    int32_t keep = 0;
+    using Extents = distile_filter_extents;
+    auto pattern = all.of("distile_weights_keep_two_of_four", distile_weights_keep_two_of_four, f.context.get(), &plain,
+                          &extents, DISTILE_FLOAT16, &keep);
+    pattern.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_weights_source::filter, {nullptr})
+        .wrong_number<1>(DISTILE_ERROR_BAD_TYPE, &distile_weights_source::dtype, {-1, 4, INT_MIN, INT_MAX})
+        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 5, INT_MAX})
+        .reserved<1>(&distile_weights_source::reserved)
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {vector.data()})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::quantization, {&quantization})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_weights_source::filter, {misaligned(vector.data())})
+        .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<2>(DISTILE_ERROR_BAD_SHAPE, &Extents::out_channels, {0, -1, INT_MIN, INT_MAX})
+        .wrong<2>(DISTILE_ERROR_BAD_SHAPE, &Extents::in_channels, {0, -1, INT_MIN, INT_MAX})
+        .wrong<2>(DISTILE_ERROR_BAD_SHAPE, &Extents::kernel_h, {0, -1, INT_MIN, INT_MAX})
+        .wrong<2>(DISTILE_ERROR_BAD_SHAPE, &Extents::kernel_w, {0, -1, INT_MIN, INT_MAX})
+        .wrong<3>(DISTILE_ERROR_BAD_TYPE, {DISTILE_FLOAT32, DISTILE_INT8})
+        .wrong<4>(DISTILE_ERROR_NULL_POINTER, {nullptr});
     all.note("distile_weights_destroy");
     distile_weights_destroy(nullptr);
     all.note("distile_weights_bytes");
@@ -553,7 +579,8 @@ void refuse_wrong_arguments(const TestedDevice &device, const std::string &inclu
     check_group_statistics(f, all);
     check_group_norm(f, all);
     check_scores(f, all);
-    const auto headers = {"distile.h", "layers.h", "layout.h", "mask_algebra.h", "planner.h", "tokens.h", "upsample.h"};
+    const auto headers = {"distile.h", "layers.h", "layout.h", "mask_algebra.h",
+                          "planner.h", "pruned.h", "tokens.h", "upsample.h"};
     CHECK(all.tested() == declared_functions(include_folder, headers));
     CHECK(all.undocumented(include_folder, headers) == "");
 }
