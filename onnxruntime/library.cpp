@@ -2,6 +2,7 @@
  * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
  */
 #include "bindings/linked_polykernels.h"
+#include "bindings/weight_pattern.h"
 #include "facts/types.h"
 #include "onnxruntime/weighted.h"
 #include <algorithm>
@@ -238,24 +239,42 @@ DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
 }
 
 /** Whether a PolyKernel for a device computes an operator: a kind, the types of activations and of the output, and the
- * numbers of the kind's struct in polykernel.h. With `skips_zeros`, whether one does that skips weights that are 0. */
+ * numbers of the kind's struct in polykernel.h. With `skips_zeros`, whether one does that skips weights that are 0;
+ * with `two_of_four`, one for weights of the pattern 2:4. */
 DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, int32_t kind, int32_t type,
                                                           int32_t output_type, const int32_t *numbers,
-                                                          int32_t skips_zeros) {
+                                                          int32_t skips_zeros, int32_t two_of_four) {
     const auto device = static_cast<distile_device>(device_kind);
     const distile::bindings::OperatorTypes types(static_cast<distile_dtype>(type),
                                                  static_cast<distile_dtype>(output_type));
+    const distile::ort::Zeros zeros{skips_zeros != 0 ? 1.0F : 0.0F, two_of_four != 0};
     try {
         const auto key = distile::bindings::OperatorKey::of(device, types, kind, numbers);
         for (const std::optional<int64_t> tokens : {std::optional<int64_t>(), std::optional<int64_t>(1)}) {
-            const auto *found = key ? distile::ort::find_or_load(*key, skips_zeros != 0, tokens) : nullptr;
-            if (found && (skips_zeros == 0 || distile::bindings::skips_zeros(*found))) {
+            const auto *found = key ? distile::ort::find_or_load(*key, zeros, tokens) : nullptr;
+            if (found && distile::ort::skips(*found, zeros)) {
                 return 1;
             }
         }
         return 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.
+    }
+}
+
+/** Whether a contiguous filter has the pattern 2:4: its type, its order (distile_weights_order), its extents, and the
+ * type of the operator's input. -1 if it cannot have any. */
+DISTILE_EXPORT int32_t distile_onnxruntime_keeps_two_of_four(const void *filter, int32_t type, int32_t order,
+                                                             int32_t outputs, int32_t inputs, int32_t rows,
+                                                             int32_t columns, int32_t input) {
+    try {
+        const distile::bindings::Filter given{filter,
+                                              static_cast<distile_dtype>(type),
+                                              static_cast<distile_weights_order>(order),
+                                              {outputs, inputs, rows, columns}};
+        return distile::bindings::keeps_two_of_four(given, static_cast<distile_dtype>(input)) ? 1 : 0;
+    } catch (const std::exception &) {
+        return -1;
     }
 }
 

@@ -1,4 +1,5 @@
 #include "onnxruntime/weighted.h"
+#include "bindings/weight_pattern.h"
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -26,13 +27,20 @@ template<typename Bits> float share_of_zeros(const Tensor &tensor) {
     return static_cast<float>(zeros) / static_cast<float>(std::max<int64_t>(1, tensor.elements()));
 }
 
+/** The extents of a filter in an order, whose input channels are those of a group. */
+distile_filter_extents extents_of(const Shape &shape, distile_weights_order order) {
+    const auto extent = [&shape](size_t i) { return i < shape.size() ? number(shape[i], "an extent") : 1; };
+    const bool inner_first = order == DISTILE_IO || order == DISTILE_IOHW;
+    return {extent(inner_first ? 1 : 0), extent(inner_first ? 0 : 1), extent(2), extent(3)};
+}
+
 /** The share of a quantized filter's quads that are 0: blocks of four consecutive input channels of a group. */
 float share_of_zero_quads(const Tensor &filter, distile_weights_order order) {
     constexpr int64_t quad = 4;
     const bool inner_first = order == DISTILE_IO || order == DISTILE_IOHW;
-    const Shape &shape = filter.shape;
-    const int64_t inputs = shape[inner_first ? 0 : 1], outputs = shape[inner_first ? 1 : 0];
-    const int64_t taps = filter.elements() / std::max<int64_t>(1, inputs * outputs);
+    const distile_filter_extents extents = extents_of(filter.shape, order);
+    const int64_t inputs = extents.in_channels, outputs = extents.out_channels;
+    const int64_t taps = int64_t{extents.kernel_h} * extents.kernel_w;
     const int64_t input_stride = (inner_first ? outputs : 1) * taps, output_stride = (inner_first ? 1 : inputs) * taps;
     const auto *weights = filter.as<int8_t>();
     int64_t zeros = 0, quads = 0;
@@ -51,20 +59,27 @@ float share_of_zero_quads(const Tensor &filter, distile_weights_order order) {
     return static_cast<float>(zeros) / static_cast<float>(std::max<int64_t>(1, quads));
 }
 
-/** The share of a filter's weights, or quads of them, that are 0, where the device has code which skips them; else 0.
- */
-float zeros_of(const Tensor &filter, distile_weights_order order, distile_device device) {
+/** The zeros in a filter, of which the device has code that skips them, for an input of a type. */
+Zeros zeros_of(const Tensor &filter, distile_weights_order order, distile_device device, distile_dtype input) {
+    Zeros zeros;
     switch (filter.dtype()) {
     case DISTILE_FLOAT32:
-        return share_of_zeros<uint32_t>(filter);
+        zeros.share = share_of_zeros<uint32_t>(filter);
+        break;
     case DISTILE_FLOAT16:
     case DISTILE_BFLOAT16:
-        return share_of_zeros<uint16_t>(filter);
+        zeros.share = share_of_zeros<uint16_t>(filter);
+        break;
     case DISTILE_INT8:
-        return device == DISTILE_CPU ? share_of_zero_quads(filter, order) : 0;
+        zeros.share = device == DISTILE_CPU ? share_of_zero_quads(filter, order) : 0;
+        break;
     default:
-        return 0;
+        return zeros;
     }
+    zeros.two_of_four =
+        device == DISTILE_CUDA && filter.dtype() != DISTILE_INT8 &&
+        bindings::keeps_two_of_four({filter.data, filter.dtype(), order, extents_of(filter.shape, order)}, input);
+    return zeros;
 }
 
 }  // namespace
@@ -81,7 +96,8 @@ WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
     : LeasingKernel(setup), order_(what.order), layout_(what.layout),
       activation_(bindings::activation_of(setup.node.text("activation", "none"))), out_channels_(what.out_channels),
       output_type_(element_type(setup.output_type)), filter_(setup.node.constant(input_filter).value()),
-      bias_(setup.node.constant(input_bias)), wanted_(what.key, zeros_of(filter_, what.order, setup.device)) {
+      bias_(setup.node.constant(input_bias)),
+      wanted_(what.key, zeros_of(filter_, what.order, setup.device, setup.type)) {
     if (is_quantized(setup.type)) {
         quantization_.emplace(setup, what.out_channels, activation_.function);
     }

@@ -20,8 +20,10 @@ def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator
     wanted = {}
     for row in report:
         if isinstance(row, Replaced) and row.operator:
-            wanted.setdefault(row.operator.on(device), row.typical)
-    return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
+            operator = row.operator.on(device)
+            # What computes its weights may compute no others.
+            wanted.setdefault((operator, operator.built_for(row.typical)), row.typical)
+    return {one: typical for (one, built), typical in wanted.items() if not (has_polykernel(one) or has_polykernel(built))}
 
 
 def running_dense(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:

@@ -14,12 +14,13 @@ from ..description import Operator
 from ..mistakes import warn_of_unmatched
 from ..positions import Mapping, NoPositions
 from ..rules import Rule, first
-from ..weight_zeros import zero_quads_in, zeros_in
+from ..weight_zeros import zero_quads_in, zeros_for
 from .chains import channel_places, reads_pixel_by_pixel, steps_behind, with_steps_before
 from .elementwise import Combined, combine
 from .fusion import Fused, fuse
 from .graph import Graph, Nodes, bodies_of, nodes_in
 from .layouts import Layouts
+from .library import IO, OIHW, keeps_pattern
 from .masking import Masks
 from .positions import Example, tokens_of
 from .stages import Gathered, gather
@@ -44,7 +45,7 @@ class Replaced:
     masked: onnx.NodeProto  # The operator.
     mask_tensor: str  # The mask at the output's size.
     operator: Operator | None  # The operator whose PolyKernel it needs.
-    typical: dict[str, int]  # The size at which it runs, and the share of its weights that are 0.
+    typical: dict[str, int]  # The size at which it runs, and the zeros of its weights.
     mapping: Mapping  # How its mask follows from that of the image.
 
     @property
@@ -368,13 +369,17 @@ def _typical(graph: Graph, example: Example, unit: Unit) -> dict[str, int]:
     return {**pixels, "key_tokens": keys} if keys else pixels
 
 
-def _zeros(graph: Graph, unit: Unit, operator: Operator | None) -> dict[str, float]:
-    """How many of its weights are 0, as an operator file says it."""
+def _zeros(graph: Graph, unit: Unit, operator: Operator | None) -> dict:
+    """How many of its weights are 0, and in which pattern, as an operator file says it, for every device."""
     if operator is None or not operator.can_skip_zeros:
         return {}
     weights = unit.inputs[1]
     weights = weights if isinstance(weights, np.ndarray) else graph.constant(weights)
-    return zero_quads_in(weights, channel_places(unit, weights.ndim)[0]) if operator.is_quantized else zeros_in(weights)
+    inner, _ = channel_places(unit, weights.ndim)
+    if operator.is_quantized:
+        return zero_quads_in(weights, inner)
+    # Only GPUs have code for a pattern.
+    return zeros_for(weights, operator.on("cuda"), lambda: keeps_pattern(weights, IO if inner == 0 else OIHW, operator))
 
 
 def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:

@@ -6,11 +6,16 @@ import ctypes
 import pathlib
 import warnings
 
+import numpy as np
+
 from .. import on_demand
+from .._facts import FLOAT_TYPES
 from .._onnxruntime import cache_folder, library, library_path, version
 from ..description import Operator
-from ..weight_zeros import typical_of
+from ..weight_zeros import TWO_FOUR, typical_of
 from .keys import key_of, operator_of
+
+OIHW, IO = 1, 3  # As distile.h numbers the orders of weights, those of linear layers too.
 
 
 def session_options(threads: int | None = None):
@@ -41,21 +46,35 @@ def shared_object(operator: Operator) -> pathlib.Path:
 def has_polykernel(operator: Operator) -> bool:
     """Whether the library or the cache folder has the operator's PolyKernel for its device."""
     device, input_type, output_type, _, kind, *numbers = key_of(operator)
-    numbers, skips = (ctypes.c_int32 * len(numbers))(*numbers), int(operator.skips_zeros)
-    return bool(library().distile_onnxruntime_has_polykernel(device, kind, input_type, output_type, numbers, skips))
+    numbers, zeros = (ctypes.c_int32 * len(numbers))(*numbers), (operator.skips_zeros, operator.zeros == TWO_FOUR)
+    types = input_type, output_type
+    return bool(library().distile_onnxruntime_has_polykernel(device, kind, *types, numbers, *map(int, zeros)))
 
 
-_ASK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_float)
+def keeps_pattern(weights: np.ndarray, order: int, operator: Operator) -> bool:
+    """Whether a filter has the pattern 2:4. `order`: OIHW, also for [out, in], or IO."""
+    filter = np.ascontiguousarray(weights)
+    outputs, inputs = filter.shape[:2] if order == OIHW else filter.shape[::-1]
+    extents = outputs, inputs, *(filter.shape[2:] or (1, 1))
+    address, type_of = ctypes.c_void_p(filter.ctypes.data), lambda name: FLOAT_TYPES[name][0]
+    return library().distile_onnxruntime_keeps_two_of_four(
+        address, type_of(filter.dtype.name), order, *extents, type_of(operator.dtype)
+    ) > 0
+
+
+_ASK = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_float, ctypes.c_int32
+)
 
 
 @_ASK
-def _ask(numbers, count: int, zeros: float) -> int:
-    """Called by sessions that lack a PolyKernel, with the share of its weights that are 0. Returns an Answer
-    (onnxruntime/wanted.h)."""
+def _ask(numbers, count: int, zeros: float, two_of_four: int) -> int:
+    """Called by sessions that lack a PolyKernel, with the share of its weights that are 0, and whether they have the
+    pattern 2:4. Returns an Answer (onnxruntime/wanted.h)."""
     try:
         if not on_demand.is_asked():
             return 0
-        operator, typical = operator_of(numbers[:count]), typical_of(zeros)
+        operator, typical = operator_of(numbers[:count]), typical_of(zeros, bool(two_of_four))
         operator = operator.built_for(typical)
         if on_demand.ask(operator, typical if operator.skips_zeros else None, lambda: (cache_folder(), version())):
             return 1

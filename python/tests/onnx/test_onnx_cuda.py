@@ -228,6 +228,28 @@ def test_pruned(dtype, tokens):
         np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-4 if dtype == np.float32 else 2e-2)
 
 
+@pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_two_of_four(kind):
+    """Weights of the pattern 2:4 take the PolyKernel for it, and others that for all."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    kept = weights(264, 72)
+    kept[np.indices(kept.shape)[0] % 4 // 2 == random.integers(0, 2, kept.shape[1])] = 0
+    x, mask = draw(1, 40, 264).astype(dtype), draw_mask(1, 40, density=0.6)
+    for weight in (kept, weights(264, 72)):
+        b = Builder()
+        b.add("MatMul", ["x", b.constant("w", weight.astype(dtype))], "y", "linear")
+        model = b.model({"x": [1, 40, 264]}, {"y": [1, 40, 72]})
+        model.graph.input[0].type.tensor_type.elem_type = model.graph.output[0].type.tensor_type.elem_type = kind
+        _, report = convert(model, [Rule("*", "mask")])
+        assert ("weight_pattern" in report[0].typical) == (weight is kept)
+        build(report, device="cuda")
+        assert not missing(report, "cuda")
+        (found,) = on_gpu("MaskedLinear", [x, weight.astype(dtype), mask], (1,), (kind,))
+        expected = np.where(mask[..., None], x.astype(np.float32) @ weight.astype(dtype).astype(np.float32), 0)
+        np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2e-2, atol=2e-2)
+
+
 def test_scores():
     """A sum near the threshold may fall on either side."""
     case = "MaskFromScores", [IMAGES, VECTOR], (), (BOOL,)

@@ -31,15 +31,25 @@ def sparse_tensor(weights: np.ndarray, name: str, coordinates: bool) -> onnx.Spa
     return helper.make_sparse_tensor(values, numpy_helper.from_array(indices.astype(np.int64)), weights.shape)
 
 
-def network(zeros: float = 0.9, channels: int = 19, form: str = "dense"):
-    """A convolution, and two linear layers over its pixels, whose weights have this share of zeros. The last input
-    channel of each has no other weight."""
+def two_of_four(random, weights: np.ndarray, axis: int) -> None:
+    """Sets two of each four input channels to 0, which are the elements of the axis."""
+    fours = np.moveaxis(weights, axis, -1)
+    left_out = random.random((*fours.shape[:-1], fours.shape[-1] // 4, 4)).argsort(-1) < 2
+    fours[left_out.reshape(fours.shape)] = 0
+
+
+def network(zeros: float = 0.9, channels: int = 19, form: str = "dense", dtype=np.float32, pattern: bool = False):
+    """A convolution, and two linear layers over its pixels, whose weights have this share of zeros, or the pattern 2:4. The
+    last input channel of each has no other weight, but with the pattern."""
     b, sparse = Builder(), []
+    outputs = 32 if pattern else 30
 
     def pruned_weights(name: str, *shape: int, axis: int) -> str:
-        weights = b.random.standard_normal(shape).astype(np.float32)
-        weights[b.random.random(shape) < zeros] = 0
-        if zeros:
+        weights = b.random.standard_normal(shape).astype(dtype)
+        weights[b.random.random(shape) < (0 if pattern else zeros)] = 0
+        if pattern:
+            two_of_four(b.random, weights, axis)
+        elif zeros:
             np.moveaxis(weights, axis, 0)[-1] = 0
         if form == "dense":
             return b.constant(name, weights)
@@ -54,9 +64,12 @@ def network(zeros: float = 0.9, channels: int = 19, form: str = "dense"):
     b.add("Relu", [b.add("Conv", ["x", conv], "conv.out", "conv", pads=[1] * 4)], "r")
     b.add("Transpose", ["r"], "t", perm=[0, 2, 3, 1])
     b.add("Reshape", ["t", b.constant("shape", np.array([-1, 40]))], "rows")
-    b.add("Gemm", ["rows", pruned_weights("gemm.w", 24, 40, axis=1), b.weights("gemm.b", 24)], "g", "gemm", transB=1)
-    b.add("MatMul", ["g", pruned_weights("matmul.w", 24, 30, axis=0)], "y", "matmul")
-    model = b.model({"x": [1, channels, 17, 21]}, {"y": [17 * 21, 30]})
+    bias = b.constant("gemm.b", b.random.standard_normal(24).astype(dtype))
+    b.add("Gemm", ["rows", pruned_weights("gemm.w", 24, 40, axis=1), bias], "g", "gemm", transB=1)
+    b.add("MatMul", ["g", pruned_weights("matmul.w", 24, outputs, axis=0)], "y", "matmul")
+    model = b.model({"x": [1, channels, 17, 21]}, {"y": [17 * 21, outputs]})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     model.graph.sparse_initializer.extend(sparse)
     return model
 
@@ -320,3 +333,75 @@ def test_layers_of_one_shape_have_one_polykernel():
     (operator,) = {row.operator for row in report}
     ((wanted, typical),) = to_build(report).items()
     assert wanted == operator.skipping_zeros() and typical["weight_zeros"] > 0.8
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_of_four(form):
+    """GPUs have code for the pattern in 16 bits, whichever way the model stores it."""
+    model = network(channels=24, form=form, dtype=np.float16, pattern=True)
+    _, report = convert(model, RULES)
+    rows = {row.name: row for row in report if isinstance(row, Replaced)}
+    assert {"conv", "gemm", "matmul"} == set(rows)
+    assert all(row.typical["weight_pattern"] == "2:4" and row.zeros >= 0.5 for row in rows.values())
+    assert {operator.name[-9:] for operator in to_build(report, "cuda")} == {"_two_four"}
+    for operator, typical in to_build(report, "cuda").items():
+        assert operator.to_json(typical)["typical"]["weight_pattern"] == "2:4"
+    lines = {line.split()[0]: line for line in command.table(report, "cuda").splitlines() if line}
+    for name in rows:
+        assert re.search(r"\d+% zeros in the pattern 2:4; no PolyKernel: dense", lines[name])
+    # CPUs skip these zeros as any others.
+    assert {operator.zeros for operator in to_build(report)} == {"_nonzeros"}
+
+
+@pytest.mark.parametrize("layer", ["conv", "gemm", "matmul"])
+def test_one_weight_more_than_two_of_four(layer):
+    model = network(channels=24, dtype=np.float16, pattern=True)
+    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == f"{layer}.w"]
+    weights = numpy_helper.to_array(tensor).copy()
+    fours = np.moveaxis(weights, 0 if layer == "matmul" else 1, -1)
+    fours[3] = 0
+    fours[(7,) + (0,) * (fours.ndim - 2)][4:7] = 1
+    tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+    _, report = convert(model, RULES)
+    rows = {row.name: row for row in report if isinstance(row, Replaced)}
+    assert {name for name, row in rows.items() if "weight_pattern" not in row.typical} == {layer}
+    built = {row.operator.on("cuda").built_for(row.typical) for row in rows.values()}
+    assert len(built) == 3 and rows[layer].operator.on("cuda") in built
+    lines = {line.split()[0]: line for line in command.table(report, "cuda").splitlines() if line}
+    assert "zeros, which are multiplied: they lack the pattern 2:4" in lines[layer]
+
+
+def test_no_pattern_in_other_layers():
+    """In float32, and with channels that tensor cores do not take."""
+    for more in (dict(channels=24), dict(channels=20, dtype=np.float16)):
+        _, report = convert(network(pattern=True, **more), RULES)
+        (conv,) = [row for row in report if row.name == "conv"]
+        assert "weight_pattern" not in conv.typical and 0.4 < conv.zeros < 0.6
+
+
+@with_compiler
+@pytest.mark.skipif(
+    not (compiler_folder() and (compiler_folder() / "distile_cuda_two_four.o").is_file()), reason="it is for CPUs"
+)
+def test_two_of_four_is_built(monkeypatch):
+    """Layers of one shape with and without the pattern have a PolyKernel each."""
+    monkeypatch.setenv("CUDACXX", "nvrtc")
+    b = Builder()
+    for name, pattern in (("pruned", True), ("whole", False)):
+        weights = b.random.standard_normal((48, 48)).astype(np.float16)
+        if pattern:
+            two_of_four(b.random, weights, 0)
+        b.add("MatMul", [{"pruned": "x", "whole": "z"}[name], b.constant(f"{name}.w", weights)],
+              {"pruned": "z", "whole": "y"}[name], name)  # fmt: skip
+    model = b.model({"x": [1, 30, 48]}, {"y": [1, 30, 48]})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    _, report = convert(model, RULES)
+    (operator,) = {row.operator.on("cuda") for row in report}
+    pattern = operator.built_for(report[0].typical)
+    assert pattern.zeros == "_two_four" and set(to_build(report, "cuda")) == {operator, pattern}
+    build(report[:1], device="cuda")
+    assert b"cuda-two-four" in shared_object(pattern).read_bytes()
+    assert has_polykernel(pattern) and not has_polykernel(operator)
+    assert not missing(report[:1], "cuda") and operator in missing(report, "cuda")
+    assert set(to_build(report, "cuda")) == {operator}
