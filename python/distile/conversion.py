@@ -21,6 +21,7 @@ from .mappings import Layer, Nowhere, Said, Traced
 from .mistakes import warn_of_unmatched
 from .nn_base import Masked
 from .norms import is_nothing, masked_norm
+from .own_weights import zeros_in_layer
 from .positions import NoPositions
 
 Rule = tuple[object, object]
@@ -51,6 +52,8 @@ class Replaced:
     mapping: Layer | None = None  # Where its outputs are over the mask; None of a layer that takes none.
     taken: list[str] = dataclasses.field(default_factory=list)
     dense: str = ""  # Why its operator runs dense, with the mask after it: no PolyKernel can compute it.
+    zeros: str = ""  # How many of its weights are 0, if code for them may be worth it, and if no code skips them, why.
+    work: float = 1.0  # The share of its multiplications that code for these zeros leaves, with every pixel active.
 
 
 @dataclasses.dataclass
@@ -253,7 +256,8 @@ class _Conversion:
         self.made[layer] = found
         mask, mapping = getattr(found, "mask_name", ""), getattr(found, "mapping", None)
         dense = found.why_dense() if isinstance(found, Masked) else ""
-        return Replaced(name, kind, type(found).__name__, mask, mapping, dense=dense)
+        zeros, work = zeros_in_layer(found)
+        return Replaced(name, kind, type(found).__name__, mask, mapping, dense=dense, zeros=zeros, work=work)
 
     def _give_mask(self, layer: nn.Module, found: Masked, how) -> None:
         """Says which mask a layer takes, and where its outputs are over that."""

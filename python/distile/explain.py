@@ -202,6 +202,7 @@ def explain(
             dense_ones = [operator for operator in missing if not operator.has_general_code]
             row.runs_dense, row.why_dense = bool(dense_ones), _why_dense(dense_ones)
             row.zeros = _zeros(own_weights)
+            row.leave_out(_skipped(own_weights))
             if full:
                 with masks.mask(_full(mask)):
                     row.full_us = _time(call.with_full_mask().run, device, seconds)
@@ -234,6 +235,13 @@ def _zeros(calls: OwnWeightCalls) -> str:
     pruned = {**calls.found, **calls.multiplied}.items()
     texts = [remark(one.plain, typical, numerics.math(), not polykernels.is_built(one)) for one, typical in pruned]
     return "; ".join(filter(None, dict.fromkeys(texts)))
+
+
+def _skipped(calls: OwnWeightCalls) -> float:
+    """The share of a layer's weights that its PolyKernel skips. None is counted of layers that multiply by several."""
+    (one, typical), *others = {**calls.found, **calls.multiplied}.items() or [(None, {})]
+    skips = one is not None and one.skips_zeros and polykernels.is_built(one)
+    return typical["weight_zeros"] if skips and not others else 0.0
 
 
 def _whole(model, example, mask, device, seconds: float, dense: nn.Module, full: bool) -> Whole:

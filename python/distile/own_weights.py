@@ -3,13 +3,37 @@ that ship multiply as all others, and on CPUs weights of 16 bits, which those th
 
 from __future__ import annotations
 
+import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import numerics
 from .description import Operator
 from .forms import name_of
-from .operators import WEIGHTED
-from .weight_zeros import why_not_skipped, zeros_for_tensor
+from .operators import WEIGHTED, conv2d_operator, linear_operator
+from .weight_zeros import remark, why_not_skipped, zeros_for_tensor
+
+
+def zeros_in_layer(layer: nn.Module) -> tuple[str, float]:
+    """What becomes of the zeros in the weights of a convolution or a linear layer, for inputs of their type and on their
+    device; and the share of its multiplications that code for them leaves. Otherwise "" and 1."""
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.device.type not in ("cpu", "cuda"):
+        return "", 1.0
+    # The weights stand for an input of their type.
+    if isinstance(layer, nn.Linear):
+        operator = linear_operator(weight, weight, None, "none")
+    elif isinstance(layer, nn.Conv2d):
+        window = layer.stride, (0, 0, 0, 0), layer.dilation, layer.groups
+        operator = conv2d_operator(weight, weight, None, *window, "none")
+    else:
+        operator = None
+    if operator is None:
+        return "", 1.0
+    operator, math = operator.on(weight.device.type), numerics.math()
+    typical = zeros_for_tensor(weight, operator)
+    skipped = operator.built_for(typical, math).skips_zeros
+    return remark(operator, typical, math, reads=False), 1 - typical["weight_zeros"] if skipped else 1.0
 
 
 class OwnWeightCalls(TorchDispatchMode):

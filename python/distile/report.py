@@ -25,6 +25,10 @@ class Row:
     full_us: float | None = None  # The time of the masked layer with all pixels active.
     picture: list[list[float]] | None = None  # Its mask (pictures.levels).
 
+    def leave_out(self, zeros: float) -> None:
+        """Code skips this share of its weights: what is left of the work, and of the predicted time."""
+        self.work, self.predicted_us = self.work * (1 - zeros), self.predicted_us * (1 - zeros)
+
     def described(self) -> dict:
         """What JSON says of it."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "picture"}

@@ -106,6 +106,54 @@ def test_weights_pruned_by_pytorch():
         torch.testing.assert_close(converted(x), expected, rtol=1e-4, atol=1e-4)
 
 
+@torch.no_grad()
+def test_report_says_what_layers_gain(monkeypatch):
+    layers = {
+        "pruned": torch.nn.Conv2d(20, 24, 3, padding=1),
+        "depthwise": torch.nn.Conv2d(24, 24, 3, padding=1, groups=24),
+        "narrow": torch.nn.Conv2d(24, 24, 1).half(),
+        "whole": torch.nn.Conv2d(24, 24, 1),
+        "transposed": torch.nn.ConvTranspose2d(24, 24, 2, 2),
+        "norm": torch.nn.BatchNorm2d(24),
+    }
+    for name, layer in layers.items():
+        if name not in ("whole", "norm"):
+            layer.weight[torch.rand(layer.weight.shape) < 0.8] = 0
+    # What torch.nn.utils.prune leaves is no parameter.
+    layers["masked"] = torch.nn.utils.prune.l1_unstructured(torch.nn.Linear(100, 50), "weight", amount=0.7)
+    report = []
+    distile.convert(torch.nn.ModuleDict(layers), report=report, fuse=False)
+    rows = {row.name: row for row in report}
+    for name, zeros in (("pruned", 0.8), ("narrow", 0.8), ("masked", 0.7)):
+        share = int(rows[name].zeros.removesuffix("% zeros")) / 100
+        assert share == pytest.approx(zeros, abs=0.07) and rows[name].work == pytest.approx(1 - share)
+    assert "zeros, which are multiplied: code that skips them is for convolutions" in rows["depthwise"].zeros
+    assert all(rows[name].work == 1 for name in ("depthwise", "whole", "transposed", "norm"))
+    assert all(rows[name].zeros == "" for name in ("whole", "transposed", "norm"))
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(toolchain.compiler_folder() is None, reason="distile's compiler is not installed")
+@torch.no_grad()
+def test_explain_counts_mask_and_zeros():
+    layer, x = MaskedConv2d(24, 43, 3, padding=1), torch.randn(1, 24, 16, 16)
+    mask = torch.zeros(1, 16, 16, dtype=torch.bool)
+    mask[:, :4] = True
+    prune(layer, 0.9)
+    model = torch.nn.Sequential(layer)
+    for built in (False, True):
+        if built:
+            distile.build(model, x, mask=mask)
+        (row,), _ = distile.explain.explain(model, x, mask=mask, seconds=0.01, full=True)
+        zeros = int(row.zeros.split("%")[0]) / 100
+        left = 1 - zeros if built else 1
+        assert row.work == pytest.approx(0.25 * left * row.dense_work)
+        assert row.predicted_us == pytest.approx(row.dense_us * 0.25 * left)
+        assert ("--build makes one" in row.zeros) == (not built)
+        # By the line through its times with this mask and with all pixels.
+        assert row.full_us > 0 and (row.break_even is None or 0 <= row.break_even <= 1)
+
+
 def test_cache_that_cannot_be_loaded(monkeypatch, tmp_path):
     """The import of the package must not fail."""
     monkeypatch.setenv("DISTILE_CACHE", str(tmp_path))

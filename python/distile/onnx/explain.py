@@ -19,7 +19,7 @@ from ..weight_zeros import remark
 from .building import build, running_dense, to_build
 from .conversion import Left, Replaced, convert
 from .graph import Graph
-from .library import session_options
+from .library import has_polykernel, session_options
 from .positions import with_fixed_image
 from .weights import load
 
@@ -188,8 +188,8 @@ def explain(
     model, dense and masked, in microseconds.
 
     `masks(name, extents)` gives the masks that become inputs. Times are medians on this machine in ONNX Runtime, of
-    each layer alone, with what its masked operator takes in. Predicted is the dense time times the density. With
-    `full`, all are measured with all pixels active, too.
+    each layer alone, with what its masked operator takes in. Predicted is the dense time times the share of the work
+    that is left: by the density, and by the zeros that code skips. With `full`, all are measured with all pixels active, too.
     """
     model = with_fixed_image(model, images)
     converted, report = convert(model, rules, mask_sizes=mask_sizes, images=images)
@@ -217,8 +217,10 @@ def explain(
         times = dense_us, masked_us, dense_us * density
         found = Row(row.name, _kind(row), density, work, work * density, *times, row.operator in lacking)
         found.why_dense = NO_POLYKERNEL if found.runs_dense else ""
-        read = row.operator not in lacking and row.operator.built_for(row.typical) in multiplying
+        built = row.operator.built_for(row.typical)
+        read = row.operator not in lacking and built in multiplying
         found.zeros = remark(row.operator, row.typical, "default", read)
+        found.leave_out(row.zeros if built.skips_zeros and has_polykernel(built) else 0)
         found.picture = levels(mask.reshape(-1, *mask.shape[-2:]) if mask.ndim > 3 else mask)
         if full:
             found.full_us = _time(alone, {row.mask_tensor: np.ones_like(mask)}, seconds)
