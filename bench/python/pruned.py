@@ -13,8 +13,8 @@ On a GPU, ours is also timed for masks that are set ("kernels"), by the variant 
 Beside it: cuBLAS, and cuDNN for convolutions, in float32, in TF32 and in float16, and cuSPARSE's CSR. "peer" is the
 fastest in float32.
 
-Example, with the PolyKernels that bench/own/run.sh compiles of the operators of bench/own/pruned_operators.py:
-  pruned.py --library build/release/runtime/libdistile.so --objects folder --out pruned-peers.json --weights *.npy
+Example; run_pruned.sh compiles the PolyKernels of the operators of bench/own/pruned_operators.py, and calls this:
+  run_pruned.sh build/release/autoscheduler/distile build/release/runtime/libdistile.so folder --weights *.npy
   pruned.py --library libdistile_cuda.so --objects folder --device cuda --out h200-pruned.json
 
 --weights has matrices [output channels, input channels and kernel] of layers, which run with the PolyKernel of their
