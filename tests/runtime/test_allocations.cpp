@@ -18,6 +18,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/pruned.h>
 #include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <random>
@@ -212,6 +213,15 @@ private:
             source.filter = filter_.data();
             source.order = DISTILE_OHWI;
             return distile_weights_pack(kernel_.get(), &source, out);
+        });
+        step("keep_two_of_four", [&] {
+            distile_weights_source source{};
+            source.filter = filter_.data();  // Any bits are numbers of another type.
+            source.dtype = DISTILE_FLOAT16;
+            source.order = DISTILE_OI;
+            const distile_filter_extents extents{8, 64, 1, 1};
+            int32_t keep = 0;
+            return distile_weights_keep_two_of_four(context_.get(), &source, &extents, DISTILE_BFLOAT16, &keep);
         });
         add_candidate();
         step("load_times", [&] { return distile_kernel_load_times(kernel_.get(), times_.c_str()); });
