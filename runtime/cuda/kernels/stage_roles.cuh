@@ -519,28 +519,35 @@ private:
     __device__ void gather_attention(const StageStep &step, const StagePlan &plan, const QueryBlock &block) {
         const ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
         const ImageRows images(step, shared_.block.kept);
-        const uint32_t keys = images.count_keys(block), of_head = head_slots(step);
-        const uint32_t of_queries = query_slots(plan.tile_rows) * of_head;
-        const uint32_t slots = of_queries + (keys + keys_at_once - 1) / keys_at_once * (2 * of_head);
+        const uint32_t keys = images.count_keys(block), slots = head_slots(step);
         // Each of these lanes finds the place of a row that its warp copies.
+        const bool finds = lane() < warp_rows * copies;
         const uint32_t own_row = lane() / warp_rows * rows_at_once + warp_ * warp_rows + lane() % warp_rows;
-        wait_for_use(shared_.block.may_start, own_items_);
+        const auto place_of_key = [&](uint32_t begin) {
+            const uint32_t key = begin + own_row;
+            return finds && key < keys ? place_in(step.residual, images.key(block, key)) : ItemRows::none;
+        };
+        const auto fill = [&](const char *tensor, int32_t place) {
 #pragma unroll 1
-        for (uint32_t slot = 0; slot < slots; slot++, use_++) {
-            const bool reads_queries = slot < of_queries;
-            const uint32_t number = reads_queries ? slot : slot - of_queries, turn = number / of_head;
-            const uint32_t channel = (number - turn * of_head) * stage_channels + piece_ * 8;
-            const uint32_t row = (reads_queries ? turn : turn / 2) * keys_at_once + own_row;
-            int32_t place = ItemRows::none;
-            if (lane() < warp_rows * copies && reads_queries) {
-                place = rows.input[row];
-            } else if (lane() < warp_rows * copies && row < keys) {
-                place = place_in(step.residual, images.key(block, row));
+            for (uint32_t slot = 0; slot < slots; slot++) {
+                const uint32_t channel = slot * stage_channels + piece_ * 8;
+                fill_slot(tensor + (rows.slice * step.head_channels + channel) * 2, place,
+                          channel < step.head_channels);
             }
-            const char *const tensor = reads_queries   ? step.input.data
-                                       : turn % 2 == 0 ? step.residual.data
-                                                       : step.weights;
-            fill_slot(tensor + (rows.slice * step.head_channels + channel) * 2, place, channel < step.head_channels);
+        };
+        int32_t place = place_of_key(0);  // Found before what the steps before make.
+        wait_for_use(shared_.block.may_start, own_items_);
+        const uint32_t parts = query_slots(plan.tile_rows);
+#pragma unroll 1
+        for (uint32_t part = 0; part < parts; part++) {
+            fill(step.input.data, finds ? rows.input[part * keys_at_once + own_row] : ItemRows::none);
+        }
+#pragma unroll 1
+        for (uint32_t begin = 0; begin < keys;) {
+            fill(step.residual.data, place);
+            fill(step.weights, place);
+            begin += keys_at_once;
+            place = place_of_key(begin);
         }
     }
 
@@ -550,7 +557,7 @@ private:
 
     /** Fills a slot with the warp's pieces of 64 rows, whose places lanes know; with zeros for those that do not exist.
      */
-    __device__ void fill_slot(const char *data, int32_t place, bool exists) const {
+    __device__ void fill_slot(const char *data, int32_t place, bool exists) {
         StageBlock &block = shared_.block;
         const uint32_t slot = use_ % pixel_slots;
         if (use_ >= pixel_slots) {
@@ -565,6 +572,7 @@ private:
             tc::copy_or_zero(to + i * rows_at_once * row_bytes, copied ? data + int64_t{begins} * 2 : data, copied);
         }
         tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
+        use_++;
     }
 
     /** `whole`: no piece of a step is missing. */

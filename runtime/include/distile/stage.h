@@ -99,7 +99,7 @@ typedef struct distile_stage_step {
     int32_t all_keys;                  /**< 1: all pixels of an image are keys; 0: those of the mask. */
     int32_t reserved32;                /**< 0 */
     /* A halt has these. */
-    /** Those that may go on, of the made mask's shape; null: every pixel. Not the mask that is made. */
+    /** The pixels that may go on, of the made mask's shape; null: every pixel. Not the mask that is made. */
     distile_mask *from;
     float *totals;       /**< float32 [N, height, width] on the device. */
     const float *limits; /**< float32 [height, width] on the device, which scores are at most; null: none. */
