@@ -286,6 +286,14 @@ private:
     uint64_t place_ = 0;  ///< Where its words begin that count it, if it does not fit.
 };
 
+/** Whether a stage needs the kernels that have steps of tokens. */
+bool has_tokens(const Stage &stage) {
+    return std::any_of(stage.steps.begin(), stage.steps.end(), [](const CheckedStep &step) {
+        const distile_step_kind kind = step.given.kind;
+        return kind == DISTILE_STEP_NORMALIZE || kind == DISTILE_STEP_ATTENTION || kind == DISTILE_STEP_HALT;
+    });
+}
+
 }  // namespace
 
 StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device), counts_(device), times_(device) {
@@ -301,7 +309,9 @@ StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device),
         begin_ = device.loader->find(module_, "distile_stage_begin");
         float16_ = device.loader->find(module_, "distile_stage_float16");
         bfloat16_ = device.loader->find(module_, "distile_stage_bfloat16");
-        for (CUfunction function : {float16_, bfloat16_}) {
+        tokens_float16_ = device.loader->find(module_, "distile_stage_tokens_float16");
+        tokens_bfloat16_ = device.loader->find(module_, "distile_stage_tokens_bfloat16");
+        for (CUfunction function : {float16_, bfloat16_, tokens_float16_, tokens_bfloat16_}) {
             device.check(device.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                           stage_shared_bytes),
                          "cuFuncSetAttribute");
@@ -344,7 +354,10 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
     check_memory(stage);
-    const distile_dtype dtype = stage.steps.front().given.input->dtype;
+    const bool is_float16 = stage.steps.front().given.input->dtype == DISTILE_FLOAT16;
+    const CUfunction function = has_tokens(stage) ? is_float16 ? tokens_float16_ : tokens_bfloat16_
+                                : is_float16      ? float16_
+                                                  : bfloat16_;
     memory_.reserve(sizeof(StageMemory));
     const CUdeviceptr memory = memory_.address();
     const auto program = std::make_unique<StageProgram>();
@@ -378,7 +391,7 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         grid.threads = stage_threads;
         grid.shared_bytes = stage_shared_bytes;
         grid.together = true;
-        device_.launch(dtype == DISTILE_FLOAT16 ? float16_ : bfloat16_, device_.caller_stream, grid, settings, memory);
+        device_.launch(function, device_.caller_stream, grid, settings, memory);
         if (trace) {
             std::vector<int32_t> numbers;
             for (const int32_t step : writer.given()) {

@@ -33,7 +33,8 @@ private:
 
     CudaDevice &device_;
     CUmodule module_ = nullptr;
-    CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr;
+    CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr, tokens_float16_ = nullptr,
+               tokens_bfloat16_ = nullptr;
     DeviceMemory memory_, counts_, times_;
     uint32_t began_ = 0;  ///< When the traced stage began, by the GPU's clock.
 };

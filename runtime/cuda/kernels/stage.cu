@@ -26,7 +26,9 @@ __device__ void init_barriers(StageBlock &block) {
     tc::publish_barriers();
 }
 
-template<class Element> __device__ __forceinline__ void run(const StageSettings &settings, StageMemory &stage) {
+/** `tokens`: steps may be of tokens. Stages without them have kernels of their own, whose registers suffice. */
+template<class Element, bool tokens>
+__device__ __forceinline__ void run(const StageSettings &settings, StageMemory &stage) {
     const uint32_t num_steps = settings.num_steps;
     extern __shared__ __align__(1024) char memory[];
     char *const behind = memory + weight_slots * weight_slot + pixel_slots * pixel_slot;
@@ -43,13 +45,13 @@ template<class Element> __device__ __forceinline__ void run(const StageSettings 
     const uint32_t warp = threadIdx.x / 32;
     if (warp < multiply_warps) {
         tc::raise_registers<152>();
-        Multiplier<Element> multiplier(shared);
+        Multiplier<Element, tokens> multiplier(shared);
         for_each_item<Walker::Warp>(num_steps, block, multiplier);
         return;
     }
     tc::lower_registers<104>();
     if (warp < multiply_warps + gather_warps) {
-        Gatherer(shared).run(num_steps);
+        Gatherer<tokens>(shared).run(num_steps);
         return;
     }
     switch (warp - multiply_warps - gather_warps) {
@@ -86,10 +88,12 @@ extern "C" __global__ void distile_stage_begin(const __grid_constant__ StageProg
     }
 }
 
-#define DISTILE_STAGE(name, Element)                                                                                   \
+#define DISTILE_STAGE(name, Element, tokens)                                                                           \
     extern "C" __global__ void __launch_bounds__(stage_threads, 1)                                                     \
         distile_stage_##name(const __grid_constant__ StageSettings settings, StageMemory *stage) {                     \
-        run<Element>(settings, *stage);                                                                                \
+        run<Element, tokens>(settings, *stage);                                                                        \
     }
-DISTILE_STAGE(float16, tc::Float16)
-DISTILE_STAGE(bfloat16, tc::Bfloat16)
+DISTILE_STAGE(float16, tc::Float16, false)
+DISTILE_STAGE(bfloat16, tc::Bfloat16, false)
+DISTILE_STAGE(tokens_float16, tc::Float16, true)
+DISTILE_STAGE(tokens_bfloat16, tc::Bfloat16, true)

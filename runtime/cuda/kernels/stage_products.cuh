@@ -492,7 +492,7 @@ __device__ inline void write_mask_byte(const StageStep &step, const MaskByte &at
 }
 
 /** Scores the pixels of a byte of a mask, one in each warp. */
-template<class Element>
+template<class Element, bool tokens>
 __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &block, uint32_t turn) {
     const MaskByte at = mask_byte(step, number);
     const uint32_t warp = threadIdx.x / 32;
@@ -516,7 +516,7 @@ __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &b
         sum[0] += __shfl_xor_sync(all_lanes, sum[0], distance);
     }
     bool is_active = sum[0] + step.score_bias > step.threshold;
-    if (step.totals) {
+    if (tokens && step.totals) {
         const uint32_t x = at.column * 8 + warp;
         const Halting halting = lane() == 0 ? add_score(step, at.image, at.y, x, sum[0] + step.score_bias) : Halting{};
         is_active = halting.goes_on;
@@ -546,7 +546,8 @@ template<class Element> __device__ bool add_scores_of_byte(const StageStep &step
 }
 
 /** Scores the pixels of some bytes of a mask in each warp, loading what comes next before it adds up what is there. */
-template<class Element> __device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_warp) {
+template<class Element, bool tokens>
+__device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_warp) {
     const uint32_t all = step.batch * step.height.value * step.row_bytes.value;
     const uint32_t first = (item * multiply_warps + threadIdx.x / 32) * of_warp, end = min(first + of_warp, all);
     if (first >= end) {
@@ -579,7 +580,7 @@ template<class Element> __device__ void score_bytes(const StageStep &step, uint3
         __syncwarp();
         const float sum = sum_of_eight(sums);
         bool is_active = sum + step.score_bias > step.threshold;
-        if (step.totals) {
+        if (tokens && step.totals) {
             is_active = add_scores_of_byte<Element>(step, written, sum + step.score_bias);
         }
         uint32_t bits = __ballot_sync(all_lanes, is_active) & 0x11111111;
@@ -592,8 +593,9 @@ template<class Element> __device__ void score_bytes(const StageStep &step, uint3
 template<class Element, uint32_t Rows, uint32_t Columns> using Tile =
     std::conditional_t<(Rows < 64), SmallTile<Element, Rows, Columns>, LargeTile<Element, Rows, Columns>>;
 
-/** Computes items. Inlined, so that the compiler knows of no call between products. */
-template<class Element> class Multiplier {
+/** Computes items. Inlined, so that the compiler knows of no call between products. `tokens`: steps may be of tokens.
+ */
+template<class Element, bool tokens> class Multiplier {
 public:
     __device__ explicit Multiplier(const Shared &shared) : shared_(shared) {
     }
@@ -606,9 +608,9 @@ public:
         if (step.work == StageWork::Score) {
             wait_for_use(block.may_start, uses_.items);
             if (plan.tile_rows == 1) {
-                score_byte<Element>(step, item, block, uses_.items);
+                score_byte<Element, tokens>(step, item, block, uses_.items);
             } else {
-                score_bytes<Element>(step, item, plan.tile_rows / 8);
+                score_bytes<Element, tokens>(step, item, plan.tile_rows / 8);
             }
         } else if (step.work == StageWork::Count) {
             wait_for_use(block.may_start, uses_.items);
@@ -621,9 +623,9 @@ public:
             // Warps that gather do it.
         } else if (step.work == StageWork::Channels) {
             compute_channels<Element>(plan, shared_, uses_.items);
-        } else if (step.work == StageWork::Normalize) {
+        } else if (tokens && step.work == StageWork::Normalize) {
             normalize_pixels<Element>(plan, shared_, uses_.items);
-        } else if (step.work == StageWork::Attend) {
+        } else if (tokens && step.work == StageWork::Attend) {
             compute_attention<Element>(plan, shared_, uses_);
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \

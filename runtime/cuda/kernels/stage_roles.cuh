@@ -348,7 +348,7 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
 
 /** Lists rows and gathers their pixels. A slot has a step of the reduction for 64 rows, or several for fewer. All warps
  * fill each slot together, so that a thread has few rows, whose places it keeps in registers for all of an item. */
-class Gatherer {
+template<bool tokens> class Gatherer {
 public:
     __device__ explicit Gatherer(const Shared &shared)
         : shared_(shared), warp_(threadIdx.x / 32 % gather_warps), row_(threadIdx.x % gather_threads / pieces),
@@ -361,9 +361,9 @@ public:
             if (own_items_ >= listed_items) {
                 wait_for_use(block.finished, own_items_ - listed_items);
             }
-            const bool convolves = step.work == StageWork::Convolve, attends = step.work == StageWork::Attend;
+            const bool convolves = step.work == StageWork::Convolve, attends = tokens && step.work == StageWork::Attend;
             QueryBlock queries{};
-            if (convolves || step.work == StageWork::Normalize) {
+            if (convolves || (tokens && step.work == StageWork::Normalize)) {
                 list<false>(step, plan, item);
             } else if (attends) {
                 queries = list_queries(step, plan, item);
