@@ -125,7 +125,7 @@ class AViT(Network):
 
     def masked(self):
         self.masks = []
-        if self.image.is_cuda and not self.buffers.dense_by_pytorch:
+        if self._has_stage():
             return self._staged()
 
         def block(number, layer, x, mask):
@@ -134,6 +134,11 @@ class AViT(Network):
                 return layer(x, mask)
 
         return self._run(self.image, block)
+
+    def _has_stage(self):
+        image = self.image
+        is_able = image.is_cuda and image.dtype != torch.float32 and not self.buffers.dense_by_pytorch
+        return is_able and torch.cuda.get_device_capability(image.device) == (9, 0)
 
     def _staged(self):
         """All layers, and what halts behind each, in a stage."""

@@ -286,9 +286,9 @@ def test_what_cannot_run_in_a_stage_runs_alone(why):
     first = MaskedConv2d(channels, channels, 3 if why == "border" else 1, padding=int(why == "border"))
     second = MaskedConv2d(channels, channels, 1, groups=2 if why == "groups" else 1)
     dtype = torch.float32 if why == "float32" else torch.half
-    height = 400 if why == "large" else 8
-    x = torch.randn(1, channels, height, 40).to(dtype).contiguous(memory_format=torch.channels_last)
-    mask = torch.rand(1, height, 40) < 0.4
+    height, width = (stages.MOST_WORDS + 1, 1) if why == "large" else (8, 40)
+    x = torch.randn(1, channels, height, width).to(dtype).contiguous(memory_format=torch.channels_last)
+    mask = torch.rand(1, height, width) < 0.4
     first, second = first.to(dtype), second.to(dtype)
     with torch.set_grad_enabled(why == "gradients"):
         expected = second(first(x, mask), mask) if why != "alone" else first(x, mask)

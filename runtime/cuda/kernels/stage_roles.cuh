@@ -204,7 +204,7 @@ private:
         if (step.work == StageWork::Score) {
             const uint32_t bytes = step.batch * step.height.value * step.row_bytes.value;
             const bool few = bytes <= 2 * settings_.blocks.value;  // Then a block shares out a byte's pixels.
-            // Of many, each warp has several, so that it loads some while it adds up others.
+            // Where there are many, each warp has several, so that it loads some while it adds up others.
             const uint32_t of_warp = min(max(divide(bytes / multiply_warps, settings_.blocks), 1u), most_scored_bytes);
             const uint32_t of_item = few ? 1 : of_warp * multiply_warps;
             items = (bytes + of_item - 1) / of_item;
