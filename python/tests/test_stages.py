@@ -22,6 +22,7 @@ def run(tensors, parameters, made_masks, borders, made, program, numbers):
     """The steps of a stage, one after the other, by PyTorch."""
     RUN.append(len(program) // INTEGERS)
     assert all(stages._is_read_in_place(tensor) for tensor in tensors)
+    assert len({mask.data_ptr() for mask in made_masks}) == len(made_masks)  # Each once: made, or given.
 
     def one(list, number):
         return None if number < 0 else list[number]
