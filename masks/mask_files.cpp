@@ -94,19 +94,23 @@ std::string npy_of_masks(const std::vector<ByteMask> &masks) {
     return file;
 }
 
-std::string png_of_mask(const ByteMask &mask) {
-    std::vector<uint8_t> gray(mask.bytes.size());
-    std::transform(mask.bytes.begin(), mask.bytes.end(), gray.begin(),
-                   [](uint8_t byte) { return byte != 0 ? 255 : 0; });
+std::string png_of(const GrayImage &image) {
     std::string file;
     const auto append = [](void *to, void *data, int size) {
         static_cast<std::string *>(to)->append(static_cast<const char *>(data), size);
     };
-    if (stbi_write_png_to_func(append, &file, mask.width, mask.height, 1, gray.data(), mask.width) == 0) {
-        throw std::runtime_error("a mask of " + std::to_string(mask.height) + " x " + std::to_string(mask.width) +
+    if (stbi_write_png_to_func(append, &file, image.width, image.height, 1, image.pixels.data(), image.width) == 0) {
+        throw std::runtime_error("a picture of " + std::to_string(image.height) + " x " + std::to_string(image.width) +
                                  " pixels cannot be written as a PNG file");
     }
     return file;
+}
+
+std::string png_of_mask(const ByteMask &mask) {
+    GrayImage image{mask.height, mask.width, std::vector<uint8_t>(mask.bytes.size())};
+    std::transform(mask.bytes.begin(), mask.bytes.end(), image.pixels.begin(),
+                   [](uint8_t byte) { return byte != 0 ? 255 : 0; });
+    return png_of(image);
 }
 
 }  // namespace distile

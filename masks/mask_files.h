@@ -32,6 +32,15 @@ MaskImage read_png_mask(const std::string &path);
  * height, width]. */
 std::string npy_of_masks(const std::vector<ByteMask> &masks);
 
+/** A picture, [height, width]: 0 is black, 255 white. */
+struct GrayImage {
+    int32_t height = 0, width = 0;
+    std::vector<uint8_t> pixels;
+};
+
+/** A PNG file. Throws std::runtime_error. */
+std::string png_of(const GrayImage &image);
+
 /** A PNG file that holds a mask of one image, white where it is active. Throws std::runtime_error. */
 std::string png_of_mask(const ByteMask &mask);
 

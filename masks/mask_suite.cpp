@@ -189,10 +189,16 @@ private:
     std::vector<Moving> moving_;
 };
 
+/** Where a source is from. */
+struct Origin {
+    std::string url, licence;
+};
+
 struct Source {
     std::string name;
     ByteMask mask;
     int32_t split, margin;
+    Origin origin;
 };
 
 struct Family {
@@ -200,6 +206,7 @@ struct Family {
     std::vector<double> densities;   /**< A mask each; empty for families whose densities follow from their sources. */
     std::vector<std::string> layers; /**< What each density is of; "": nothing. */
     int32_t count;                   /**< The number of masks. */
+    Origin origin;                   /**< The origin of layers. */
 };
 
 /** The image that a mask of tokens is drawn as: a square of rows, after a token of the class where that fills it. */
@@ -207,6 +214,12 @@ struct TokenImage {
     int32_t side, rows;
     bool has_class;
 };
+
+/** Whether a mask of this size is drawn as another image. */
+bool is_of_tokens(int32_t height, int32_t width) {
+    constexpr int32_t fewest_tokens = 4;
+    return height == 1 && width >= fewest_tokens;
+}
 
 TokenImage image_of_tokens(int32_t tokens) {
     const auto root = [](int32_t square) {
@@ -245,18 +258,24 @@ struct MaskSuite::Recipe {
             throw FileError("the file '" + path + "' has no \"distile_mask_suite\": 1: it is no recipe of masks");
         }
         try {
-            check_members(file, {"distile_mask_suite", "seed", "sizes", "sources", "frames", "families"},
-                          "the recipe '" + path + "'");
+            check_members(
+                file, {"distile_mask_suite", "seed", "licence", "sizes", "origins", "sources", "frames", "families"},
+                "the recipe '" + path + "'");
             seed = file.at("seed");
+            licence = file.at("licence");
+            origins = file.at("origins");
             sizes = file.at("sizes").get<std::vector<std::string>>();
             for (const json &source : file.at("sources")) {
                 const std::string name = source.at("mask");
-                Source read{name, read_real_mask(name, folder), source.at("split"), source.at("margin")};
+                Source read{name, read_real_mask(name, folder), source.at("split"), source.at("margin"),
+                            origin_of(source)};
                 check_split(read.mask.width, read.split, read.margin);
                 sources.push_back(std::move(read));
             }
             const json &frames = file.at("frames");
-            photo = read_photo(folder + "/" + frames.at("photo").get<std::string>());
+            photo_name = frames.at("photo");
+            photo_origin = origin_of(frames);
+            photo = read_photo(folder + "/" + photo_name);
             photo_split = frames.at("split");
             photo_margin = frames.at("margin");
             check_split(photo.width, photo_split, photo_margin);
@@ -270,6 +289,11 @@ struct MaskSuite::Recipe {
         }
     }
 
+    Origin origin_of(const json &source) const {
+        const json &origin = origins.at(source.at("origin").get<std::string>());
+        return {origin.at("url"), origin.at("licence")};
+    }
+
     static void check_split(int32_t width, int32_t split, int32_t margin) {
         if (split < 1 || margin < 0 || margin >= width || split >= width - margin) {
             throw std::invalid_argument("a split at column " + std::to_string(split) + " with a margin of " +
@@ -279,8 +303,9 @@ struct MaskSuite::Recipe {
 
     void read_family(const json &file, const std::string &folder) {
         for (const bool held_out : {false, true}) {
-            Family family{file.at("family"), {}, {}, 0};
+            Family family{file.at("family"), {}, {}, 0, {}};
             if (family.name == "published") {
+                family.origin = origin_of(file);
                 const json layers = read_json(folder + "/" + file.at("file").get<std::string>());
                 const int32_t every = file.at("every");
                 if (every < 2) {
@@ -311,8 +336,17 @@ struct MaskSuite::Recipe {
         }
     }
 
-    /** A piece of a real mask of the set, scaled to a size, and from which one. */
-    std::pair<ByteMask, std::string> real_piece(bool held_out, int32_t height, int32_t width, Draw &draw) const {
+    /** Notes what an image was made from. */
+    static void add_source(SuiteMask &drawn, const std::string &name, const Origin &origin) {
+        const std::string source = name + " of " + origin.url;
+        if (std::find(drawn.sources.begin(), drawn.sources.end(), source) == drawn.sources.end()) {
+            drawn.sources.push_back(source);
+        }
+        drawn.licence = origin.licence;
+    }
+
+    /** A piece of a real mask of the set, scaled to a size. */
+    ByteMask real_piece(bool held_out, int32_t height, int32_t width, Draw &draw, SuiteMask &drawn) const {
         constexpr int attempts = 100;
         for (int attempt = 0;; attempt++) {
             const Source &source = sources[draw.between(0, static_cast<int32_t>(sources.size()) - 1)];
@@ -322,32 +356,31 @@ struct MaskSuite::Recipe {
             ByteMask scaled = scale_mask(crop(source.mask, part, mirrored), height, width);
             // Pieces of what is active, or inactive, say nothing.
             if (attempt == attempts || (scaled.density() > .01 && scaled.density() < .95)) {
-                return {std::move(scaled), source.name};
+                add_source(drawn, source.name, source.origin);
+                return scaled;
             }
         }
     }
 
     ByteMask image_of(const Family &family, int32_t index, bool held_out, int32_t height, int32_t width, uint64_t key,
-                      std::string &about) const {
+                      SuiteMask &drawn) const {
         Draw draw(key);
         if (family.name == "frames") {
             const Frames frames(
                 photo, draw_rectangle(part_of(held_out, photo.height, photo.width, photo_split, photo_margin), draw),
                 draw);
             const int32_t levels = draw.between(4, 24), radius = draw.between(0, 3);
-            about = "parts of a photo that move";
+            add_source(drawn, photo_name, photo_origin);
             return scale_mask(dilate_mask(frames.difference(levels), radius), height, width);
         }
         if (family.name == "crop") {
-            auto [piece, source] = real_piece(held_out, height, width, draw);
-            about = source;
+            const ByteMask piece = real_piece(held_out, height, width, draw, drawn);
             const int32_t most = std::max(height, width) / 16;
             return dilate_mask(piece, draw.between(0, most));
         }
         const double density = family.densities[index];
         if (family.name == "blur") {
-            const auto [piece, source] = real_piece(held_out, height, width, draw);
-            about = source;
+            const ByteMask piece = real_piece(held_out, height, width, draw, drawn);
             std::vector<int64_t> field, noise;
             for (const uint8_t byte : piece.bytes) {
                 field.push_back(byte);
@@ -369,19 +402,20 @@ struct MaskSuite::Recipe {
             }
             return highest(field, height, width, density);
         }
-        about = family.layers[index];
+        if (!family.layers[index].empty()) {
+            add_source(drawn, family.layers[index], family.origin);
+        }
         return draw_mask(family.name == "random" ? "random" : "blob", 1, height, width, density, key);
     }
 
     /** A mask of one image, whose rows are tokens if it has one row. */
     ByteMask image_or_tokens(const Family &family, int32_t index, bool held_out, int32_t height, int32_t width,
-                             uint64_t key, std::string &about) const {
-        constexpr int32_t fewest_tokens = 4;
-        if (height != 1 || width < fewest_tokens) {
-            return image_of(family, index, held_out, height, width, key, about);
+                             uint64_t key, SuiteMask &drawn) const {
+        if (!is_of_tokens(height, width)) {
+            return image_of(family, index, held_out, height, width, key, drawn);
         }
         const TokenImage image = image_of_tokens(width);
-        ByteMask square = image_of(family, index, held_out, image.rows, image.side, key, about);
+        ByteMask square = image_of(family, index, held_out, image.rows, image.side, key, drawn);
         if (image.has_class) {
             square.bytes.insert(square.bytes.begin(), 1);
         }
@@ -392,11 +426,16 @@ struct MaskSuite::Recipe {
     SuiteMask draw(size_t family_index, int32_t index, bool held_out, int32_t batch, int32_t height, int32_t width,
                    uint64_t attempt) const {
         const Family &family = (held_out ? held_out_families : train_families)[family_index];
-        SuiteMask drawn{{batch, height, width, {}}, family.name, ""};
+        SuiteMask drawn;
+        drawn.mask = {batch, height, width, {}};
+        drawn.name = family.name + "-" + std::to_string(index);
+        drawn.family = family.name;
+        drawn.licence = licence;
         for (int32_t n = 0; n < batch; n++) {
             const uint64_t key = seed_of({seed, held_out ? 2u : 1u, family_index, static_cast<uint64_t>(index),
                                           static_cast<uint64_t>(n), attempt});
-            const ByteMask image = image_or_tokens(family, index, held_out, height, width, key, drawn.about);
+            drawn.seed = n == 0 ? key : drawn.seed;
+            const ByteMask image = image_or_tokens(family, index, held_out, height, width, key, drawn);
             drawn.mask.bytes.insert(drawn.mask.bytes.end(), image.bytes.begin(), image.bytes.end());
         }
         return drawn;
@@ -423,9 +462,13 @@ struct MaskSuite::Recipe {
     }
 
     uint64_t seed = 0;
+    std::string licence; /**< The licence of what is only drawn. */
     std::vector<std::string> sizes;
+    json origins;
     std::vector<Source> sources;
     Photo photo;
+    std::string photo_name;
+    Origin photo_origin;
     int32_t photo_split = 0, photo_margin = 0;
     std::vector<Family> train_families, held_out_families;
 };
@@ -447,6 +490,18 @@ const std::vector<std::string> &MaskSuite::sets() {
 std::string MaskSuite::set_in(const std::string &name) {
     const std::string prefix = "suite:";
     return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : "";
+}
+
+ByteMask MaskSuite::picture_of(const ByteMask &mask) {
+    const TokenImage image = is_of_tokens(mask.height, mask.width) ? image_of_tokens(mask.width)
+                                                                   : TokenImage{mask.width, mask.height, false};
+    ByteMask picture{1, image.rows, image.side, {}};
+    const auto begin = mask.bytes.begin() + (image.has_class ? 1 : 0);
+    const auto pixels = std::min<std::ptrdiff_t>(mask.bytes.end() - begin, std::ptrdiff_t{image.rows} * image.side);
+    picture.bytes.assign(begin, begin + pixels);
+    // The last row of a square may lack tokens.
+    picture.bytes.resize(static_cast<size_t>(image.rows) * image.side);
+    return picture;
 }
 
 const std::vector<std::string> &MaskSuite::sizes() const {

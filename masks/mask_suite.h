@@ -16,8 +16,11 @@ namespace distile {
 
 struct SuiteMask {
     ByteMask mask;
+    std::string name; /**< Its family and its place there, for instance "crop-3". */
     std::string family;
-    std::string about; /**< What it was made from, in words. */
+    std::vector<std::string> sources; /**< What its images were made from, in words; none for drawn ones. */
+    std::string licence;              /**< The SPDX name of the licence of its sources. */
+    uint64_t seed = 0;                /**< The seed of its first image. */
 };
 
 class MaskSuite {
@@ -40,6 +43,8 @@ public:
      * other after a token of the class, if that fills them. A tiny image may lack some, as there are few different
      * ones. Throws std::invalid_argument. */
     std::vector<SuiteMask> draw(const std::string &set, int32_t batch, int32_t height, int32_t width) const;
+    /** The first image of a mask as it was drawn: for tokens, the square without the token of the class. */
+    static ByteMask picture_of(const ByteMask &mask);
 
 private:
     struct Recipe;

@@ -1,4 +1,6 @@
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/hash.h"
+#include "masks/contact_sheet.h"
 #include "masks/mask_files.h"
 #include "masks/mask_suite.h"
 #include "plans/json_file.h"
@@ -83,17 +85,6 @@ void write_masks(const Options &options) {
     }
 }
 
-/** FNV-1a of the bits: the same for the same masks, on every machine. */
-std::string hash_of(const std::vector<ByteMask> &masks) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const ByteMask &mask : masks) {
-        for (const uint8_t byte : mask.bytes) {
-            hash = (hash ^ byte) * 0x100000001b3;
-        }
-    }
-    return fmt::format("{:016x}", hash);
-}
-
 void make_folder(const std::filesystem::path &folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
@@ -102,30 +93,42 @@ void make_folder(const std::filesystem::path &folder) {
     }
 }
 
-/** Writes a set of the suite for a size, and returns what the index says of it. */
+/** What the index says of a mask. */
+nlohmann::json row_of(const SuiteMask &drawn) {
+    return {{"name", drawn.name},
+            {"family", drawn.family},
+            {"active_pixels", drawn.mask.active_pixels()},
+            {"density", std::round(drawn.mask.density() * 1e4) / 1e4},
+            {"seed", fmt::format("{:016x}", drawn.seed)},
+            {"sources", drawn.sources},
+            {"licence", drawn.licence}};
+}
+
+/** Writes a set of the suite for a size, with a picture, and returns what the index says of it. */
 nlohmann::json write_set(const MaskSuite &suite, const Options &options, const std::string &set, const Extents &size) {
     std::vector<ByteMask> masks;
+    std::vector<std::vector<ByteMask>> pictures;
+    std::string family;
+    Hash hash;
     nlohmann::json rows = nlohmann::json::array();
     for (SuiteMask &drawn : suite.draw(set, options.batch, size.height, size.width)) {
-        nlohmann::json row = {{"family", drawn.family},
-                              {"active_pixels", drawn.mask.active_pixels()},
-                              {"density", std::round(drawn.mask.density() * 1e4) / 1e4}};
-        if (!drawn.about.empty()) {
-            row["of"] = drawn.about;
+        rows.push_back(row_of(drawn));
+        hash.add(drawn.mask.bytes);
+        // Families begin lines.
+        if (drawn.family != family) {
+            pictures.emplace_back();
+            family = drawn.family;
         }
-        rows.push_back(std::move(row));
+        pictures.back().push_back(MaskSuite::picture_of(drawn.mask));
         masks.push_back(std::move(drawn.mask));
     }
-    const std::string file = fmt::format("{}x{}/{}.npy", size.height, size.width, set);
-    make_folder((std::filesystem::path(options.out) / file).parent_path());
-    write_file((std::filesystem::path(options.out) / file).string(), npy_of_masks(masks));
-    return {{"file", file},
-            {"set", set},
-            {"height", size.height},
-            {"width", size.width},
-            {"batch", options.batch},
-            {"hash", hash_of(masks)},
-            {"masks", std::move(rows)}};
+    const std::string name = fmt::format("{}x{}/{}", size.height, size.width, set);
+    const std::string path = (std::filesystem::path(options.out) / name).string();
+    make_folder(std::filesystem::path(path).parent_path());
+    write_file(path + ".npy", npy_of_masks(masks));
+    write_file(path + ".png", contact_sheet_png(pictures));
+    return {{"file", name + ".npy"}, {"picture", name + ".png"}, {"set", set},          {"height", size.height},
+            {"width", size.width},   {"batch", options.batch},   {"hash", hash.text()}, {"masks", std::move(rows)}};
 }
 
 constexpr const char *suite_readme = R"(# A suite of masks
@@ -135,7 +138,8 @@ folder. Drawn by `distile masks --suite`: the same version of it writes the same
 a hash of each file (64-bit FNV-1a of the array's bytes).
 
 The files are NumPy arrays of type bool, [masks x batch, height, width]: `numpy.load("40x40/train.npy")`. index.json has the
-family, the density and the source of each mask, in the order of the array.
+name, family, density, seed, sources and licence of each mask, in the order of the array. The pictures beside the arrays,
+`train.png` and `held-out.png`, show them in this order, a family from the left of a line; tokens stand in a square.
 
 | family | |
 |---|---|

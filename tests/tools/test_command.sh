@@ -318,7 +318,7 @@ done
 expect_error "cannot be written" masks blob:0.1:1 --size 8x8 -o "$folder/none/m.npy"
 # The suite of masks: the same file for a size and a set, whatever else is written.
 "$distile" masks --suite -o "$folder/suite" | has '^40x40/held-out.npy  *[0-9]* masks, hash ' || fail "masks --suite does not tell what it drew"
-"$distile" masks --suite --size 40x40 --json -o "$folder/one" | has '"family":"blob"' || fail "masks --suite --json prints no families"
+"$distile" masks --suite --size 40x40 --json -o "$folder/one" | has '"family": *"blob"' || fail "masks --suite --json prints no families"
 cmp "$folder/suite/40x40/train.npy" "$folder/one/40x40/train.npy" || fail "masks --suite draws other masks for one size"
 [[ -s $folder/one/README.md && ! -e $folder/one/20x20 ]] || fail "masks --suite wrote $(ls "$folder/one")"
 python3 -c "
@@ -333,7 +333,12 @@ for file in index['files']:
         value = (value ^ byte) * 0x100000001b3 % 2 ** 64
     assert file['height'] >= 50 or '%016x' % value == file['hash'], file['file']
     assert sum(bits) == sum(mask['active_pixels'] for mask in file['masks']), file['file']
+    assert open(sys.argv[1] + '/' + file['picture'], 'rb').read(4) == b'\x89PNG', file['picture']
+    for mask in file['masks']:
+        assert mask['name'].startswith(mask['family'] + '-') and len(mask['seed']) == 16 and mask['licence'], mask
+        assert bool(mask['sources']) == (mask['family'] not in ('blob', 'random')), mask
 " "$folder/suite" || fail "the index of the suite does not fit its files"
+cmp "$folder/suite/64x64/train.png" "$source_folder/docs/masks.png" || fail "docs/masks.png is not the picture of the suite"
 "$distile" masks --suite --batch 2 --operator "$op" -o "$folder/batches" -q || fail "masks --suite takes no operator"
 "$distile" rank "$op" --device generic_avx2 --masks suite:train --quiet || fail "rank does not take a set of the suite"
 expect_error "there is no set 'all' of the suite of masks; the sets are 'train' and 'held-out'" rank "$op" --device generic_avx2 --masks suite:all

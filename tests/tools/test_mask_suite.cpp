@@ -1,5 +1,6 @@
 // The suite of masks: the same bits on every machine, and two sets with nothing in common.
 #include "autoscheduler/search/mask_set.h"
+#include "masks/contact_sheet.h"
 #include "masks/mask_suite.h"
 #include "plans/operator.h"
 #include "tests/support/catch.h"
@@ -64,7 +65,7 @@ TEST_CASE("Every family of the suite is drawn at the densities of its recipe", "
             CHECK(std::all_of(each.mask.bytes.begin(), each.mask.bytes.end(), [](uint8_t byte) { return byte <= 1; }));
             if (each.family == "crop" || each.family == "frames") {
                 CHECK(each.mask.active_pixels() > 0);
-                CHECK(!each.about.empty());
+                CHECK(!each.sources.empty());
             }
         }
         CHECK(densities.size() == 6);
@@ -84,6 +85,70 @@ TEST_CASE("Every family of the suite is drawn at the densities of its recipe", "
     for (const SuiteMask &each : suite.draw("train", 1, 1, 197)) {
         CHECK(each.mask.bytes.front() == 1);
     }
+}
+
+TEST_CASE("A mask of the suite has a name, a seed and the licence of its sources", "[suite]") {
+    const MaskSuite suite;
+    std::set<std::string> names;
+    std::set<uint64_t> seeds;
+    for (const std::string &set : MaskSuite::sets()) {
+        for (const SuiteMask &each : suite.draw(set, 2, 24, 24)) {
+            CAPTURE(set, each.name);
+            names.insert(set + each.name);
+            CHECK(seeds.insert(each.seed).second);
+            CHECK(each.name.rfind(each.family + "-", 0) == 0);
+            const bool drawn = each.family == "blob" || each.family == "random";
+            CHECK(each.sources.empty() == drawn);
+            CHECK(each.licence == (drawn ? "Apache-2.0" : each.family == "published" ? "MIT" : "BSD-2-Clause"));
+            // Two images are of two sources at most.
+            CHECK(each.sources.size() <= 2);
+            for (const std::string &source : each.sources) {
+                CHECK(contains(source, each.family == "published" ? "dynconv" : "sige"));
+            }
+        }
+    }
+    CHECK(names.size() == seeds.size());
+}
+
+TEST_CASE("Pictures of masks show tokens in a square", "[suite]") {
+    // A class token and 2 x 2 others.
+    CHECK(MaskSuite::picture_of({1, 1, 5, {1, 0, 1, 1, 0}}).bytes == std::vector<uint8_t>{0, 1, 1, 0});
+    const ByteMask seven = MaskSuite::picture_of({1, 1, 7, {1, 0, 1, 1, 0, 1, 1}});
+    CHECK(seven.height == 4);
+    CHECK(seven.width == 2);
+    CHECK(seven.bytes == std::vector<uint8_t>{1, 0, 1, 1, 0, 1, 1, 0});
+    const ByteMask first = MaskSuite::picture_of({2, 2, 3, {1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1}});
+    CHECK(first.height == 2);
+    CHECK(first.bytes == std::vector<uint8_t>{1, 0, 1, 1, 0, 1});
+}
+
+TEST_CASE("A contact sheet has a cell for each mask and a line for each group", "[suite]") {
+    const TemporaryFolder folder;
+    const ByteMask half{1, 1, 2, {1, 0}}, large = blob_mask(1, 200, 100, 1, 1);
+    const Photo sheet = read_photo(folder.write(
+        "sheet.png", contact_sheet_png({{half, large}, std::vector<ByteMask>(21, checkerboard_mask(1, 64, 64))})));
+    CHECK(sheet.width == 20 * 68 + 4);
+    REQUIRE(sheet.height == 3 * 68 + 4);
+    const auto at = [&](int y, int x) { return int{sheet.rgb[3 * (static_cast<size_t>(y) * sheet.width + x)]}; };
+    // Two pixels of 32 x 32 each in the middle of their cell.
+    CHECK(at(4 + 16, 4) == 255);
+    CHECK(at(4 + 47, 4 + 31) == 255);
+    CHECK(at(4 + 16, 4 + 32) == 0);
+    const int gray = at(0, 0);
+    CHECK((gray > 0 && gray < 255));
+    CHECK(at(4 + 15, 4) == gray);
+    CHECK(at(4 + 48, 4) == gray);
+    // A mask of 200 x 100 pixels in 64 x 32.
+    CHECK(at(4, 72 + 16) == 255);
+    CHECK(at(4 + 63, 72 + 47) == 255);
+    CHECK(at(4, 72 + 15) == gray);
+    CHECK(at(4, 72 + 48) == gray);
+    // Nothing is behind the first group, and the second fills a line and one cell.
+    CHECK(at(4, 2 * 68 + 4) == gray);
+    CHECK(at(68 + 4, 19 * 68 + 4) == 255);
+    CHECK(at(68 + 4, 19 * 68 + 5) == 0);
+    CHECK(at(2 * 68 + 4, 4) == 255);
+    CHECK(at(2 * 68 + 4, 68 + 4) == gray);
 }
 
 TEST_CASE("Searches take the sets of the suite by name", "[suite]") {
