@@ -87,21 +87,16 @@ bench-tables: build/release/build.ninja  ## write the documents' tables and figu
 	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench build/pages
 
-# A stamp marks a plan as measured with such THREADS since its last change, so an interrupted run continues with the
-# others.
-PLANS ?= data/plans/*_avx512_bf16.json data/plans/*_avx512_vnni.json data/plans/*_avx512.json data/plans/*_avx2.json
+# A summary for such THREADS says what is measured, so an interrupted run continues with the others.
+ONLY ?= _avx
 THREADS ?= $(shell for n in 1 2 4 8 16; do ((n > $$(nproc))) || echo $$n; done)
 comma := ,
 threads_list := $(subst $(eval) ,$(comma),$(strip $(THREADS)))
 .PHONY: times
-times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs) for THREADS, on an idle machine
+times: build/release/build.ninja  ## measure time tables into the plans for CPUs for THREADS, on an idle machine; ONLY=<regex>, some
 	@$(CMAKE) --build --preset release --target distile_command
-	@$(MAKE) --no-print-directory $(patsubst data/plans/%.json,build/times/$(threads_list)/%,$(wildcard $(PLANS)))
-
-build/times/$(threads_list)/%: data/plans/%.json
-	@mkdir -p $(@D)
-	@build/release/autoscheduler/distile profile $< --into-plan --threads $(threads_list)
-	@touch $@
+	@build/release/autoscheduler/distile profile --all data/plans --only '$(ONLY)' --into-plan --threads $(threads_list) \
+		--summary build/times/$(threads_list).json
 
 # Packs the benchmark of NVIDIA GPUs into a self-contained folder: a machine with a GPU needs no compiler and no Halide.
 # The PolyKernels that nothing else needs are built here alone, so DISTILE_BENCH_GPU ends off, whatever happens.

@@ -1,6 +1,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/shipped_plans.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/hash.h"
 #include "autoscheduler/command/list_run.h"
 #include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/plan_search.h"
@@ -222,6 +223,7 @@ ListedPlans listed_plans(const PlanOptions &options, const ListedOperator &liste
     plans.task.name = listed.op.name + (listed.math == Math::TF32 ? "_tf32" : "") +
                       (&backend == &cpu_backend() ? "" : std::string("_") + backend.name);
     plans.task.about = {{"operator", listed.file}, {"type", plans.options.dtype}};
+    plans.task.version = hash_text(to_json(listed.op).dump());
     const bool tensor_cores = listed.op.dtype().dtype != DISTILE_FLOAT32 || listed.math == Math::TF32;
     for (const PlannedCode &planned : planned_codes(listed.op, backend, tensor_cores, get_platform(options.platform))) {
         const std::string path = (std::filesystem::path(options.folder) / planned.name).string();

@@ -213,6 +213,7 @@ ListTask listed_plan(const Options &options, const std::string &path) {
     ListTask task;
     task.name = std::filesystem::path(path).stem().string();
     task.about = {{"plan", path}, {"backend", plan.backend}};
+    task.version = plan_hash_text(plan) + ", " + plan.op.typical_input();
     task.made = {options.into_plan ? path
                                    : (std::filesystem::path(options.out) / (task.name + ".times.json")).string()};
     try {
@@ -320,7 +321,7 @@ void add_profile_command(CLI::App &app) {
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
         "With --all, profile.json beside the tables says what became of each plan. The same command skips what is\n"
-        "done, and measures again what is doubtful.\n"
+        "done, and measures again what is doubtful or has changed since.\n"
         "Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
         "  distile profile --all my_plans -o my_times --threads 1,2,4\n"
         "  distile profile my_plan.json --into-plan --threads 1,2,4\n"

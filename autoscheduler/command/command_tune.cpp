@@ -1,6 +1,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/command/hash.h"
 #include "autoscheduler/command/list_run.h"
 #include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/plan_search.h"
@@ -183,6 +184,7 @@ ListedSearch listed_search(const TuneOptions &options, const ListedOperator &lis
     search.options.level = level;
     search.options.one_of_list = true;
     search.task.about = {{"operator", listed.file}, {"type", search.options.dtype}};
+    search.task.version = hash_text(to_json(listed.op).dump());
     try {
         const DeviceProfile device = find_device(search.options);
         search.task.name = plan_name(listed.op, device, choose_code(listed.op, device, options.target, listed.math));
@@ -311,19 +313,22 @@ void add_tune_command(CLI::App &app) {
         "tune", "Search for the PolyKernel of an operator: the k variants that together are fastest over some masks");
     CLI::Option *op = add_session_options(*command, *options);
     add_search_options(*command, *options);
-    CLI::Option *hours = add_list_options(
+    const std::vector<CLI::Option *> times = add_list_options(
         *command, options->all,
         "Search for plans of all operators of a list, as data/tuning.json, or of a table, as data/operators.csv", op);
     command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge its result");
     command->add_option("-o,--out", options->plan, "Plan to write; with --all, a folder of plans")->required();
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)")->needs(op);
     command->add_flag("--again", options->again, again_option_help);
-    command
-        ->add_option("--seconds", options->seconds,
-                     "Seconds after which this run ends; run the same command again to continue. With --all: the "
-                     "seconds for everything, over all runs")
-        ->check(CLI::Range(0.1, 1e7))
-        ->excludes(hours);
+    CLI::Option *seconds =
+        command
+            ->add_option("--seconds", options->seconds,
+                         "Seconds after which this run ends; run the same command again to continue. With --all: the "
+                         "seconds for everything, over all runs")
+            ->check(CLI::Range(0.1, 1e7));
+    for (CLI::Option *time : times) {
+        seconds->excludes(time);
+    }
     command->add_option("--include", options->include, "Plan whose variants are measured first")->needs(op);
     command->add_option("--folder", options->folder,
                         "Compile the trials into this folder and end, to measure them on another machine");
@@ -347,7 +352,7 @@ void add_tune_command(CLI::App &app) {
         "      --held-out blob:0.2:9 --seconds 540 -o my_plan.json\n"
         "  distile tune my_operator.json --masks masks.npy --also avx2 -o my_avx512.json   # writes my_avx2.json too\n"
         "  distile tune --all data/tuning.json --hours 4 -o my_plans\n"
-        "  distile tune --all data/tuning.json --only '^conv1x1.*_avx512$' --hours 1 -o my_plans\n"
+        "  distile tune --all data/tuning.json --only '^conv1x1.*_avx512$' --minutes 30 -o my_plans\n"
         "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --folder batch -o "
         "my_plan.json\n"
         "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --math tf32 -o "

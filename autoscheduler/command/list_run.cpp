@@ -62,16 +62,37 @@ std::regex expression_of(const std::string &only) {
     }
 }
 
-/** A summary with the numbers of its tasks by state, and their seconds. */
+/** A summary with the numbers of its tasks by state, their seconds, and how much more plans cost on held-out masks than
+ * the best of everything that was measured for them. */
 json with_totals(json summary) {
     std::map<std::string, int> counts;
-    double seconds = 0;
+    double seconds = 0, losses = 0, most = -1;
+    int judged = 0;
+    std::string most_of;
     for (const json &row : summary.at("tasks")) {
         counts[row.value("state", "")]++;
         seconds += row.value("seconds", 0.0);
+        const json found = row.value("found", json::object());
+        if (found.contains("held_out_cost") && found.contains("held_out_cost_of_all")) {
+            const double loss =
+                found.at("held_out_cost").get<double>() / found.at("held_out_cost_of_all").get<double>() - 1;
+            losses += loss;
+            judged++;
+            if (loss > most) {
+                most = loss;
+                most_of = row.value("name", "");
+            }
+        }
     }
     summary["counts"] = counts;
     summary["seconds"] = std::round(seconds);
+    if (judged > 0) {
+        const auto rounded = [](double value) { return std::round(value * 1e4) / 1e4; };
+        summary["held_out"] = {{"plans", judged},
+                               {"mean_loss", rounded(losses / judged)},
+                               {"most_loss", rounded(most)},
+                               {"most_of", most_of}};
+    }
     return summary;
 }
 
@@ -99,17 +120,27 @@ std::string duration_text(double seconds) {
                                : fmt::format("{} h {} min", minutes / 60, minutes % 60);
 }
 
-CLI::Option *add_list_options(CLI::App &command, ListRunOptions &options, const std::string &all_help,
-                              CLI::Option *one) {
+std::vector<CLI::Option *> add_list_options(CLI::App &command, ListRunOptions &options, const std::string &all_help,
+                                            CLI::Option *one) {
     CLI::Option *all = command.add_option("--all", options.list, all_help)->excludes(one->required(false));
     command.add_option("--only", options.only, "With --all: only the plans whose names this regular expression finds")
         ->needs(all);
-    return command
-        .add_option_function<double>(
-            "--hours", [&options](double hours) { options.seconds = hours * 3600; },
-            "With --all: the hours for everything, over all runs")
-        ->check(CLI::Range(0.0001, 1e5))
+    command
+        .add_option("--summary", options.summary,
+                    "With --all: the file that says what became of each plan (default: " + command.get_name() +
+                        ".json beside what is written)")
         ->needs(all);
+    const auto add_limit = [&](const char *name, double seconds, const char *help) {
+        return command
+            .add_option_function<double>(
+                name, [&options, seconds](double number) { options.seconds = number * seconds; }, help)
+            ->check(CLI::Range(0.0001, 1e6))
+            ->needs(all);
+    };
+    CLI::Option *hours = add_limit("--hours", 3600, "With --all: the hours for everything, over all runs");
+    CLI::Option *minutes = add_limit("--minutes", 60, "With --all: the minutes for everything, in place of --hours");
+    minutes->excludes(hours);
+    return {hours, minutes};
 }
 
 void require_one_or_list(const ListRunOptions &options, const CLI::Option &one) {
@@ -118,8 +149,10 @@ void require_one_or_list(const ListRunOptions &options, const CLI::Option &one) 
     }
 }
 
-ListRun::ListRun(ListRunOptions options, std::string summary, nlohmann::json settings, std::vector<ListTask> tasks)
-    : options_(std::move(options)), path_(std::move(summary)), settings_(std::move(settings)) {
+ListRun::ListRun(ListRunOptions options, const std::string &usual_summary, nlohmann::json settings,
+                 std::vector<ListTask> tasks)
+    : options_(std::move(options)), path_(options_.summary.empty() ? usual_summary : options_.summary),
+      settings_(std::move(settings)) {
     const std::regex only = expression_of(options_.only);
     std::set<std::string> names;
     for (ListTask &task : tasks) {
@@ -130,6 +163,8 @@ ListRun::ListRun(ListRunOptions options, std::string summary, nlohmann::json set
             tasks_.push_back(std::move(task));
         }
     }
+    std::stable_sort(tasks_.begin(), tasks_.end(),
+                     [](const ListTask &a, const ListTask &b) { return a.gain > b.gain; });
     if (tasks_.empty()) {
         throw FileError(fmt::format("--only '{}' finds none of the {} plans of '{}', for instance '{}'", options_.only,
                                     names.size(), options_.list, names.empty() ? "" : *names.begin()));
@@ -166,8 +201,8 @@ void ListRun::read_summary() {
     for (size_t i = 0; i < tasks_.size(); i++) {
         Progress &progress = progress_[i];
         progress.seconds = seconds_of(tasks_[i].logs);
-        if (known.contains(tasks_[i].name)) {
-            const json &row = known.at(tasks_[i].name);
+        const json row = known.value(tasks_[i].name, json::object());
+        if (row.value("version", "") == tasks_[i].version) {
             progress.state = state_of(row.value("state", json()));
             progress.why = row.value("why", "");
             progress.seconds = std::max(progress.seconds, row.value("seconds", 0.0));
@@ -193,6 +228,9 @@ json ListRun::summary() const {
                     {"state", name_of(progress.state)},
                     {"seconds", std::round(progress.seconds * 10) / 10}};
         row.update(tasks_[i].about);
+        if (!tasks_[i].version.empty()) {
+            row["version"] = tasks_[i].version;
+        }
         if (!progress.why.empty()) {
             row["why"] = progress.why;
         }
@@ -248,8 +286,16 @@ std::vector<size_t> ListRun::next_round() const {
     if (!pending.empty() || options_.seconds == 0) {
         return pending;
     }
-    // A share that compiles nothing is no use.
     std::vector<size_t> short_of_time = tasks_in(TaskState::SecondsSpent);
+    const auto gained = [&](size_t task) { return progress_[task].found.value("gained", 1.0); };
+    std::stable_sort(short_of_time.begin(), short_of_time.end(),
+                     [&](size_t a, size_t b) { return gained(a) > gained(b); });
+    const auto useless =
+        std::find_if(short_of_time.begin(), short_of_time.end(), [&](size_t task) { return gained(task) <= 0; });
+    if (useless != short_of_time.begin()) {
+        short_of_time.erase(useless, short_of_time.end());
+    }
+    // A share that compiles nothing is no use.
     const double least = std::max(1.0, .05 * options_.seconds / static_cast<double>(tasks_.size()));
     return left / static_cast<double>(short_of_time.size()) >= least ? short_of_time : std::vector<size_t>();
 }
@@ -332,6 +378,16 @@ void ListRun::report() const {
         text.back() = ';';
         text += fmt::format(" {} in all. {}\n", duration_text(spent()), path_);
         std::fputs(text.c_str(), stdout);
+        if (const json all = summary(); all.contains("held_out")) {
+            const json &judged = all.at("held_out");
+            std::fputs(
+                fmt::format("On held-out masks {} plans cost {:.1f} % more than the best of everything measured, "
+                            "'{}' the most, {:.1f} %.\n",
+                            judged.at("plans").get<int>(), 100 * judged.at("mean_loss").get<double>(),
+                            judged.at("most_of").get<std::string>(), 100 * judged.at("most_loss").get<double>())
+                    .c_str(),
+                stdout);
+        }
         const auto doubtful = std::count_if(progress_.begin(), progress_.end(),
                                             [](const Progress &progress) { return progress.found.contains("doubt"); });
         if (doubtful > 0) {

@@ -87,7 +87,7 @@ has 'left at most' <timed.txt || fail "tune --all --seconds does not tell the ti
 cp -r timed spent
 "$distile" "${tune[@]}" --trials 100000 --seconds "$seconds" -o timed -q 2>/dev/null
 cmp timed/tune.json spent/tune.json || fail "a time that was spent was spent again"
-"$distile" "${tune[@]}" --trials 100000 --hours "$(python3 -c "print($seconds * 1.7 / 3600)")" -o timed -q 2>/dev/null
+"$distile" "${tune[@]}" --trials 100000 --minutes "$(python3 -c "print($seconds * 1.7 / 60)")" -o timed -q 2>/dev/null
 (($(cat timed/*.log | wc -l) > $(cat spent/*.log | wc -l))) || fail "more time did not continue"
 expect_error "of 3 plans" tune --all list.json "${quick[@]}" --seconds 0.1 -o short
 expect_error "--only 'nothing' finds none of the 3 plans" "${tune[@]}" --only nothing -o none
@@ -157,6 +157,15 @@ if grep -qw avx2 /proc/cpuinfo; then
     cmp -s quick/other_conv_*.log other_conv_*.log || fail "plan --all measured again"
 fi
 
+# With other operators in the same files, plans are made anew.
+mkdir changed
+cp -r operators table.csv bound changed
+touch now
+sed -i 's/"out_channels": 5/"out_channels": 6/' changed/operators/other_conv.json
+"$distile" plan --all changed/table.csv --bound-only -o changed/bound -q
+grep -q '"out_channels": 6' changed/bound/other_conv_avx2.json || fail "plan --all kept the plan of another operator"
+[[ ! changed/bound/my_conv_avx2.json -nt now ]] || fail "plan --all made a plan anew that nothing changed"
+
 # Time tables of a folder of plans, of those that this machine can run.
 cp both/my_conv_cuda.json bound
 "$distile" profile --all bound -o tables --seconds 0.02 --threads 1,2 >tables.txt 2>/dev/null
@@ -166,7 +175,29 @@ if [[ ! -e /dev/nvidiactl ]]; then
     [[ $(state tables/profile.json '^my_conv_cuda$') == skipped ]] || fail "profile --all does not skip plans for GPUs"
     has '^Skipped .my_conv_cuda' <tables.txt || fail "profile --all does not say what it skips: $(<tables.txt)"
 fi
-"$distile" profile --all bound --into-plan --seconds 0.02 --threads 1 -q 2>/dev/null
+# After a kill, what was measured stays; of what changes, the times are measured again.
+"$distile" profile --all bound -o killed --seconds 0.5 --threads 1 -q 2>/dev/null &
+profile=$!
+until [[ $(states killed/profile.json 2>/dev/null) == *done* ]]; do
+    kill -0 "$profile" 2>/dev/null || fail "profile --all ended before it was killed"
+    sleep 0.05
+done
+kill -9 "$profile"
+wait "$profile" 2>/dev/null || true
+[[ $(states killed/profile.json) == *pending* ]] || fail "profile --all was done before it was killed"
+cp -rp killed kept
+"$distile" profile --all bound -o killed --seconds 0.5 --threads 1 -q 2>/dev/null
+[[ $(states killed/profile.json) != *pending* ]] || fail "profile --all did not go on after a kill"
+for table in kept/*.times.json; do
+    grep -q '"doubt"' "$table" || cmp "$table" "killed/$(basename "$table")" || fail "profile --all measured again what was done"
+done
+if grep -qw avx2 /proc/cpuinfo; then
+    sed -i 's/"height":4/"height":5/' bound/my_conv_avx2.json
+    "$distile" profile --all bound -o killed --seconds 0.5 --threads 1 --only '^my_conv_avx2$' -q 2>/dev/null
+    grep -q '"tiles":20' killed/my_conv_avx2.times.json || fail "profile --all did not measure a plan that changed"
+fi
+"$distile" profile --all bound --into-plan --summary sums/mine.json --seconds 0.02 --threads 1 -q 2>/dev/null
+[[ -e sums/mine.json && ! -e bound/profile.json ]] || fail "--summary does not name the summary's file"
 grep -q '"device"' bound/my_conv_avx2.json || fail "profile --all --into-plan wrote no times"
 expect_error "needs a folder for the time tables" profile --all bound
 expect_error "has no plans" profile --all operators -o none
@@ -189,7 +220,9 @@ bad '"avx3" in "also"' '{"distile_operator_list": 1, "parts": [{"table": "table.
 bad 'no operator for the backend "cpu"' '{"distile_operator_list": 1, "parts": [{"table": "table.csv", "backend": "cuda"}]}'
 bad 'mat' '{"distile_operator_list": 1, "parts": [{"table": "table.csv", "mat": ["tf32"]}]}'
 expect_error "cannot be opened" tune --all missing.json "${quick[@]}" -o none
-for wrong in "tune -o none" "tune --all list.json operators/my_conv.json -o none" "plan" "tune --hours 1 operators/my_conv.json -o none"; do
+for wrong in "tune -o none" "tune --all list.json operators/my_conv.json -o none" "plan" "tune --hours 1 operators/my_conv.json -o none" \
+    "tune --all list.json --hours 1 --minutes 1 -o none" "tune --all list.json --seconds 1 --minutes 1 -o none" \
+    "profile --summary none.json operators/my_conv.json"; do
     # shellcheck disable=SC2086
     if "$distile" $wrong 2>/dev/null; then
         fail "distile $wrong was accepted"
