@@ -28,7 +28,7 @@ constexpr int members = 4;
 
 struct PlanOptions {
     std::string op, dtype, folder = ".", device, platform = host_platform().name(), log, weights;
-    std::vector<std::string> backends = {cpu_backend().name}, masks;
+    std::vector<std::string> backends = {cpu_backend().name}, masks, held_out;
     Math math = Math::Float32;
     int threads = 0;
     double seconds = 55;
@@ -39,6 +39,12 @@ struct PlanOptions {
 
 struct WrittenPlan {
     std::string path, how, doubt;
+    /** What PlanSearch::costs() says; empty for plans that were not measured. */
+    nlohmann::json costs = nlohmann::json::object();
+
+    std::string in_words() const {
+        return costs.empty() ? how : how + ", " + costs_in_words(costs);
+    }
 };
 
 /** Whether the tensor cores of a device run better code than a plan's for tensor cores. */
@@ -80,6 +86,7 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     search.backend = backend.name;
     search.device = is_of_backend ? options.device : "";
     search.masks = options.masks;
+    search.held_out = options.held_out;
     search.weights = options.weights;
     search.threads = options.threads;
     search.timing_seconds = .5;
@@ -131,7 +138,7 @@ void make_folder(const std::string &folder) {
 std::string describe(const std::vector<WrittenPlan> &plans, const std::string &name, const std::string &op) {
     std::string text, paths;
     for (const WrittenPlan &plan : plans) {
-        text += fmt::format("{}: {}\n", plan.path, plan.how);
+        text += fmt::format("{}: {}\n", plan.path, plan.in_words());
         paths += " " + plan.path;
     }
     return text + fmt::format("\nBuild with them: distile_add_polykernel({} OPERATOR {} PLAN{})\n", name, op, paths);
@@ -152,10 +159,8 @@ std::vector<WrittenPlan> make_plans(const PlanOptions &options, const Operator &
             shipped = shipped_plan(folder_of_shipped_plans(), op, planned);
         }
         if (search) {
-            for (const PlanVariant &variant : shipped ? shipped->plan.variants : std::vector<PlanVariant>{}) {
-                if (variant.layout.empty() && variant.language == language_of(op, planned.code)) {
-                    search->include({variant.theta}, variant.dense);
-                }
+            if (shipped) {
+                search->include(shipped->plan);
             }
             measure_plan(*search, options.seconds);
         } else if (shipped) {
@@ -164,7 +169,11 @@ std::vector<WrittenPlan> make_plans(const PlanOptions &options, const Operator &
         } else {
             unmeasured.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
         }
-        plans.push_back({path, how, search ? search->doubt() : ""});
+        plans.push_back({path, how, "", nlohmann::json::object()});
+        if (search) {
+            plans.back().doubt = search->doubt();
+            plans.back().costs = search->costs();
+        }
     }
     // Last, so that a measurement that fails leaves none.
     for (const auto &[path, plan] : unmeasured) {
@@ -177,6 +186,7 @@ nlohmann::json to_json(const std::vector<WrittenPlan> &plans, const std::string 
     nlohmann::json rows = nlohmann::json::array();
     for (const WrittenPlan &plan : plans) {
         rows.push_back({{"plan", plan.path}, {"backend", backend}, {"how", plan.how}});
+        rows.back().update(plan.costs);
         if (!plan.doubt.empty()) {
             rows.back()["doubt"] = plan.doubt;
         }
@@ -214,6 +224,23 @@ struct ListedPlans {
     ListTask task;
 };
 
+/** How much measuring may gain; 0 where nothing is measured. */
+int gain_of(const PlanOptions &options, const ListedOperator &listed, const Backend &backend) {
+    SessionOptions session;
+    session.device = options.device;
+    session.backend = backend.name;
+    if (options.bound_only || options.unmeasured) {
+        return 0;
+    }
+    try {
+        const DeviceProfile device = find_device(session);
+        const CodeChoice code = choose_code(listed.op, device, "", listed.math);
+        return expected_gain(listed, plan_to_make(listed.op, device, code).shipped, device);
+    } catch (const FileError &) {
+        return 0;
+    }
+}
+
 ListedPlans listed_plans(const PlanOptions &options, const ListedOperator &listed, const Backend &backend) {
     ListedPlans plans{options, listed.op, &backend, {}};
     plans.options.op = listed.file;
@@ -224,6 +251,7 @@ ListedPlans listed_plans(const PlanOptions &options, const ListedOperator &liste
                       (&backend == &cpu_backend() ? "" : std::string("_") + backend.name);
     plans.task.about = {{"operator", listed.file}, {"type", plans.options.dtype}};
     plans.task.version = hash_text(to_json(listed.op).dump());
+    plans.task.gain = gain_of(options, listed, backend);
     const bool tensor_cores = listed.op.dtype().dtype != DISTILE_FLOAT32 || listed.math == Math::TF32;
     for (const PlannedCode &planned : planned_codes(listed.op, backend, tensor_cores, get_platform(options.platform))) {
         const std::string path = (std::filesystem::path(options.folder) / planned.name).string();
@@ -241,7 +269,8 @@ TaskOutcome make_listed(const ListedPlans &plans, double seconds, const std::fun
     nlohmann::json found = {{"plans", to_json(written, plans.backend->name)}};
     std::string why;
     for (const WrittenPlan &plan : written) {
-        why += (why.empty() ? "" : "; ") + std::filesystem::path(plan.path).stem().string() + " " + plan.how;
+        found.update(plan.costs);
+        why += (why.empty() ? "" : "; ") + std::filesystem::path(plan.path).stem().string() + " " + plan.in_words();
         if (!plan.doubt.empty()) {
             found["doubt"] = plan.doubt;
         }
@@ -264,6 +293,7 @@ void plan_all(const PlanOptions &options) {
                                      {"device", options.device.empty() ? find_device(session).id() : options.device},
                                      {"threads", options.threads},
                                      {"masks", options.masks},
+                                     {"held_out", options.held_out},
                                      {"seconds", options.seconds},
                                      {"bound_only", options.bound_only},
                                      {"unmeasured", options.unmeasured},
@@ -319,7 +349,8 @@ void add_plan_command(CLI::App &app) {
     add_platform_option(*command, options->platform);
     add_math_option(*command, options->math);
     command->add_option("--masks", options->masks,
-                        std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
+                        std::string(mask_option_help) + " (default: suite:train, and suite:held-out to judge by)");
+    add_held_out_option(*command, options->held_out);
     command->add_option("--weights", options->weights, weights_option_help);
     command->add_option("--threads", options->threads, "Threads of a call (default: one per core)")
         ->check(CLI::Range(1, 4096));
@@ -349,10 +380,7 @@ void add_plan_command(CLI::App &app) {
         "...");
     command->callback([options, op] {
         require_one_or_list(options->all, *op);
-        if (options->masks.empty()) {
-            options->masks = {"blob:0.03:1", "blob:0.05:2", "blob:0.1:3", "blob:0.2:4",
-                              "blob:0.3:5",  "blob:0.5:6",  "blob:0.75:7"};
-        }
+        take_suite(options->masks, options->held_out);
         if (options->all.list.empty()) {
             make_plans(*options);
         } else {

@@ -162,22 +162,12 @@ void tune(const TuneOptions &options) {
 struct ListedSearch {
     PlanSearchOptions options;
     ListTask task;
+    std::optional<ChosenPlan> shipped; /**< The plan whose schedules are measured first. */
 };
-
-/** The name of a plan, as `distile plan` names it. */
-std::string plan_name(const Operator &op, const DeviceProfile &device, const CodeChoice &code) {
-    const Backend &backend = get_backend(device.backend);
-    for (const PlannedCode &planned : planned_codes(op, backend, &backend != &cpu_backend())) {
-        if (planned.code.target == code.target && planned.code.math == code.math) {
-            return planned.name;
-        }
-    }
-    return op.name + "_" + level_of(code.target);
-}
 
 /** The search for an operator of a list and for CPUs of a level, "" for the device. */
 ListedSearch listed_search(const TuneOptions &options, const ListedOperator &listed, const std::string &level) {
-    ListedSearch search{static_cast<const PlanSearchOptions &>(options), {}};
+    ListedSearch search{static_cast<const PlanSearchOptions &>(options), {}, {}};
     search.options.op = listed.file;
     search.options.dtype = listed.op.dtype().name;
     search.options.math = listed.math;
@@ -187,7 +177,13 @@ ListedSearch listed_search(const TuneOptions &options, const ListedOperator &lis
     search.task.version = hash_text(to_json(listed.op).dump());
     try {
         const DeviceProfile device = find_device(search.options);
-        search.task.name = plan_name(listed.op, device, choose_code(listed.op, device, options.target, listed.math));
+        PlanToMake made = plan_to_make(listed.op, device, choose_code(listed.op, device, options.target, listed.math));
+        search.task.name = std::move(made.name);
+        search.shipped = std::move(made.shipped);
+        if (search.shipped) {
+            search.task.about["starts_from"] = std::filesystem::path(search.shipped->shipped).filename().string();
+        }
+        search.task.gain = expected_gain(listed, search.shipped, device);
     } catch (const FileError &error) {
         search.task.name = listed.op.name + (level.empty() ? "" : "_" + level);
         search.task.skipped = error.what();
@@ -234,9 +230,13 @@ std::vector<std::string> logs_to_learn_from(const std::vector<ListedSearch> &sea
     return logs;
 }
 
-TaskOutcome search_listed(PlanSearchOptions options, double seconds, const std::vector<std::string> &logs) {
+TaskOutcome search_listed(PlanSearchOptions options, const std::optional<ChosenPlan> &shipped, double seconds,
+                          const std::vector<std::string> &logs) {
     PlanSearch search(std::move(options));
     search.check_machine();
+    if (shipped) {
+        search.include(shipped->plan);
+    }
     search.learn_from(logs);
     search.open_log();
     const Ending ending = search.search(seconds);
@@ -260,16 +260,13 @@ TaskOutcome search_listed(PlanSearchOptions options, double seconds, const std::
         found["doubt"] = search.doubt();
     }
     const bool spent = ending == Ending::SecondsSpent;
-    std::string why = fmt::format("1/eta {:.3f} after {} trials{}", found.at("cost").get<double>(),
-                                  found.at("trials").get<int>(), spent ? ", its share of the time is spent" : "");
+    std::string why = fmt::format("{} after {} trials{}", costs_in_words(found), found.at("trials").get<int>(),
+                                  spent ? ", its share of the time is spent" : "");
     return {spent ? TaskState::SecondsSpent : TaskState::Done, std::move(why), std::move(found)};
 }
 
 void tune_all(TuneOptions options) {
-    if (options.masks.empty()) {
-        options.masks = {"suite:train"};
-        options.held_out = options.held_out.empty() ? std::vector<std::string>{"suite:held-out"} : options.held_out;
-    }
+    take_suite(options.masks, options.held_out);
     std::vector<ListedSearch> searches = listed_searches(options);
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);
@@ -298,7 +295,7 @@ void tune_all(TuneOptions options) {
     run.run([&](size_t task, double seconds, const std::function<std::string()> &label) {
         PlanSearchOptions search = chosen[task].options;
         search.label = label;
-        return search_listed(std::move(search), seconds, logs_to_learn_from(chosen, run, task));
+        return search_listed(std::move(search), chosen[task].shipped, seconds, logs_to_learn_from(chosen, run, task));
     });
 }
 
@@ -316,7 +313,7 @@ void add_tune_command(CLI::App &app) {
     const std::vector<CLI::Option *> times = add_list_options(
         *command, options->all,
         "Search for plans of all operators of a list, as data/tuning.json, or of a table, as data/operators.csv", op);
-    command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge its result");
+    add_held_out_option(*command, options->held_out);
     command->add_option("-o,--out", options->plan, "Plan to write; with --all, a folder of plans")->required();
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)")->needs(op);
     command->add_flag("--again", options->again, again_option_help);
@@ -344,8 +341,9 @@ void add_tune_command(CLI::App &app) {
     command->footer(
         "Every measurement is kept: run the same command again to continue a search. A plan is written as soon as a\n"
         "dense and a masked schedule are measured; a run that ends before fails, and leaves the plan as it was.\n"
-        "With --all, each plan gets a share of the time that is left, its model learns from plans that are done, and\n"
-        "tune.json in the folder says what became of each. The same command skips what is done.\n"
+        "With --all, what ships is measured first. Each plan gets a share of the time that is left, its model learns\n"
+        "from plans that are done, and tune.json in the folder says what became of each. Operators without a plan\n"
+        "that ships come first. The same command skips what is done.\n"
         "Examples:\n"
         "  distile tune data/operators/conv3x3_256.json --masks masks.npy -k 6 --trials 300 -o my_plan.json\n"
         "  distile tune my_operator.json --masks blob:0.1:1 blob:0.3:2 blob:0.6:3 --device my_cpu.json \\\n"

@@ -121,21 +121,28 @@ private:
                     fmt::format("{}: \"math\" has {}; it may have \"float32\" and \"tf32\"", where, quote(math)));
             }
         }
-        for (const std::string &file : files_of(part, where)) {
+        for (const auto &[file, rows] : files_of(part, where)) {
             const Operator op = read_operator(file);
             for (const std::string &type : types.empty() ? std::vector<std::string>{op.dtype().name} : types) {
-                add(file, type == op.dtype().name ? op : in_type(op, type), maths, also, backend.get<std::string>());
+                ListedOperator listed{
+                    file, type == op.dtype().name ? op : in_type(op, type), Math::Float32, {""}, rows};
+                listed.levels.insert(listed.levels.end(), also.begin(), also.end());
+                add(listed, maths, backend.get<std::string>());
             }
         }
     }
 
-    /** The operator files of a part, each once, in its order. */
-    std::vector<std::string> files_of(const json &part, const std::string &where) const {
+    /** The operator files of a part, each once, in its order, and how often each is named. */
+    std::vector<std::pair<std::string, int>> files_of(const json &part, const std::string &where) const {
         const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-        std::vector<std::string> files;
+        std::vector<std::pair<std::string, int>> files;
         const auto add_file = [&](const std::string &file) {
-            if (std::find(files.begin(), files.end(), file) == files.end()) {
-                files.push_back(file);
+            const auto known =
+                std::find_if(files.begin(), files.end(), [&](const auto &each) { return each.first == file; });
+            if (known == files.end()) {
+                files.emplace_back(file, 1);
+            } else {
+                known->second++;
             }
         };
         if (part.contains("operators")) {
@@ -160,22 +167,19 @@ private:
         return files;
     }
 
-    void add(const std::string &file, const Operator &op, const std::vector<std::string> &maths,
-             const std::vector<std::string> &also, const std::string &backend) {
+    void add(ListedOperator listed, const std::vector<std::string> &maths, const std::string &backend) {
         if (backend != backend_) {
             return;
         }
         for (const std::string &math : maths) {
             const bool tf32 = math == "tf32";
-            if (tf32 && op.dtype().dtype != DISTILE_FLOAT32) {
+            if (tf32 && listed.op.dtype().dtype != DISTILE_FLOAT32) {
                 continue;
             }
-            ListedOperator listed{file, op, tf32 ? Math::TF32 : Math::Float32, {""}};
-            listed.levels.insert(listed.levels.end(), also.begin(), also.end());
-            if (!known_.insert({op.name, tf32}).second) {
-                continue;
+            if (known_.insert({listed.op.name, tf32}).second) {
+                listed.math = tf32 ? Math::TF32 : Math::Float32;
+                found_.push_back(listed);
             }
-            found_.push_back(std::move(listed));
         }
     }
 

@@ -23,6 +23,7 @@ struct ListedOperator {
     Operator op;      /**< In the type. */
     Math math = Math::Float32;
     std::vector<std::string> levels; /**< The levels of CPUs: "" for the device, and lesser ones. */
+    int rows = 1;                    /**< Rows of the table that name it. */
 };
 
 /** The operators of a list that are for a backend, each once. Throws FileError, also if there is none. */

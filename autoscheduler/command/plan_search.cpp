@@ -1,6 +1,7 @@
 #include "autoscheduler/command/plan_search.h"
 #include "autoscheduler/bound/bound_plan.h"
 #include "autoscheduler/command/commands.h"
+#include "autoscheduler/compile/tools.h"
 #include "autoscheduler/search/objective.h"
 #include "autoscheduler/search/report.h"
 #include "plans/nonzeros.h"
@@ -22,6 +23,21 @@ std::string name_of(const std::string &path, const Operator &op) {
         !stem.empty() && (stem[0] < '0' || stem[0] > '9') &&
         stem.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
     return legal ? stem : op.name + "_tuned";
+}
+
+/** The share of its cost that a solution would lack without the later half of what was measured; 1 if there would be
+ * none. */
+double gained_by_later_half(const std::vector<Measurement> &measured, const Solution &solution, const MaskSet &masks,
+                            int k) {
+    const std::vector<Measurement> earlier(measured.begin(),
+                                           measured.begin() + static_cast<std::ptrdiff_t>(measured.size() / 2));
+    if (!best_dense(earlier) || sparse_measurements(earlier).empty()) {
+        return 1;
+    }
+    const Solution before = solve(earlier, masks, k);
+    // Costs are relative to the dense candidate, which may have become faster.
+    const auto time = [](const Solution &each) { return each.costs.back() * each.dense->times.back().us; };
+    return std::max(0.0, 1 - time(solution) / time(before));
 }
 
 }  // namespace
@@ -65,6 +81,14 @@ void PlanSearch::check_machine() const {
 void PlanSearch::include(const std::vector<Theta> &schedules, bool dense) {
     for (const Theta &theta : schedules) {
         options_.search.include.emplace_back(theta, dense);
+    }
+}
+
+void PlanSearch::include(const Plan &shipped) {
+    for (const PlanVariant &variant : shipped.variants) {
+        if (variant.layout.empty() && variant.language == language_of(session_.op, session_.code)) {
+            include({variant.theta}, variant.dense);
+        }
     }
 }
 
@@ -198,6 +222,7 @@ void PlanSearch::finish(Ending ending, double seconds) {
     costs_["dense_us"] = rounded(solution.dense->times.back().us);
     costs_["cost"] = rounded(solution.costs.back());
     costs_["cost_of_all"] = rounded(solution.oracle);
+    costs_["gained"] = rounded(gained_by_later_half(measured, solution, session_.masks, options_.search.k));
     if (held_out_) {
         costs_["held_out_cost"] = rounded(costs_on(solution, *held_out_).back());
         costs_["held_out_cost_of_all"] = rounded(oracle_cost(measured, *held_out_));
@@ -231,6 +256,29 @@ nlohmann::json PlanSearch::report() const {
         report["doubt"] = doubt_;
     }
     return report;
+}
+
+PlanToMake plan_to_make(const Operator &op, const DeviceProfile &device, const CodeChoice &code) {
+    const Backend &backend = get_backend(device.backend);
+    for (const PlannedCode &planned : planned_codes(op, backend, &backend != &cpu_backend())) {
+        if (planned.code.target == code.target && planned.code.math == code.math) {
+            return {planned.name, shipped_plan(folder_of_shipped_plans(), op, planned)};
+        }
+    }
+    return {op.name + "_" + level_of(code.target), {}};
+}
+
+int expected_gain(const ListedOperator &listed, const std::optional<ChosenPlan> &shipped, const DeviceProfile &device) {
+    constexpr int most_rows = 1000;
+    const int unknown = !shipped ? 2 : shipped->plan.profiled_device != device.name ? 1 : 0;
+    return unknown * most_rows + std::min(listed.rows, most_rows - 1);
+}
+
+std::string costs_in_words(const nlohmann::json &costs) {
+    return fmt::format("1/eta {:.3f}", costs.at("cost").get<double>()) +
+           (costs.contains("held_out_cost")
+                ? fmt::format(", {:.3f} on held-out masks", costs.at("held_out_cost").get<double>())
+                : "");
 }
 
 void add_code_for_all_weights(const PlanSearch &search) {

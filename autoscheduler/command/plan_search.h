@@ -4,6 +4,8 @@
 #ifndef DISTILE_PLAN_SEARCH_H
 #define DISTILE_PLAN_SEARCH_H
 
+#include "autoscheduler/bound/shipped_plans.h"
+#include "autoscheduler/command/operator_list.h"
 #include "autoscheduler/command/search_session.h"
 #include <functional>
 #include <memory>
@@ -43,6 +45,8 @@ public:
     void learn_from(const std::vector<std::string> &logs);
     /** Measures these schedules first. */
     void include(const std::vector<Theta> &schedules, bool dense);
+    /** Measures first what a plan that ships for the operator has of the code that is searched. */
+    void include(const Plan &shipped);
 
     const PlanSearchOptions &options() const {
         return options_;
@@ -53,7 +57,8 @@ public:
     const SearchLog &log() const {
         return *log_;
     }
-    /** The costs of the chosen set over the masks and, if there are some, over the held-out ones, for summaries. */
+    /** For summaries: the costs of the chosen set over the masks and, if there are some, over the held-out ones, and
+     * which share of the cost the later half of the trials took away. */
     const nlohmann::json &costs() const {
         return costs_;
     }
@@ -89,6 +94,21 @@ private:
     nlohmann::json costs_ = nlohmann::json::object();
     bool has_plan_ = false;
 };
+
+/** A plan to make. */
+struct PlanToMake {
+    std::string name;                  /**< As `distile plan` names it. */
+    std::optional<ChosenPlan> shipped; /**< What ships for such an operator and such code. */
+};
+
+PlanToMake plan_to_make(const Operator &op, const DeviceProfile &device, const CodeChoice &code);
+
+/** How much measuring for a plan may gain, to compare with others of a list: most where none ships, less where one was
+ * measured on another device; the more, the more rows of a table the operator serves. */
+int expected_gain(const ListedOperator &listed, const std::optional<ChosenPlan> &shipped, const DeviceProfile &device);
+
+/** What PlanSearch::costs() says, as "1/eta 1.02, 1.03 on held-out masks". */
+std::string costs_in_words(const nlohmann::json &costs);
 
 /** Adds code that multiplies with all weights to the plan of a search that skipped zeros: the best of a few schedules,
  * which it measures beside it. Does nothing for other searches, and where another machine measures. */

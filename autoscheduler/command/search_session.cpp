@@ -87,6 +87,17 @@ void add_dtype_option(CLI::App &command, std::string &dtype) {
     command.add_option("--dtype", dtype, "Take the operator in another type than its file's, as builds with DTYPE do");
 }
 
+void add_held_out_option(CLI::App &command, std::vector<std::string> &held_out) {
+    command.add_option("--held-out", held_out, "Masks that the search does not see, to judge its result");
+}
+
+void take_suite(std::vector<std::string> &masks, std::vector<std::string> &held_out) {
+    if (masks.empty()) {
+        masks = {"suite:train"};
+        held_out = held_out.empty() ? std::vector<std::string>{"suite:held-out"} : held_out;
+    }
+}
+
 CLI::Option *add_session_options(CLI::App &command, SessionOptions &options) {
     CLI::Option *op = command.add_option("operator", options.op, "Operator file")->required();
     add_dtype_option(command, options.dtype);

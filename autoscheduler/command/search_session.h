@@ -74,6 +74,10 @@ DeviceProfile find_device(const SessionOptions &options);
 CLI::Option *add_session_options(CLI::App &command, SessionOptions &options);
 /** Adds the option --dtype. */
 void add_dtype_option(CLI::App &command, std::string &dtype);
+/** Adds the option --held-out. */
+void add_held_out_option(CLI::App &command, std::vector<std::string> &held_out);
+/** Where no masks are given, takes the training set of the suite, and its other set to judge the result by. */
+void take_suite(std::vector<std::string> &masks, std::vector<std::string> &held_out);
 /** Adds the options of the search itself. */
 void add_search_options(CLI::App &command, SessionOptions &options);
 

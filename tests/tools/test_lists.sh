@@ -44,6 +44,12 @@ for task in json.load(open(sys.argv[1]))["tasks"]:
         print(task["state"])
 PYTHON
 }
+# order <summary>: the operators of its tasks in their order.
+order() {
+    python3 -c "
+import json, sys
+print(*(task['name'].split('_')[0] for task in json.load(open(sys.argv[1]))['tasks']))" "$1"
+}
 states() {
     state "$1" "${2-}" | sort | uniq -c | sed 's/^ *//' | paste -sd, -
 }
@@ -51,6 +57,7 @@ states() {
 # A search for all, each plan once and by the name that `distile plan` has for it. The same command skips what is done.
 "$distile" "${tune[@]}" --trials 4 -o all >all.txt 2>all.warning
 has '^\[3/3\] .*1/eta .* after 4 trials' <all.txt || fail "tune --all does not tell of its last plan: $(<all.txt)"
+has '^On held-out masks 3 plans cost [0-9.]* % more' <all.txt || fail "tune --all does not judge its plans: $(<all.txt)"
 has '; about .* left$' <all.txt || fail "tune --all does not tell the time left"
 [[ $(states all/tune.json) == "3 done" ]] || fail "tune --all ended with $(states all/tune.json)"
 [[ $(ls all/*.json | wc -l) == 4 ]] || fail "tune --all wrote $(ls all)"
@@ -75,6 +82,28 @@ has 'of other settings' <more.warning || fail "tune --all does not say that it h
 has '1 plans of .* 1 done' <more.txt || fail "--only takes other plans"
 [[ $(wc -l <"$(ls all/other_conv*.log)") == 6 ]] || fail "more --trials did not continue"
 
+# What more rows name comes first; but before it what has no plan that ships. Such a plan is where a search begins.
+"$distile" "${tune[@]/list.json/table.csv}" --trials 2 -o rows -q 2>/dev/null
+[[ $(order rows/tune.json) == "other my" ]] || fail "an operator of two rows does not come first: $(order rows/tune.json)"
+mkdir -p own/plans
+for file in "$(dirname "$distile")"/*; do
+    [[ $file == "$distile" || $(basename "$file") == plans ]] || ln -s "$file" own
+done
+cp "$distile" own
+cp "$(ls before/other_conv_*.json)" own/plans/shipped.json
+own/distile "${tune[@]/list.json/table.csv}" --trials 3 -o starting -q 2>/dev/null
+[[ $(order starting/tune.json) == "my other" ]] || fail "what has no plan does not come first: $(order starting/tune.json)"
+python3 -c "
+import glob, json
+shipped = json.load(open('own/plans/shipped.json'))['variants']
+tasks = {task['name']: task for task in json.load(open('starting/tune.json'))['tasks']}
+for name, task in tasks.items():
+    trials = [json.loads(line) for line in open(f'starting/{name}.log')][1:]
+    same = [trial['theta'] in [variant['code']['halide'] for variant in shipped] for trial in trials[:len(shipped)]]
+    assert task.get('starts_from') == ('shipped.json' if name.startswith('other') else None), task
+    assert all(same) or name.startswith('my'), (name, same)
+    assert 0 <= task['found']['gained'] <= 1, task" || fail "a search does not begin with the plan that ships"
+
 # A time for all is shared out; what is left of it goes to those that had too little, and a longer one continues.
 "$distile" "${tune[@]}" --trials 100000 --seconds "$seconds" -o timed >timed.txt 2>/dev/null
 python3 -c "
@@ -82,6 +111,7 @@ import json
 summary = json.load(open('timed/tune.json'))
 assert all(task['state'] in ('done', 'seconds_spent') for task in summary['tasks']), summary
 assert any(task['state'] == 'seconds_spent' for task in summary['tasks']), summary
+assert summary['held_out']['plans'] == 3 and summary['held_out']['most_loss'] >= summary['held_out']['mean_loss'] >= 0
 assert $seconds * .7 < summary['seconds'] < $seconds * 5, summary['seconds']" || fail "a time for all was not kept: $(<timed/tune.json)"
 has 'left at most' <timed.txt || fail "tune --all --seconds does not tell the time left: $(<timed.txt)"
 cp -r timed spent
@@ -151,7 +181,8 @@ done
     fail "plan --all of two backends made $(ls both)"
 if grep -qw avx2 /proc/cpuinfo; then
     "$distile" plan --all list.json --only '^other' --hours 0.01 -o quick >quick.txt 2>/dev/null
-    has 'measured on this machine' <quick.txt || fail "plan --all measured nothing: $(<quick.txt)"
+    grep -q '"held_out_cost"' quick/plan.json || fail "plan --all does not judge by masks of the suite"
+    has 'measured on this machine, 1/eta [0-9.]*, [0-9.]* on held-out masks' <quick.txt || fail "plan --all measured nothing: $(<quick.txt)"
     cp quick/*.log .
     "$distile" plan --all list.json --only '^other' --hours 0.01 -o quick -q 2>/dev/null
     cmp -s quick/other_conv_*.log other_conv_*.log || fail "plan --all measured again"
