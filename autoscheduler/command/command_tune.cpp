@@ -206,7 +206,12 @@ std::vector<ListedSearch> listed_searches(const TuneOptions &options) {
                 throw FileError(fmt::format("the list '{}' has {} in \"also\"; on this machine it may have '{}'",
                                             options.all.list, quote(level), fmt::join(levels, "' and '")));
             }
-            searches.push_back(listed_search(options, listed, level));
+            ListedSearch search = listed_search(options, listed, level);
+            // Where the device is of a level itself, its plan is the one for that level.
+            if (std::none_of(searches.begin(), searches.end(),
+                             [&](const ListedSearch &other) { return other.task.name == search.task.name; })) {
+                searches.push_back(std::move(search));
+            }
         }
     }
     return searches;

@@ -104,6 +104,13 @@ for name, task in tasks.items():
     assert all(same) or name.startswith('my'), (name, same)
     assert 0 <= task['found']['gained'] <= 1, task" || fail "a search does not begin with the plan that ships"
 
+# Plans for lesser CPUs, also where this one is such a CPU.
+if grep -qw avx2 /proc/cpuinfo; then
+    echo '{"distile_operator_list": 1, "parts": [{"operators": ["operators/my_conv.json"], "also": ["avx2"]}]}' >also.json
+    "$distile" "${tune[@]/list.json/also.json}" --trials 2 -o also -q 2>/dev/null
+    [[ -e also/my_conv_avx2.json && $(states also/tune.json) == *done ]] || fail "tune --all for lesser CPUs wrote $(ls also)"
+fi
+
 # A time for all is shared out; what is left of it goes to those that had too little, and a longer one continues.
 "$distile" "${tune[@]}" --trials 100000 --seconds "$seconds" -o timed >timed.txt 2>/dev/null
 python3 -c "
