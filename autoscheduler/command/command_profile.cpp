@@ -30,7 +30,8 @@ namespace {
 
 struct Options {
     std::vector<std::string> plans;
-    std::string object, out, cpu_features, weights;
+    std::string object; /**< A shared object, or a folder with one for each plan; "": compiles. */
+    std::string out, cpu_features, weights;
     bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false, one_of_list = false;
     double seconds_per_variant = ProfileOptions().seconds_per_variant;
     std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
@@ -41,6 +42,7 @@ struct Options {
 struct CompileOptions {
     std::string plan, out;
     bool quiet = false;
+    ListRunOptions all; /**< Its list is a folder of plans. */
 };
 
 /** What compiling reports to. */
@@ -207,13 +209,25 @@ std::vector<std::string> plans_of(const std::string &folder) {
     return files;
 }
 
-/** A plan of a folder, and why this machine cannot measure it. */
-ListTask listed_plan(const Options &options, const std::string &path) {
-    const Plan plan = read_plan(path, Times::Drop);
+/** The shared object in a folder that is compiled from a plan. */
+std::string object_of(const std::string &folder, const std::string &name) {
+    return (std::filesystem::path(folder) / (name + ".so")).string();
+}
+
+/** A plan of a folder. */
+ListTask listed_plan(const std::string &path, const Plan &plan) {
     ListTask task;
     task.name = std::filesystem::path(path).stem().string();
     task.about = {{"plan", path}, {"backend", plan.backend}};
-    task.version = plan_hash_text(plan) + ", " + plan.op.typical_input();
+    task.version = plan_hash_text(plan);
+    return task;
+}
+
+/** A plan of a folder to measure, and why this machine cannot. */
+ListTask listed_profile(const Options &options, const std::string &path) {
+    const Plan plan = read_plan(path, Times::Drop);
+    ListTask task = listed_plan(path, plan);
+    task.version += ", " + plan.op.typical_input();
     task.made = {options.into_plan ? path
                                    : (std::filesystem::path(options.out) / (task.name + ".times.json")).string()};
     try {
@@ -232,7 +246,7 @@ void profile_all(const Options &options) {
     }
     std::vector<ListTask> tasks;
     for (const std::string &path : plans_of(options.all.list)) {
-        tasks.push_back(listed_plan(options, path));
+        tasks.push_back(listed_profile(options, path));
     }
     nlohmann::json settings = {{"command", "profile"},
                                {"device", cpu_name()},
@@ -251,6 +265,7 @@ void profile_all(const Options &options) {
     run.run([&](size_t task, double, const std::function<std::string()> &label) -> TaskOutcome {
         Options one = options;
         one.plans = {run.tasks()[task].about.at("plan").get<std::string>()};
+        one.object = options.object.empty() ? "" : object_of(options.object, run.tasks()[task].name);
         one.out = options.into_plan ? "" : run.tasks()[task].made.front();
         one.json = false;
         one.one_of_list = true;
@@ -267,6 +282,28 @@ void profile_all(const Options &options) {
             found["doubt"] = plan.doubt;
         }
         return {TaskState::Done, fmt::format("{} times", plan.times.size()), std::move(found)};
+    });
+}
+
+void compile_all(const CompileOptions &options) {
+    std::vector<ListTask> tasks;
+    for (const std::string &path : plans_of(options.all.list)) {
+        tasks.push_back(listed_plan(path, read_plan(path, Times::Drop)));
+        tasks.back().made = {object_of(options.out, tasks.back().name)};
+    }
+    ListRunOptions run_options = options.all;
+    run_options.quiet = options.quiet;
+    ListRun run(run_options, (std::filesystem::path(options.out) / "compile.json").string(), {{"command", "compile"}},
+                std::move(tasks));
+    const Interrupts interrupts;
+    run.run([&](size_t task, double, const std::function<std::string()> &label) -> TaskOutcome {
+        const Plan plan = read_plan(run.tasks()[task].about.at("plan").get<std::string>(), Times::Drop);
+        const std::string path = run.tasks()[task].made.front();
+        ProgressLine line(options.quiet);
+        compile_plan(plan, path + ".part", cores_of_machine(), count_variants(line, plan, label()));
+        // A run that is killed leaves no half of an object.
+        std::filesystem::rename(path + ".part", path);
+        return {TaskState::Done, fmt::format("{} variants", plan.variants.size()), {}};
     });
 }
 
@@ -316,7 +353,8 @@ void add_profile_command(CLI::App &app) {
                             "Use no other CPU features than these, like the option of contexts; \"\" for "
                             "plain x86-64");
     command->add_option("--object", options->object,
-                        "Measure this shared object of `distile compile` instead of compiling");
+                        "Measure this shared object of `distile compile` instead of compiling; with --all, those of a "
+                        "folder that `distile compile --all` wrote");
     command->add_flag("--json", options->json, "Print the table as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
@@ -324,6 +362,7 @@ void add_profile_command(CLI::App &app) {
         "done, and measures again what is doubtful or has changed since.\n"
         "Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
         "  distile profile --all my_plans -o my_times --threads 1,2,4\n"
+        "  distile profile --all my_plans --object my_objects --into-plan\n"
         "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
         "  distile profile data/plans/conv3x3_256_avx512.json data/plans/conv3x3_256_avx2.json\n"
         "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 0,16");
@@ -343,12 +382,23 @@ void add_compile_command(CLI::App &app) {
     const auto options = std::make_shared<CompileOptions>();
     CLI::App *command = app.add_subcommand(
         "compile", "Compile a plan to a shared object, which `distile profile` measures on any machine");
-    command->add_option("plan", options->plan, "Plan file")->required();
-    command->add_option("-o,--out", options->out, "Shared object to write")->required();
+    CLI::Option *plan = command->add_option("plan", options->plan, "Plan file")->required();
+    add_list_options(*command, options->all, "Compile all plans of a folder", plan);
+    command->add_option("-o,--out", options->out, "Shared object to write; with --all, a folder of them")->required();
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
-    command->footer("The exit status is 4 where a schedule may be at fault, and 1 where anything else is.\n"
-                    "Example:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so");
-    command->callback([options] { compile(*options); });
+    command->footer(
+        "The exit status is 4 where a schedule may be at fault, and 1 where anything else is, or with --all always.\n"
+        "With --all, the same command goes on after an interruption, and compiles again what has changed.\n"
+        "Examples:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so\n"
+        "  distile compile --all my_plans --only '_avx512$' -o my_objects");
+    command->callback([options, plan] {
+        require_one_or_list(options->all, *plan);
+        if (options->all.list.empty()) {
+            compile(*options);
+        } else {
+            compile_all(*options);
+        }
+    });
 }
 
 }  // namespace distile

@@ -170,6 +170,9 @@ ListRun::ListRun(ListRunOptions options, const std::string &usual_summary, nlohm
                                     names.size(), options_.list, names.empty() ? "" : *names.begin()));
     }
     make_folder_of(path_);
+    for (const ListTask &task : tasks_) {
+        std::for_each(task.made.begin(), task.made.end(), make_folder_of);
+    }
     lock_ =
         std::make_unique<LockedFile>(path_ + ".lock", "the file '" + path_ + ".lock'",
                                      " is in use by another run: wait until that has ended, or name another folder");

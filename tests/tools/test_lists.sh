@@ -213,6 +213,25 @@ if [[ ! -e /dev/nvidiactl ]]; then
     [[ $(state tables/profile.json '^my_conv_cuda$') == skipped ]] || fail "profile --all does not skip plans for GPUs"
     has '^Skipped .my_conv_cuda' <tables.txt || fail "profile --all does not say what it skips: $(<tables.txt)"
 fi
+# Objects for a machine without compilers. After a kill, and for a plan that changed, the same command goes on.
+cp -r bound plans
+"$distile" compile --all plans --only '^(my|other)_conv_avx2$' -o objects -q
+[[ $(ls objects/*.so | wc -l) == 2 && $(states objects/compile.json) == "2 done" ]] || fail "compile --all wrote $(ls objects)"
+touch now
+rm objects/other_conv_avx2.so
+"$distile" compile --all plans --only '^my_conv_avx2$' --summary sums/compile.json -o elsewhere/objects -q
+[[ -e elsewhere/objects/my_conv_avx2.so ]] || fail "compile --all makes no folder beside another summary"
+"$distile" compile --all plans --only '^(my|other)_conv_avx2$' -o objects >objects.txt
+has '^\[2/2\] other_conv_avx2: [0-9]* variants' <objects.txt || fail "compile --all does not tell what it compiled: $(<objects.txt)"
+[[ objects/other_conv_avx2.so -nt now && ! objects/my_conv_avx2.so -nt now ]] || fail "compile --all compiled again what is done"
+if grep -qw avx2 /proc/cpuinfo; then
+    CC=/bin/false "$distile" profile --all plans --only '^my_conv_avx2$' --object objects -o carried --seconds 0.02 --threads 1 -q 2>/dev/null
+    [[ -e carried/my_conv_avx2.times.json ]] || fail "profile --all measured no object of a folder"
+    expect_error "1 of 1 plans failed" profile --all plans --only '^my_conv_avx2$' --object bound -o lacking --seconds 0.02 --threads 1
+    sed -i 's/"tile_w":[0-9]*/"tile_w":3/' plans/my_conv_avx2.json
+    expect_error "was not compiled from the plan" profile --all plans --only '^my_conv_avx2$' --object objects -o changed_plan --seconds 0.02 --threads 1
+fi
+
 # After a kill, what was measured stays; of what changes, the times are measured again.
 "$distile" profile --all bound -o killed --seconds 0.5 --threads 1 -q 2>/dev/null &
 profile=$!
@@ -270,7 +289,7 @@ done
 # The list that ships can be read, and names only what there is.
 "$distile" plan --all "$source_folder/data/tuning.json" --bound-only --only '^values_3_64$' -o shipped -q
 "$distile" plan --all "$source_folder/data/operators.csv" --bound-only --only '^scores_6_64$' -o table -q
-for name in tune plan profile; do
+for name in tune plan profile compile; do
     "$distile" $name --help | has -e '--all ' || fail "the help of $name does not tell of --all"
 done
 echo "all right"
