@@ -15,6 +15,7 @@ from distile.description import Operator
 from distile.onnx import Replaced, Rule, convert, load, save, session_options, set_build
 from distile.onnx import __main__ as command
 from distile.onnx.building import build, missing, to_build
+from distile.onnx.explain import explain
 from distile.onnx.library import has_polykernel, shared_object
 from distile.onnx.sparse import dense_tensor
 from distile.toolchain import compiler_folder
@@ -247,6 +248,22 @@ def test_built(tmp_path, capsys):
         assert not shared_object(operator).exists()
     converted, _ = compare(model, RULES, tolerance=1e-4)
     assert skips_zeros(converted, channels)
+
+
+@with_compiler
+def test_explain_counts_mask_and_zeros():
+    b = Builder()
+    weights = b.random.standard_normal((26, 34)).astype(np.float32)
+    weights[b.random.random(weights.shape) < 0.9] = 0
+    b.add("MatMul", ["x", b.constant("w", weights)], "y", "linear")
+    model, mask = b.model({"x": [1, 40, 26]}, {"y": [1, 40, 34]}), np.arange(40)[None] < 10
+    for built in (False, True):
+        ((row,), _, _) = explain(model, RULES, lambda name, extents: mask, seconds=0.01, compile_missing=built)
+        zeros = int(row.zeros.split("%")[0]) / 100
+        left = 0.25 * (1 - zeros if built else 1)
+        assert 0.85 < zeros < 0.95 and row.dense_work == 40 * 26 * 34
+        assert row.work == pytest.approx(left * row.dense_work)
+        assert row.predicted_us == pytest.approx(left * row.dense_us)
 
 
 @with_compiler
