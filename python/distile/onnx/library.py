@@ -16,6 +16,7 @@ from ..weight_zeros import TWO_FOUR, typical_of
 from .keys import key_of, operator_of
 
 OIHW, IO = 1, 3  # As distile.h numbers the orders of weights, those of linear layers too.
+FIRST_CHANNELS = 64
 
 
 def session_options(threads: int | None = None):
@@ -53,6 +54,12 @@ def has_polykernel(operator: Operator) -> bool:
 
 def keeps_pattern(weights: np.ndarray, order: int, operator: Operator) -> bool:
     """Whether a filter has the pattern 2:4. `order`: OIHW, also for [out, in], or IO."""
+    # Most lack it in the first output channels, and are not read further.
+    first = weights[:FIRST_CHANNELS] if order == OIHW else weights[:, :FIRST_CHANNELS]
+    return _keeps_pattern(first, order, operator) and _keeps_pattern(weights, order, operator)
+
+
+def _keeps_pattern(weights: np.ndarray, order: int, operator: Operator) -> bool:
     filter = np.ascontiguousarray(weights)
     outputs, inputs = filter.shape[:2] if order == OIHW else filter.shape[::-1]
     extents = outputs, inputs, *(filter.shape[2:] or (1, 1))
