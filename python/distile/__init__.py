@@ -25,7 +25,7 @@ if importlib.util.find_spec("torch"):
     from .stage_description import Stage, read_stage
     from .stage_module import run_stage
     from .stage_trace import trace_stages
-    from .stages import bordered, stage
+    from .stages import bordered, mark_scratch, stage
     from .weights import cast_weights, forget, set_weights_check
 
     def __getattr__(name: str):
@@ -38,7 +38,7 @@ if importlib.util.find_spec("torch"):
     on_demand.start_early()
     __all__ = [
         "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "capture", "cast_weights", "convert",
-        "forget", "fuse", "image", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",
+        "forget", "fuse", "image", "mark_scratch", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",
         "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip
 

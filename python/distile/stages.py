@@ -44,8 +44,15 @@ def bordered(
     n = like.shape[0]
     whole = torch.zeros(n, height + 2 * border, width + 2 * border, channels, dtype=like.dtype, device=like.device)
     image = whole[:, border : border + height, border : border + width].permute(0, 3, 1, 2)
-    image._distile_border, image._distile_scratch = border, scratch
-    return image
+    image._distile_border = border
+    return mark_scratch(image, scratch)
+
+
+def mark_scratch(tensor: torch.Tensor, scratch: bool = True) -> torch.Tensor:
+    """Says whether nobody cares what a result of a layer holds outside its mask, and returns the result: with
+    `scratch`, a stage may write all of it where that is faster. Views of it say nothing."""
+    tensor._distile_scratch = scratch
+    return tensor
 
 
 @dataclasses.dataclass(eq=False)

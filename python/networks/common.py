@@ -316,7 +316,7 @@ class Buffers:
         key = (role, *like.shape[:2], channels, like.dtype, like.device)
         if key not in self._kept:
             self._kept[key] = torch.zeros((*like.shape[:2], channels), dtype=like.dtype, device=like.device)
-            self._kept[key]._distile_scratch = scratch
+            distile.mark_scratch(self._kept[key], scratch)
         return self._kept[key]
 
     def everywhere(self, like: torch.Tensor, height: int, width: int) -> torch.Tensor | None:

@@ -407,7 +407,7 @@ class TokenLayer(torch.nn.Module):
     def forward(self, x, mask):
         def made(channels):
             result = x.new_zeros(*x.shape[:2], channels)
-            result._distile_scratch = self.scratch
+            distile.mark_scratch(result, self.scratch)
             return result
 
         every = torch.ones(mask.shape, dtype=torch.bool, device=x.device) if self.all_keys else mask
@@ -465,7 +465,8 @@ def test_avit_is_a_stage(batch, device):
     with torch.inference_mode(False):
         network = avit.AViT("T", 0.5, batch=batch, layers=3, pixels=64)
         common.move(network, device, torch.half)
-    result = network._staged()
+    network.in_a_stage = True
+    result = network.masked()
     assert RUN == [3 * 8]
     assert common.error(network, result, network.expected()) <= runner.BOUNDS["float16"]
     densities = network.densities()
