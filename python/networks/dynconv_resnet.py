@@ -157,17 +157,25 @@ class ResNet(Bottlenecks):
         for stage, count in enumerate(blocks):
             channels = self.append(channels, width << stage, count, stride=2 if stage else 1)
         self.head = nn.Linear(channels, classes)
+        self.compiled_start = None
         self.finish(image(size, batch=batch), density, seed)
 
     def _start(self, x):
         return self.pool(conv(self.stem, x))
 
+    def compile_between(self):
+        """A compiler joins the stem's activation and pool, which take longer than its convolution."""
+        self.compiled_start = torch.compile(self._start, dynamic=False)
+
     def _finish(self, x):
         return x, self.head(x.mean((2, 3)))
 
     def masked(self):
-        height, width = ((size + 1) // 2 for size in self.image.shape[2:])
-        x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
+        if self.compiled_start is None:
+            height, width = ((size + 1) // 2 for size in self.image.shape[2:])
+            x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
+        else:
+            x = self.compiled_start(self.image)
         with self.buffers.stage():
             for block in self.blocks:
                 x = block(x)
