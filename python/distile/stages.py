@@ -26,6 +26,7 @@ LAYER_NORM, RMS_NORM = range(2)
 
 CHANNELS = 8  # Tensors have multiples of these.
 MOST_HEAD_CHANNELS, MOST_NORMALIZED = 128, 2048
+MOST_TOKENS = 65535  # A mask has no more columns, and tokens of a stage are one row.
 MOST_WORDS, MOST_ATTENTION_WORDS = ops._most_stage_words(False), ops._most_stage_words(True)
 OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of 3 x 3 behind them.
 _NO_WINDOW = (0,) * 8
@@ -601,7 +602,12 @@ class stage(TorchDispatchMode):
 
     def _takes_tokens(self, x, *others) -> bool:
         """Whether steps take these images, null or of one type, and none of them is too large."""
-        ready = self._takes(x) and x.shape[1] % CHANNELS == 0 and _words(x.shape[0], *x.shape[2:]) <= MOST_WORDS
+        ready = (
+            self._takes(x)
+            and x.shape[1] % CHANNELS == 0
+            and x.shape[3] <= MOST_TOKENS
+            and _words(x.shape[0], *x.shape[2:]) <= MOST_WORDS
+        )
         return ready and all(
             other is None or (other.dtype == x.dtype and other.device == x.device and _is_read_in_place(other))
             for other in others
