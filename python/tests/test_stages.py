@@ -459,6 +459,17 @@ def test_layers_of_tokens_that_halt_run_in_one_launch(keywords, inference):
     close(torch.where(same, result[2], 0), torch.where(same, expected[2], 0))
 
 
+@torch.no_grad()
+def test_attention_that_is_no_step_runs_alone():
+    run, x = token_network(heads=12), torch.randn(1, 37, 48).half()  # Heads of 4 channels.
+    expected = run(x.clone())
+    with distile.stage():
+        result = run(x.clone())
+    # A stage begins behind attention and ends in front of the next. One linear layer is none.
+    assert RUN == [7, 7, 5]
+    close(result[0], expected[0])
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("batch", [1, 3])
 def test_avit_is_a_stage(batch, device):
