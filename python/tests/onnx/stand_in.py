@@ -9,12 +9,14 @@ import functools
 import shutil
 import tempfile
 
+import ml_dtypes
 import numpy as np
 
 from distile.onnx import library_path
 
 POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "bfloat16": 16}
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 ELEMENT_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 PROVIDERS = {"cpu": b"CPUExecutionProvider", "cuda": b"CUDAExecutionProvider"}
 HOST_INPUT = -2
@@ -222,7 +224,7 @@ SIGNATURES = [
 
 def _empty(shape, dtype, device):
     if device == "cpu":
-        return np.empty(shape, dtype)
+        return np.empty(shape, BFLOAT16 if dtype == "bfloat16" else dtype)
     import torch
 
     return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
@@ -233,11 +235,20 @@ def _moved(array, device):
         return None if array is None else np.ascontiguousarray(array)
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+    array = np.ascontiguousarray(array)
+    if array.dtype == BFLOAT16:  # PyTorch takes none from NumPy.
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array).to(device)
 
 
 def _on_host(tensor):
-    return tensor if isinstance(tensor, np.ndarray) else tensor.cpu().numpy()
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        return tensor.cpu().view(torch.int16).numpy().view(BFLOAT16)
+    return tensor.cpu().numpy()
 
 
 @functools.cache
