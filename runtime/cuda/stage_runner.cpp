@@ -355,9 +355,8 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
     }
     check_memory(stage);
     const bool is_float16 = stage.steps.front().given.input->dtype == DISTILE_FLOAT16;
-    const CUfunction function = has_tokens(stage) ? is_float16 ? tokens_float16_ : tokens_bfloat16_
-                                : is_float16      ? float16_
-                                                  : bfloat16_;
+    auto *const plain = is_float16 ? float16_ : bfloat16_;
+    auto *const function = !has_tokens(stage) ? plain : is_float16 ? tokens_float16_ : tokens_bfloat16_;
     memory_.reserve(sizeof(StageMemory));
     const CUdeviceptr memory = memory_.address();
     const auto program = std::make_unique<StageProgram>();
