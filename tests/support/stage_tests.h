@@ -536,9 +536,10 @@ private:
                 score = std::exp(score - most);
                 sum += score;
             }
+            auto *const own = results.data() + first;
             for (int32_t c = 0; c < of_head; c++) {
                 for (size_t key = 0; key < scores.size(); key++) {
-                    results[static_cast<size_t>(first + c)] += scores[key] / sum * values[key][c];
+                    own[c] += scores[key] / sum * values[key][c];
                 }
             }
         }
