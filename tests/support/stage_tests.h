@@ -235,7 +235,8 @@ public:
         Step &step = layer(DISTILE_STEP_ATTENTION, input, output, stage_point, mask);
         step.channels = output.channels;
         step.given.heads = heads;
-        step.given.scale = 1 / std::sqrt(static_cast<float>(output.channels / heads));
+        const int32_t of_head = output.channels / heads;
+        step.given.scale = 1 / std::sqrt(static_cast<float>(of_head));
         step.given.all_keys = all_keys ? 1 : 0;
         step.input_view->channels = output.channels;
         step.key_view = std::make_unique<distile_tensor>(*step.input_view);
