@@ -1,12 +1,12 @@
 #include "runtime/cpu/stage/cpu_stage.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/cpu/simd/channel_loops.h"
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/stage/stage.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -100,7 +100,7 @@ bool goes_on(const distile_stage_step &step, int32_t n, int32_t y, int32_t x, fl
     };
     const float *const from = pixel(*step.input), *const factors = static_cast<const float *>(step.weights);
     const float sum = std::inner_product(from, from + step.input->channels, factors, step.score_bias);
-    float score = 1 / (1 + std::exp(-sum));
+    float score = 1 / one_plus_exponential_of_minus(sum);
     if (step.limits) {
         score = std::min(score, step.limits[int64_t{y} * step.input->width + x]);
     }
