@@ -321,19 +321,33 @@ TEST_CASE("A device that hangs or is slow makes a run end in time", "[group]") {
         options.threads = 2;
         options.parallel_for = Hanging::loop;
         options.parallel_for_user = &hanging;
-        std::vector<Context> contexts;
-        contexts.push_back(one_thread());
-        contexts.push_back(one_thread(options));
-        contexts.push_back(one_thread());
-        distile_group_options limits{};
-        limits.timeout_ms = 1500;
-        TestGroup several(std::move(contexts), limits);
-        Chain chain = layers.chain(several.group, 3);
-        TestImages images(layers, several.contexts[0], 1, 120, 120);
-        images.draw_masks(1, false);
+        const auto make_contexts = [&] {
+            std::vector<Context> contexts;
+            contexts.push_back(one_thread());
+            contexts.push_back(one_thread(options));
+            contexts.push_back(one_thread());
+            return contexts;
+        };
         std::vector<float> result;
+        const auto run = [&](const TestGroup &several) {
+            TestImages images(layers, several.contexts[0], 1, 60, 60);
+            images.draw_masks(1, false);
+            const Chain chain = layers.chain(several.group, 3);
+            check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
+        };
+        // Much more than a run takes here, which may be an emulator.
+        const auto begin = std::chrono::steady_clock::now();
+        run(TestGroup(make_contexts()));
+        const auto took =
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+        distile_group_options limits{};
+        limits.timeout_ms = 1500 + 10 * static_cast<int32_t>(took.count());
+        TestGroup several(make_contexts(), limits);
+        Chain chain = layers.chain(several.group, 3);
+        TestImages images(layers, several.contexts[0], 1, 60, 60);
+        images.draw_masks(1, false);
         check_group(several.group.get(), images.run(chain, DISTILE_KEEP, result));
-        hanging.longest = std::chrono::milliseconds(slow ? 1700 : 60000);
+        hanging.longest = std::chrono::milliseconds(slow ? limits.timeout_ms + 200 : 60000 + limits.timeout_ms);
         hanging.go_on(false);
         CHECK(images.run(chain, DISTILE_KEEP, result) == DISTILE_ERROR_DEVICE_LOST);
         INFO(distile_group_message(several.group.get()));
