@@ -1,9 +1,12 @@
 // Stages on a CPU, against plain loops step by step, with the code of each instruction set.
 #include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
+#include "tests/support/short_tests.h"
 #include "tests/support/stage_tests.h"
 #include <array>
+#include <functional>
 #include <string>
+#include <vector>
 
 using namespace distile;
 
@@ -157,9 +160,13 @@ TEST_CASE("Depthwise convolutions of a stage on a CPU may have any kernel and ma
 }
 
 TEST_CASE("A stage on a CPU passes on what depthwise convolutions make, and what is left is as without", "[stage]") {
-    for_each_code([](const CpuMachine &cpu) {
+    int number = 0;
+    for_each_code([&](const CpuMachine &cpu) {
         for (const double density : {0., .02, .3, 1.}) {
             for (const distile_dtype weights : {same_type, DISTILE_BFLOAT16, DISTILE_INT8}) {
+                if (left_out(number++)) {
+                    continue;
+                }
                 CpuTestedStage stage(cpu, DISTILE_FLOAT32, 23, true, weights);
                 CpuImage &x = stage.image(2, 19, 33, 24);
                 add_inverted_residual(stage, x, 144, 3, &stage.mask(2, 19, 33, density));
@@ -184,30 +191,30 @@ TEST_CASE("A stage on a CPU passes on what depthwise convolutions make, and what
 
 TEST_CASE("A stage on a CPU passes on what windows of depthwise convolutions read, where caches do not keep it",
           "[stage]") {
-    for_each_code([](const CpuMachine &cpu) {
-        for (const double density : {.4, 1.}) {
-            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 29, true);
-            CpuImage &x = stage.image(2, 42, 61, 8), &y = stage.image(2, 42, 61, 8), &z = stage.image(2, 42, 61, 8);
-            add_inverted_residual(stage, x, 330, 3, &stage.mask(2, 42, 61, density), &y);
-            add_inverted_residual(stage, y, 300, 5, density < 1 ? nullptr : &stage.mask(2, 42, 61, .3), &z);
-            // Too few to pass through a cache, and rows that none keeps.
-            add_inverted_residual(stage, z, 24, 3, &stage.mask(2, 42, 61, density), &x);
-            CpuImage &wide = stage.image(1, 5, 700, 4), &last = stage.image(1, 5, 700, 4);
-            add_inverted_residual(stage, wide, 160, 3, &stage.mask(1, 5, 700, density), &last);
-            stage.check(0);
-        }
-        // Each but the last could be computed by the next.
-        CpuTestedStage separable(cpu, DISTILE_FLOAT32, 33, true);
-        CpuImage *from = &separable.image(1, 60, 60, 160);
+    const auto blocks = [](const CpuMachine &cpu, double density) {
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 29, true);
+        CpuImage &x = stage.image(2, 42, 61, 8), &y = stage.image(2, 42, 61, 8), &z = stage.image(2, 42, 61, 8);
+        add_inverted_residual(stage, x, 330, 3, &stage.mask(2, 42, 61, density), &y);
+        add_inverted_residual(stage, y, 300, 5, density < 1 ? nullptr : &stage.mask(2, 42, 61, .3), &z);
+        // Too few to pass through a cache, and rows that none keeps.
+        add_inverted_residual(stage, z, 24, 3, &stage.mask(2, 42, 61, density), &x);
+        CpuImage &wide = stage.image(1, 5, 700, 4), &last = stage.image(1, 5, 700, 4);
+        add_inverted_residual(stage, wide, 160, 3, &stage.mask(1, 5, 700, density), &last);
+        stage.check(0);
+    };
+    // Each but the last could be computed by the next.
+    const auto separable = [](const CpuMachine &cpu) {
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 33, true);
+        CpuImage *from = &stage.image(1, 60, 60, 160);
         for (int32_t i = 0; i < 4; i++) {
-            CpuImage &to = separable.image(1, 60, 60, 160);
-            separable
-                .conv(*from, to, i % 2 == 0 ? 3 : 1, 1, 1, nullptr, nullptr, nullptr, nullptr, i % 2 == 0 ? 160 : 1)
+            CpuImage &to = stage.image(1, 60, 60, 160);
+            stage.conv(*from, to, i % 2 == 0 ? 3 : 1, 1, 1, nullptr, nullptr, nullptr, nullptr, i % 2 == 0 ? 160 : 1)
                 .given.transient = i < 3 ? 1 : 0;
             from = &to;
         }
-        separable.check(0);
-        // Strides and dilation.
+        stage.check(0);
+    };
+    const auto strides = [](const CpuMachine &cpu) {
         CpuTestedStage stage(cpu, DISTILE_FLOAT32, 31, true);
         CpuImage &x = stage.image(1, 70, 64, 5), &expanded = stage.image(1, 70, 64, 250),
                  &filtered = stage.image(1, 35, 32, 250), &y = stage.image(1, 35, 32, 9);
@@ -221,6 +228,17 @@ TEST_CASE("A stage on a CPU passes on what windows of depthwise convolutions rea
         stage.conv(expanded, filtered, 3, 2, 1, nullptr, nullptr, nullptr, nullptr, 250).given.transient = 1;
         stage.conv(filtered, y, 1, 1, 1, nullptr);
         stage.check(0);
+    };
+    const std::vector<std::function<void(const CpuMachine &)>> parts = {[&](const CpuMachine &cpu) { blocks(cpu, .4); },
+                                                                        [&](const CpuMachine &cpu) { blocks(cpu, 1); },
+                                                                        separable, strides};
+    int number = 0;
+    for_each_code([&](const CpuMachine &cpu) {
+        for (const auto &part : parts) {
+            if (!left_out(number++)) {
+                part(cpu);
+            }
+        }
     });
 }
 
