@@ -6,6 +6,7 @@
 #include "tests/gpu/gpu_session.h"
 #include "tests/support/catch.h"
 #include "tests/support/pairwise.h"
+#include "tests/support/short_tests.h"
 #include "tests/support/token_call.h"
 #include <algorithm>
 #include <cstring>
@@ -286,7 +287,7 @@ TEST_CASE("Code that reads keys computes the same bits each time", "[gpu_attenti
             CAPTURE(polykernel.name, variant);
             run(gpu, kernel, polykernel, variant, call.args);
             const std::vector<uint32_t> first = call.download();
-            for (int repeat = 0; repeat < 20; repeat++) {
+            for (int repeat = 0; repeat < (short_tests() ? 3 : 20); repeat++) {
                 run(gpu, kernel, polykernel, variant, call.args);
                 REQUIRE(call.download() == first);
             }
