@@ -11,6 +11,7 @@
 #include "runtime/choice/choose_variant.h"
 #include "runtime/cpu/bitmask.h"
 #include "runtime/mask/cell_order.h"
+#include <memory>
 #include <vector>
 
 namespace distile {
@@ -36,6 +37,30 @@ std::vector<std::vector<int32_t>> cover_sizes(const std::vector<TimedVariant> &v
  * worth what their first tile takes. It is never slower than the fastest variant alone, of those that it can combine
  * and dense ones. Tiles of a size are in the given order, image by image. */
 Cover plan_cover(const Bitmask &mask, const std::vector<TimedVariant> &variants, CellOrder order);
+
+/** Plans covers of masks that come one after the other, as in video and in steps of diffusion. It keeps what it decided
+ * about the largest nodes, and decides only those anew whose pixels changed. Its covers are those of plan_cover(),
+ * whatever masks came before. */
+class CoverPlanner {
+public:
+    /** The points of the variants must outlive it. */
+    CoverPlanner(std::vector<TimedVariant> variants, CellOrder order);
+    CoverPlanner(CoverPlanner &&) noexcept;
+    CoverPlanner &operator=(CoverPlanner &&) noexcept;
+    ~CoverPlanner();
+
+    /** The cover of a mask, valid until the next call. */
+    const Cover &plan(const Bitmask &mask);
+    /** How many of the largest nodes had other pixels in the last call than in the one before. */
+    int64_t changed_nodes() const;
+
+private:
+    class Nodes;
+
+    std::unique_ptr<const std::vector<TimedVariant>> variants_;  // The nodes point to it.
+    std::unique_ptr<Nodes> nodes_;
+    Cover cover_;
+};
 
 }  // namespace distile
 

@@ -339,3 +339,90 @@ TEST_CASE("Covers of mixed masks gain over one size, and never lose", "[cover]")
     const Cover none = cover_of(draw_mask("random", 1, 20, 20, 0, 1), with_dense);
     CHECK((none.sizes.empty() && none.us == 0));
 }
+
+TEST_CASE("Covers of masks that follow each other are those of new planners", "[cover]") {
+    CoverVariants wide;
+    wide.add_line(2, 3, 1);
+    wide.add(4, 4, 0, {{1, 3}, {100, 200}});
+    wide.add(8, 8, 0, {{5, 30}, {100, 500}, {1000, 5000}});
+    CoverVariants with_dense = usual_sizes(20);
+    with_dense.add(1, 1, 1, {{1, 2000}, {1 << 20, 2000}});
+    CoverVariants alone;
+    alone.add(2, 2, 1, {{1, 7}});
+    std::mt19937 random(11);
+    const auto below = [&](int32_t end) { return std::uniform_int_distribution<int32_t>(0, end - 1)(random); };
+    for (const CoverVariants &variants : {usual_sizes(5), wide, with_dense, alone}) {
+        for (const CellOrder order : {CellOrder::RowMajor, CellOrder::Morton, CellOrder::Hilbert}) {
+            CoverPlanner planner(variants.variants, order);
+            ByteMask mask;
+            int64_t kept = 0;
+            for (int step = 0; step < 80; step++) {
+                // Other shapes and other masks now and then; else few pixels, a box, or nothing changes.
+                const int32_t what = step == 0 ? 0 : below(8);
+                if (what == 0) {
+                    mask = draw_mask(below(2) == 0 ? "blob" : "random", 1 + below(2), 1 + below(70), 1 + below(150),
+                                     below(11) / 10.0, static_cast<uint64_t>(step));
+                } else if (what == 1) {
+                    mask.bytes = draw_mask("blob", mask.batch, mask.height, mask.width, below(11) / 10.0,
+                                           static_cast<uint64_t>(step))
+                                     .bytes;
+                } else if (what < 5) {
+                    for (int32_t i = below(4); i > 0; i--) {
+                        uint8_t &pixel =
+                            mask.bytes[static_cast<size_t>(below(static_cast<int32_t>(mask.bytes.size())))];
+                        pixel = pixel == 0 ? 1 : 0;
+                    }
+                } else if (what < 7) {
+                    const int32_t top = below(mask.height), left = below(mask.width);
+                    for (int32_t y = top; y < std::min(top + 9, mask.height); y++) {
+                        for (int32_t x = left; x < std::min(left + 20, mask.width); x++) {
+                            mask.bytes[static_cast<size_t>(y) * mask.width + x] = what == 5 ? 1 : 0;
+                        }
+                    }
+                }
+                const std::vector<uint64_t> words = words_of(mask);
+                const Bitmask bits{words.data(), mask.batch, mask.height, mask.width};
+                const Cover &found = planner.plan(bits);
+                const Cover expected = plan_cover(bits, variants.variants, order);
+                INFO("step " << step << ": " << mask.batch << " x " << mask.height << " x " << mask.width);
+                REQUIRE(found.us == expected.us);
+                REQUIRE(found.sizes.size() == expected.sizes.size());
+                for (size_t i = 0; i < found.sizes.size(); i++) {
+                    REQUIRE(found.sizes[i].variant == expected.sizes[i].variant);
+                    REQUIRE(found.sizes[i].xy == expected.sizes[i].xy);
+                    REQUIRE(found.sizes[i].image == expected.sizes[i].image);
+                }
+                check_cover(mask, variants, found);
+                CoverPlanner fresh(variants.variants, order);
+                fresh.plan(bits);
+                REQUIRE(planner.changed_nodes() <= fresh.changed_nodes());
+                kept += fresh.changed_nodes() - planner.changed_nodes();
+            }
+            CHECK((kept > 0 || variants.variants.size() == 1));
+        }
+    }
+}
+
+TEST_CASE("Planners of covers decide the nodes that changed", "[cover]") {
+    const CoverVariants variants = usual_sizes(5);
+    ByteMask mask = draw_mask("blob", 2, 64, 100, .3, 1);
+    CoverPlanner planner(variants.variants, CellOrder::RowMajor);
+    const auto changed = [&] {
+        const std::vector<uint64_t> words = words_of(mask);
+        planner.plan({words.data(), mask.batch, mask.height, mask.width});
+        return planner.changed_nodes();
+    };
+    const auto flip = [&](int32_t n, int32_t y, int32_t x) {
+        uint8_t &pixel = mask.bytes[(static_cast<size_t>(n) * mask.height + y) * mask.width + x];
+        pixel = pixel == 0 ? 1 : 0;
+    };
+    CHECK(changed() == 2 * 4 * 7);
+    CHECK(changed() == 0);
+    flip(0, 0, 0);
+    flip(0, 15, 15);
+    CHECK(changed() == 1);
+    flip(1, 63, 99);
+    flip(1, 16, 63);
+    flip(1, 16, 64);
+    CHECK(changed() == 3);
+}
