@@ -1,0 +1,453 @@
+/** \file
+ * The benchmark of ways to make items from a mask: what each saves, and what it costs to make.
+ */
+#include "bench/harness/machine.h"
+#include "bench/harness/masks.h"
+#include "bench/harness/measure.h"
+#include "bench/harness/operators.h"
+#include "bench/harness/problem.h"
+#include "bench/harness/results.h"
+#include "bench/harness/source_version.h"
+#include "kernels/call.h"
+#include "reference/processor.h"
+#include "reference/tensors.h"
+#include "runtime/choice/cover.h"
+#include "runtime/choice/placed_tiles.h"
+#include "runtime/cpu/bitmask.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fmt/core.h>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <regex>
+
+namespace {
+
+using namespace distile;
+using namespace distile::bench;
+
+constexpr const char *examples = R"(
+A row placed/<mask>/<size>/<density>/<tile> counts and times tiles on a grid, placed by component and placed by row. A row
+cover/<change>/<size>/<order> times covers of masks that follow each other, with what was decided before and without. A
+row order/<PolyKernel>/<size>/<density> times a PolyKernel's masked variant on lists of tiles in several orders.
+
+Examples:
+  distile_items_bench --out results.json
+  distile_items_bench --filter '^placed/blob/64/'
+)";
+
+struct Options {
+    std::string filter = "", out;
+    bool resume = false;
+    MeasureOptions measure;
+};
+
+/** A mask of one image as bits. */
+struct MaskOfRow {
+    explicit MaskOfRow(const ByteMask &bytes)
+        : active(bytes.active_pixels()),
+          words(static_cast<size_t>(bytes.height) * static_cast<size_t>((bytes.width + 63) / 64)), bits{words.data(), 1,
+                                                                                                        bytes.height,
+                                                                                                        bytes.width} {
+        pack_bitmask(bytes.bytes.data(), 0, bytes.width, 1, bytes.height, bytes.width, words.data());
+    }
+
+    int64_t active;
+    std::vector<uint64_t> words;
+    Bitmask bits;
+};
+
+/** Squares of 8 x 8 pixels that touch no other, at any place: as good as it gets for tiles that lie anywhere. */
+ByteMask draw_squares(int32_t size, double density, uint64_t seed) {
+    constexpr int32_t edge = 8;
+    ByteMask mask;
+    mask.height = mask.width = size;
+    mask.bytes.resize(static_cast<size_t>(size) * size);
+    std::mt19937_64 random(seed);
+    std::uniform_int_distribution<int32_t> place(0, size - edge);
+    const double wanted = density * size * size / (edge * edge);
+    for (int32_t tries = 0, drawn = 0; tries < 100 * size && drawn < wanted; tries++) {
+        const int32_t top = place(random), left = place(random);
+        bool is_free = true;
+        for (int32_t y = std::max(top - 1, 0); y < std::min(top + edge + 1, size); y++) {
+            for (int32_t x = std::max(left - 1, 0); x < std::min(left + edge + 1, size); x++) {
+                is_free = is_free && mask.bytes[static_cast<size_t>(y) * size + x] == 0;
+            }
+        }
+        for (int32_t y = top; is_free && y < top + edge; y++) {
+            std::fill_n(&mask.bytes[static_cast<size_t>(y) * size + left], edge, uint8_t{1});
+        }
+        drawn += is_free ? 1 : 0;
+    }
+    return mask;
+}
+
+struct PlacedRow {
+    MaskSpec mask;
+    int32_t size;
+    Granularity tile;
+
+    std::string name() const {
+        return fmt::format("placed/{}/{}/{}/{}x{}", mask.name, size, mask.density, tile.h, tile.w);
+    }
+};
+
+std::vector<PlacedRow> placed_rows() {
+    std::vector<MaskSpec> masks = {{"sige_church"}, {"squares", .1, 1}, {"squares", .3, 1}, {"random", .1, 1}};
+    for (const double density : {.05, .1, .3, .5, .7, .9}) {
+        masks.push_back({"blob", density, 1});
+    }
+    std::vector<PlacedRow> rows;
+    for (const MaskSpec &mask : masks) {
+        for (const int32_t size : {40, 64, 256}) {
+            for (const Granularity &tile : {Granularity{1, 2}, {1, 4}, {1, 16}, {2, 4}, {4, 4}, {8, 8}}) {
+                rows.push_back({mask, size, tile});
+            }
+        }
+    }
+    return rows;
+}
+
+Json measure(const PlacedRow &row, const MeasureOptions &options) {
+    const MaskOfRow mask(row.mask.name == "squares" ? draw_squares(row.size, row.mask.density, row.mask.seed)
+                                                    : make_byte_mask(row.mask, 1, row.size, row.size));
+    std::vector<uint64_t> scratch(static_cast<size_t>(tile_scratch_words(mask.bits)));
+    const int64_t most = num_tiles({1, row.size, row.size}, row.tile) + tile_list_slack;
+    std::vector<uint32_t> xy(static_cast<size_t>(most)), image(xy.size());
+    int64_t on_grid = 0, by_component = 0, by_row = 0;
+    const std::vector<Spread> spreads = measure_turns(
+        {[&] {
+             count_tiles(mask.bits, &row.tile, 1, scratch.data(), &on_grid);
+             list_tiles(mask.bits, row.tile, {0, row.size, 0, row.size}, scratch.data(), xy.data(), image.data());
+         },
+         [&] { by_component = static_cast<int64_t>(place_by_component(mask.bits, row.tile).size()); },
+         [&] { by_row = static_cast<int64_t>(place_by_row(mask.bits, row.tile).size()); }},
+        options);
+    return {{"row", row.name()},
+            {"status", "measured"},
+            {"kind", "placed"},
+            {"mask", row.mask.name},
+            {"size", row.size},
+            {"active", mask.active},
+            {"tile_h", row.tile.h},
+            {"tile_w", row.tile.w},
+            {"on_grid", on_grid},
+            {"by_component", by_component},
+            {"by_row", by_row},
+            {"t_grid_us", rounded(spreads[0].median)},
+            {"t_component_us", rounded(spreads[1].median)},
+            {"t_row_us", rounded(spreads[2].median)}};
+}
+
+struct CoverRow {
+    const char *change;
+    int32_t size;
+    CellOrder order;
+
+    std::string name() const {
+        constexpr const char *orders[] = {"rows", "morton", "hilbert"};
+        return fmt::format("cover/{}/{}/{}", change, size, orders[static_cast<size_t>(order)]);
+    }
+};
+
+std::vector<CoverRow> cover_rows() {
+    std::vector<CoverRow> rows;
+    for (const int32_t size : {256, 1024}) {
+        for (const char *change : {"nothing", "square", "everything", "other"}) {
+            rows.push_back({change, size, CellOrder::RowMajor});
+        }
+        rows.push_back({"square", size, CellOrder::Hilbert});
+    }
+    return rows;
+}
+
+/** Masks in a circle, with blobs over three tenths of the pixels: a square of an eighth of the extent walks over them,
+ * all of them move by a pixel, or each mask is another one. */
+std::vector<MaskOfRow> masks_in_turn(const CoverRow &row) {
+    constexpr int32_t count = 16;
+    const std::string change = row.change;
+    const ByteMask still = make_byte_mask({"blob", .3, 1}, 1, row.size, row.size);
+    std::vector<MaskOfRow> masks;
+    masks.reserve(count);
+    for (int32_t i = 0; i < count; i++) {
+        ByteMask mask = change == "other"
+                            ? make_byte_mask({"blob", .3, static_cast<uint64_t>(1 + i)}, 1, row.size, row.size)
+                            : still;
+        const auto at = [&](int32_t y, int32_t x) -> uint8_t & {
+            return mask.bytes[static_cast<size_t>(y) * row.size + x];
+        };
+        if (change == "square") {
+            const int32_t edge = row.size / 8, from = row.size / 4 + 4 * std::min(i, count - i);
+            for (int32_t y = from; y < from + edge; y++) {
+                std::fill_n(&at(y, from), edge, uint8_t{1});
+            }
+        } else if (change == "everything") {
+            // Back and forth.
+            std::rotate(mask.bytes.begin(), mask.bytes.begin() + std::min(i, count - i), mask.bytes.end());
+        }
+        masks.emplace_back(mask);
+    }
+    return masks;
+}
+
+Json measure(const CoverRow &row, const MeasureOptions &options) {
+    // Times of larger tiles that are shorter a pixel.
+    const std::vector<std::vector<TimePoint>> points = {{{1, 21}, {1 << 20, 20 + (1 << 20)}},
+                                                        {{1, 26}, {1 << 16, 20 + 6 * (1 << 16)}},
+                                                        {{1, 90}, {1 << 12, 20 + 70 * (1 << 12)}}};
+    std::vector<TimedVariant> variants;
+    for (size_t i = 0; i < points.size(); i++) {
+        variants.push_back({points[i].data(), 2, 1 << (2 * i), 1 << (2 * i), 0});
+    }
+    const std::vector<MaskOfRow> masks = masks_in_turn(row);
+    CoverPlanner planner(variants, row.order);
+    size_t next = 0, next_kept = 0;
+    int64_t changed = 0;
+    const std::vector<Spread> spreads =
+        measure_turns({[&] { plan_cover(masks[next++ % masks.size()].bits, variants, row.order); },
+                       [&] {
+                           planner.plan(masks[next_kept++ % masks.size()].bits);
+                           changed = planner.changed_nodes();
+                       }},
+                      options);
+    const int64_t nodes = num_tiles({1, row.size, row.size}, {variants.back().tile_h, variants.back().tile_w});
+    return {{"row", row.name()},
+            {"status", "measured"},
+            {"kind", "cover"},
+            {"change", row.change},
+            {"size", row.size},
+            {"nodes", nodes},
+            {"changed_nodes", changed},
+            {"t_new_us", rounded(spreads[0].median)},
+            {"t_kept_us", rounded(spreads[1].median)}};
+}
+
+/** A variant whose lists of tiles come in another order. The code of a PolyKernel gets no pointer of ours. */
+struct Reordered {
+    distile_kernel_function run;
+    int32_t tile_h, tile_w, columns;
+    std::vector<int32_t> ranks;  ///< The place of each cell of the grid of tiles in the order.
+    std::vector<uint32_t> list;  ///< Made by the first call: all of them have one mask.
+};
+Reordered *reordered = nullptr;
+
+int run_reordered(const distile_kernel_call *given) {
+    distile_kernel_call call = *given;
+    const auto tiles = static_cast<size_t>(call.num_tiles);
+    std::vector<uint32_t> &list = reordered->list;
+    if (list.empty()) {
+        const auto rank = [&](uint32_t tile) {
+            const auto x = static_cast<int32_t>(call.tile_xy[tile] & 0xffff),
+                       y = static_cast<int32_t>(call.tile_xy[tile] >> 16);
+            return reordered
+                ->ranks[static_cast<size_t>(y / reordered->tile_h * reordered->columns + x / reordered->tile_w)];
+        };
+        std::vector<uint32_t> order(tiles);
+        std::iota(order.begin(), order.end(), 0U);
+        const auto by_rank = [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); };
+        std::sort(order.begin(), order.begin() + call.num_interior, by_rank);
+        std::sort(order.begin() + call.num_interior, order.end(), by_rank);
+        list.resize(2 * tiles);
+        for (size_t i = 0; i < tiles; i++) {
+            list[i] = call.tile_xy[order[i]];
+            list[tiles + i] = call.tile_xy[static_cast<size_t>(call.tile_capacity) + order[i]];
+        }
+    }
+    call.tile_xy = list.data();
+    call.tile_capacity = call.num_tiles;
+    return reordered->run(&call);
+}
+
+struct OrderRow {
+    const char *polykernel;
+    int32_t size;
+    double density;
+
+    std::string name() const {
+        return fmt::format("order/{}/{}/{}", polykernel, size, density);
+    }
+};
+
+std::vector<OrderRow> order_rows() {
+    std::vector<OrderRow> rows;
+    for (const char *polykernel : {"conv3x3_256", "conv1x1_256_1024", "depthwise3x3_576"}) {
+        for (const int32_t size : {64, 128, 256}) {
+            for (const double density : {.3, .9}) {
+                rows.push_back({polykernel, size, density});
+            }
+        }
+    }
+    return rows;
+}
+
+/** The place of each cell in the order of blocks of cells along a Hilbert curve, row by row within a block. */
+std::vector<int32_t> ranks_by_blocks(int32_t height, int32_t width) {
+    constexpr int32_t edge = 16;
+    const int32_t columns = (width + edge - 1) / edge;
+    std::vector<int32_t> ranks(static_cast<size_t>(height) * width);
+    int32_t rank = 0;
+    for (const int32_t block : order_cells(CellOrder::Hilbert, (height + edge - 1) / edge, columns)) {
+        const int32_t top = block / columns * edge, left = block % columns * edge;
+        for (int32_t y = top; y < std::min(top + edge, height); y++) {
+            for (int32_t x = left; x < std::min(left + edge, width); x++) {
+                ranks[static_cast<size_t>(y) * width + x] = rank++;
+            }
+        }
+    }
+    return ranks;
+}
+
+std::vector<int32_t> ranks_of(CellOrder order, int32_t height, int32_t width) {
+    std::vector<int32_t> ranks(static_cast<size_t>(height) * width);
+    int32_t rank = 0;
+    for (const int32_t cell : order_cells(order, height, width)) {
+        ranks[static_cast<size_t>(cell)] = rank++;
+    }
+    return ranks;
+}
+
+Json measure(const OrderRow &row, const MeasureOptions &options) {
+    constexpr int32_t threads = 2;
+    distile_context_options context_options{};
+    context_options.threads = threads;
+    const Context context = make_context(context_options);
+    const distile_polykernel &built = find_polykernel(row.polykernel);
+    distile_polykernel polykernel = taken_polykernel(built, make_kernel(context, built));
+    const BenchOperator op =
+        make_operator({row.polykernel, 0, row.polykernel}, "order", row.size, row.size, polykernel);
+    Problem problem(op, 1);
+    const ByteMask bytes = make_byte_mask({"blob", row.density, 1}, 1, op.output_height(), op.output_width());
+    const Mask mask = make_mask(context);
+    check(context,
+          distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, bytes.height, bytes.width, 0, bytes.width));
+
+    // The masked variant that is fastest for this mask by the table, in a PolyKernel of its own.
+    std::vector<distile_variant> masked;
+    std::vector<distile_time_point> times;
+    for (int32_t i = 0; i < polykernel.num_variants; i++) {
+        for (int32_t j = 0; polykernel.variants[i].dense == 0 && j < polykernel.num_times; j++) {
+            if (polykernel.times[j].variant == i) {
+                times.push_back(polykernel.times[j]);
+                times.back().variant = static_cast<int32_t>(masked.size());
+            }
+        }
+        if (polykernel.variants[i].dense == 0) {
+            masked.push_back(polykernel.variants[i]);
+        }
+    }
+    polykernel.variants = masked.data();
+    polykernel.num_variants = static_cast<int32_t>(masked.size());
+    polykernel.times = times.data();
+    polykernel.num_times = static_cast<int32_t>(times.size());
+    polykernel.fallback = nullptr;
+    distile_choice choice{};
+    check(context, distile_kernel_choose(make_kernel(context, polykernel).get(), mask.get(), &choice));
+    distile_variant variant = masked[static_cast<size_t>(choice.variant_index)];
+    const distile_kernel_function run = variant.run;
+    variant.run = run_reordered;
+    polykernel.variants = &variant;
+    polykernel.num_variants = 1;
+    polykernel.num_times = 0;
+    const Kernel kernel = make_kernel(context, polykernel);
+    const Weights weights = pack_weights(context, kernel, problem.weights());
+
+    const int32_t rows = (bytes.height + variant.tile_h - 1) / variant.tile_h,
+                  columns = (bytes.width + variant.tile_w - 1) / variant.tile_w;
+    const std::vector<std::pair<const char *, std::vector<int32_t>>> orders = {
+        {"rows", ranks_of(CellOrder::RowMajor, rows, columns)},
+        {"morton", ranks_of(CellOrder::Morton, rows, columns)},
+        {"hilbert", ranks_of(CellOrder::Hilbert, rows, columns)},
+        {"blocks", ranks_by_blocks(rows, columns)}};
+    std::vector<Reordered> ways;
+    for (const auto &[name, ranks] : orders) {
+        ways.push_back({run, variant.tile_h, variant.tile_w, columns, ranks, {}});
+    }
+    const AlignedFloats memory(problem.output_size());
+    const distile_tensor output = problem.output(memory.data());
+    distile_run_args args{};
+    args.input = &problem.input(true);
+    args.output = &output;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    const auto run_way = [&](Reordered &way) {
+        reordered = &way;
+        check(context, distile_run(kernel.get(), &args));
+    };
+    // The order changes no bit.
+    std::vector<float> first;
+    std::vector<std::function<void()>> sides;
+    for (Reordered &way : ways) {
+        std::fill_n(memory.data(), problem.output_size(), 0.0F);
+        run_way(way);
+        const std::vector<float> result(memory.data(), memory.data() + problem.output_size());
+        if (first.empty()) {
+            first = result;
+        } else if (std::memcmp(first.data(), result.data(), result.size() * sizeof(float)) != 0) {
+            throw std::runtime_error(row.name() + ": another order gives another result");
+        }
+        sides.emplace_back([&run_way, &way] { run_way(way); });
+    }
+    const std::vector<Spread> spreads = measure_turns(sides, options);
+    Json result = {{"row", row.name()}, {"status", "measured"},   {"kind", "order"},    {"kernel", row.polykernel},
+                   {"size", row.size},  {"density", row.density}, {"threads", threads}, {"variant", variant.name}};
+    for (size_t i = 0; i < orders.size(); i++) {
+        result[fmt::format("t_{}_us", orders[i].first)] = rounded(spreads[i].median);
+    }
+    return result;
+}
+
+/** Measures the rows of a kind that the filter selects. */
+template<typename Row> void measure_rows(const std::vector<Row> &rows, const Options &options, Results &results) {
+    const std::regex filter(options.filter);
+    for (const Row &row : rows) {
+        if (!std::regex_search(row.name(), filter) || results.is_measured(row.name())) {
+            continue;
+        }
+        const double before = seconds_of_others();
+        const Json result = measure(row, options.measure);
+        std::printf("%s  (%.2f s of others)\n", result.dump().c_str(), seconds_of_others() - before);
+        std::fflush(stdout);
+        results.add(result);
+    }
+}
+
+void run(const Options &options) {
+    Results results(
+        options.out, options.resume,
+        {{"date", utc_now()},
+         {"backend", "cpu"},
+         {"device", cpu_name()},
+         {"system", system_name()},
+         {"versions", {{"source", source_version()}, {"compiler", DISTILE_BENCH_COMPILER}}},
+         {"about", "ways to make items from a mask, on one thread; times are medians in microseconds, all sides in "
+                   "turns. placed: tiles on a grid, placed by connected component (DynaSpa), and by row; the grid's "
+                   "time is that of counting and listing them"}});
+    measure_rows(placed_rows(), options, results);
+    measure_rows(cover_rows(), options, results);
+    measure_rows(order_rows(), options, results);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    Options options;
+    CLI::App app("Measures ways to make items from a mask.");
+    app.footer(examples);
+    app.add_option("--filter", options.filter, "A regular expression of the names of rows");
+    app.add_option("--rounds", options.measure.rounds, "Rounds of a row, at least")->check(CLI::Range(3, 1000));
+    app.add_option("--seconds", options.measure.seconds, "Seconds of a row, at least")->check(CLI::Range(0.0, 60.0));
+    app.add_option("--out", options.out, "File of results (JSON)");
+    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        run(options);
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+}

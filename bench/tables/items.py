@@ -1,0 +1,86 @@
+"""Ways to make items from masks: what they save by the time tables of plans, and what making them takes."""
+import collections
+import json
+import re
+
+import rows
+
+RESULTS = "items-epyc"
+
+
+def parts():
+    gains = sorted(gains_of_placing(), reverse=True)
+    gain, plan = gains[0]
+    return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": plan}
+
+
+def placed():
+    names = {"blob": "blobs, {:.1f}", "squares": "squares, {:.1f}", "random": "random, {:.1f}", "sige_church": "an edit"}
+    lines = ["| Mask, density | Tile | Tiles on a grid | By component | By row | Grid, us | By component, us | By row, us |",
+             "|" + "---|" * 8]
+    for row in rows.measured(RESULTS, kind="placed", size=256):
+        if (row["tile_h"], row["tile_w"]) in ((1, 4), (4, 4), (8, 8)) and row["row"].split("/")[3] in ("0", "0.1", "0.3"):
+            mask = names[row["mask"]].format(row["active"] / row["size"]**2)
+            lines.append(f"| {mask} | {row['tile_h']} x {row['tile_w']} | {row['on_grid']} | {row['by_component']} "
+                         f"| {row['by_row']} | {row['t_grid_us']:.3g} | {row['t_component_us']:.3g} "
+                         f"| {row['t_row_us']:.3g} |")
+    return "\n".join(lines) + "\n"
+
+
+def _predict(points, tiles):
+    """As predict_time() in runtime/choice/choose_variant.h."""
+    above = next((i for i, point in enumerate(points) if point[0] >= tiles), len(points))
+    if above == 0:
+        return points[0][1]
+    if above == len(points):
+        return points[-1][1] * tiles / max(points[-1][0], 1)
+    (low, low_us), (high, high_us) = points[above - 1:above + 1]
+    return low_us + (high_us - low_us) * (tiles - low) / (high - low)
+
+
+def _timed_plans():
+    """The variants of each plan for CPUs and each number of threads: their tiles, whether they are dense, their times."""
+    for path in sorted((rows.REPOSITORY / "data/plans").glob("*.json")):
+        plan = json.loads(re.sub(r"^\s*//.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
+        if plan["backend"] != "cpu" or "profile" not in plan:
+            continue
+        points = collections.defaultdict(list)
+        for time in plan["profile"]["times"]:
+            points[time["threads"], time["variant"]].append((time["tiles"], time["us"]))
+        for threads in {threads for threads, _ in points}:
+            variants = []
+            for variant in plan["variants"]:
+                knobs, = variant["code"].values()
+                times = sorted(points.get((threads, variant["name"]), []))
+                if times:
+                    variants.append(((knobs.get("tile_h", 1), knobs.get("tile_w", 1)), variant.get("dense", False), times))
+            yield plan["name"], variants
+
+
+def gains_of_placing():
+    """How many times faster placed tiles of a masked variant are than what the dispatcher takes today, what placing takes
+    included: for each plan that has larger tiles, the most over all masks."""
+    by_mask = collections.defaultdict(dict)
+    for row in rows.measured(RESULTS, kind="placed"):
+        by_mask[row["row"].rsplit("/", 1)[0]][row["tile_h"], row["tile_w"]] = row
+    for name, variants in _timed_plans():
+        found = []
+        for tiles in by_mask.values():
+            some = next(iter(tiles.values()))
+
+            def count(tile, dense):
+                height, width = tile
+                if dense:
+                    return -(-some["size"] // height) * -(-some["size"] // width)
+                return some["active"] if tile == (1, 1) else tiles[tile]["on_grid"]
+
+            known = [each for each in variants if each[1] or each[0] == (1, 1) or each[0] in tiles]
+            for tile, dense, times in known:
+                if dense or tile == (1, 1):
+                    continue
+                today = min(_predict(other, count(at, whole)) for at, whole, other in known)
+                row = tiles[tile]
+                ours = min(_predict(times, row[f"by_{way}"]) + row[f"t_{way}_us"] for way in ("row", "component"))
+                found.append(today / ours)
+        if found:
+            yield max(found), name
