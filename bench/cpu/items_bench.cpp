@@ -1,6 +1,7 @@
 /** \file
  * The benchmark of ways to make items from a mask: what each saves, and what it costs to make.
  */
+#include "bench/harness/list_orders.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
@@ -8,7 +9,6 @@
 #include "bench/harness/problem.h"
 #include "bench/harness/results.h"
 #include "bench/harness/source_version.h"
-#include "kernels/call.h"
 #include "reference/processor.h"
 #include "reference/tensors.h"
 #include "runtime/choice/cover.h"
@@ -21,7 +21,6 @@
 #include <exception>
 #include <fmt/core.h>
 #include <functional>
-#include <numeric>
 #include <random>
 #include <regex>
 
@@ -226,42 +225,6 @@ Json measure(const CoverRow &row, const MeasureOptions &options) {
             {"t_kept_us", rounded(spreads[1].median)}};
 }
 
-/** A variant whose lists of tiles come in another order. The code of a PolyKernel gets no pointer of ours. */
-struct Reordered {
-    distile_kernel_function run;
-    int32_t tile_h, tile_w, columns;
-    std::vector<int32_t> ranks;  ///< The place of each cell of the grid of tiles in the order.
-    std::vector<uint32_t> list;  ///< Made by the first call: all of them have one mask.
-};
-Reordered *reordered = nullptr;
-
-int run_reordered(const distile_kernel_call *given) {
-    distile_kernel_call call = *given;
-    const auto tiles = static_cast<size_t>(call.num_tiles);
-    std::vector<uint32_t> &list = reordered->list;
-    if (list.empty()) {
-        const auto rank = [&](uint32_t tile) {
-            const auto x = static_cast<int32_t>(call.tile_xy[tile] & 0xffff),
-                       y = static_cast<int32_t>(call.tile_xy[tile] >> 16);
-            return reordered
-                ->ranks[static_cast<size_t>(y / reordered->tile_h * reordered->columns + x / reordered->tile_w)];
-        };
-        std::vector<uint32_t> order(tiles);
-        std::iota(order.begin(), order.end(), 0U);
-        const auto by_rank = [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); };
-        std::sort(order.begin(), order.begin() + call.num_interior, by_rank);
-        std::sort(order.begin() + call.num_interior, order.end(), by_rank);
-        list.resize(2 * tiles);
-        for (size_t i = 0; i < tiles; i++) {
-            list[i] = call.tile_xy[order[i]];
-            list[tiles + i] = call.tile_xy[static_cast<size_t>(call.tile_capacity) + order[i]];
-        }
-    }
-    call.tile_xy = list.data();
-    call.tile_capacity = call.num_tiles;
-    return reordered->run(&call);
-}
-
 struct OrderRow {
     const char *polykernel;
     int32_t size;
@@ -284,60 +247,22 @@ std::vector<OrderRow> order_rows() {
     return rows;
 }
 
-/** The place of each cell in the order of blocks of cells along a Hilbert curve, row by row within a block. */
-std::vector<int32_t> ranks_by_blocks(int32_t height, int32_t width) {
-    constexpr int32_t edge = 16;
-    const int32_t columns = (width + edge - 1) / edge;
-    std::vector<int32_t> ranks(static_cast<size_t>(height) * width);
-    int32_t rank = 0;
-    for (const int32_t block : order_cells(CellOrder::Hilbert, (height + edge - 1) / edge, columns)) {
-        const int32_t top = block / columns * edge, left = block % columns * edge;
-        for (int32_t y = top; y < std::min(top + edge, height); y++) {
-            for (int32_t x = left; x < std::min(left + edge, width); x++) {
-                ranks[static_cast<size_t>(y) * width + x] = rank++;
-            }
-        }
-    }
-    return ranks;
-}
-
-std::vector<int32_t> ranks_of(CellOrder order, int32_t height, int32_t width) {
-    std::vector<int32_t> ranks(static_cast<size_t>(height) * width);
-    int32_t rank = 0;
-    for (const int32_t cell : order_cells(order, height, width)) {
-        ranks[static_cast<size_t>(cell)] = rank++;
-    }
-    return ranks;
-}
-
-Json measure(const OrderRow &row, const MeasureOptions &options) {
-    constexpr int32_t threads = 2;
-    distile_context_options context_options{};
-    context_options.threads = threads;
-    const Context context = make_context(context_options);
-    const distile_polykernel &built = find_polykernel(row.polykernel);
-    distile_polykernel polykernel = taken_polykernel(built, make_kernel(context, built));
-    const BenchOperator op =
-        make_operator({row.polykernel, 0, row.polykernel}, "order", row.size, row.size, polykernel);
-    Problem problem(op, 1);
-    const ByteMask bytes = make_byte_mask({"blob", row.density, 1}, 1, op.output_height(), op.output_width());
-    const Mask mask = make_mask(context);
-    check(context,
-          distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, bytes.height, bytes.width, 0, bytes.width));
-
-    // The masked variant that is fastest for this mask by the table, in a PolyKernel of its own.
+/** The masked variant that is fastest for a mask by the PolyKernel's times. */
+std::string fastest_masked(const Context &context, distile_polykernel polykernel, const Mask &mask) {
+    const std::vector<distile_variant> all(polykernel.variants, polykernel.variants + polykernel.num_variants);
     std::vector<distile_variant> masked;
     std::vector<distile_time_point> times;
-    for (int32_t i = 0; i < polykernel.num_variants; i++) {
-        for (int32_t j = 0; polykernel.variants[i].dense == 0 && j < polykernel.num_times; j++) {
-            if (polykernel.times[j].variant == i) {
+    for (size_t i = 0; i < all.size(); i++) {
+        if (all[i].dense != 0) {
+            continue;
+        }
+        for (int32_t j = 0; j < polykernel.num_times; j++) {
+            if (polykernel.times[j].variant == static_cast<int32_t>(i)) {
                 times.push_back(polykernel.times[j]);
                 times.back().variant = static_cast<int32_t>(masked.size());
             }
         }
-        if (polykernel.variants[i].dense == 0) {
-            masked.push_back(polykernel.variants[i]);
-        }
+        masked.push_back(all[i]);
     }
     polykernel.variants = masked.data();
     polykernel.num_variants = static_cast<int32_t>(masked.size());
@@ -346,26 +271,28 @@ Json measure(const OrderRow &row, const MeasureOptions &options) {
     polykernel.fallback = nullptr;
     distile_choice choice{};
     check(context, distile_kernel_choose(make_kernel(context, polykernel).get(), mask.get(), &choice));
-    distile_variant variant = masked[static_cast<size_t>(choice.variant_index)];
-    const distile_kernel_function run = variant.run;
-    variant.run = run_reordered;
-    polykernel.variants = &variant;
-    polykernel.num_variants = 1;
-    polykernel.num_times = 0;
-    const Kernel kernel = make_kernel(context, polykernel);
-    const Weights weights = pack_weights(context, kernel, problem.weights());
+    return choice.variant;
+}
 
-    const int32_t rows = (bytes.height + variant.tile_h - 1) / variant.tile_h,
-                  columns = (bytes.width + variant.tile_w - 1) / variant.tile_w;
-    const std::vector<std::pair<const char *, std::vector<int32_t>>> orders = {
-        {"rows", ranks_of(CellOrder::RowMajor, rows, columns)},
-        {"morton", ranks_of(CellOrder::Morton, rows, columns)},
-        {"hilbert", ranks_of(CellOrder::Hilbert, rows, columns)},
-        {"blocks", ranks_by_blocks(rows, columns)}};
-    std::vector<Reordered> ways;
-    for (const auto &[name, ranks] : orders) {
-        ways.push_back({run, variant.tile_h, variant.tile_w, columns, ranks, {}});
-    }
+Json measure(const OrderRow &row, const MeasureOptions &options) {
+    constexpr int32_t threads = 2;
+    distile_context_options context_options{};
+    context_options.threads = threads;
+    const Context context = make_context(context_options);
+    const distile_polykernel &built = find_polykernel(row.polykernel);
+    const distile_polykernel &polykernel = taken_polykernel(built, make_kernel(context, built));
+    const BenchOperator op =
+        make_operator({row.polykernel, 0, row.polykernel}, "order", row.size, row.size, polykernel);
+    Problem problem(op, 1);
+    const ByteMask bytes = make_byte_mask({"blob", row.density, 1}, 1, op.output_height(), op.output_width());
+    const Mask mask = make_mask(context);
+    check(context,
+          distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, bytes.height, bytes.width, 0, bytes.width));
+
+    const ListedVariant listed(polykernel, fastest_masked(context, polykernel, mask));
+    const Kernel kernel = make_kernel(context, listed.polykernel());
+    const Weights weights = pack_weights(context, kernel, problem.weights());
+    const std::vector<OrderedList> lists = ordered_lists(bytes, listed.variant().tile_h, listed.variant().tile_w);
     const AlignedFloats memory(problem.output_size());
     const distile_tensor output = problem.output(memory.data());
     distile_run_args args{};
@@ -373,29 +300,30 @@ Json measure(const OrderRow &row, const MeasureOptions &options) {
     args.output = &output;
     args.weights = weights.get();
     args.mask = mask.get();
-    const auto run_way = [&](Reordered &way) {
-        reordered = &way;
+    const auto run_on = [&](const OrderedList &list) {
+        ListedVariant::set_list(list.entries.data(), static_cast<int32_t>(list.entries.size() / 2));
         check(context, distile_run(kernel.get(), &args));
     };
     // The order changes no bit.
     std::vector<float> first;
     std::vector<std::function<void()>> sides;
-    for (Reordered &way : ways) {
+    for (const OrderedList &list : lists) {
         std::fill_n(memory.data(), problem.output_size(), 0.0F);
-        run_way(way);
+        run_on(list);
         const std::vector<float> result(memory.data(), memory.data() + problem.output_size());
         if (first.empty()) {
             first = result;
         } else if (std::memcmp(first.data(), result.data(), result.size() * sizeof(float)) != 0) {
             throw std::runtime_error(row.name() + ": another order gives another result");
         }
-        sides.emplace_back([&run_way, &way] { run_way(way); });
+        sides.emplace_back([&run_on, &list] { run_on(list); });
     }
     const std::vector<Spread> spreads = measure_turns(sides, options);
-    Json result = {{"row", row.name()}, {"status", "measured"},   {"kind", "order"},    {"kernel", row.polykernel},
-                   {"size", row.size},  {"density", row.density}, {"threads", threads}, {"variant", variant.name}};
-    for (size_t i = 0; i < orders.size(); i++) {
-        result[fmt::format("t_{}_us", orders[i].first)] = rounded(spreads[i].median);
+    Json result = {
+        {"row", row.name()}, {"status", "measured"},   {"kind", "order"},    {"kernel", row.polykernel},
+        {"size", row.size},  {"density", row.density}, {"threads", threads}, {"variant", listed.variant().name}};
+    for (size_t i = 0; i < lists.size(); i++) {
+        result[fmt::format("t_{}_us", lists[i].order)] = rounded(spreads[i].median);
     }
     return result;
 }
