@@ -16,6 +16,7 @@
 #include "runtime/cpu/bitmask.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -23,6 +24,7 @@
 #include <functional>
 #include <random>
 #include <regex>
+#include <thread>
 
 namespace {
 
@@ -335,9 +337,13 @@ template<typename Row> void measure_rows(const std::vector<Row> &rows, const Opt
         if (!std::regex_search(row.name(), filter) || results.is_measured(row.name())) {
             continue;
         }
+        const auto begin = std::chrono::steady_clock::now();
         const double before = seconds_of_others();
-        const Json result = measure(row, options.measure);
-        std::printf("%s  (%.2f s of others)\n", result.dump().c_str(), seconds_of_others() - before);
+        Json result = measure(row, options.measure);
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+        const double cores = std::max(1U, std::thread::hardware_concurrency());
+        result["others_busy"] = rounded(std::max(0.0, seconds_of_others() - before) / elapsed.count() / cores);
+        std::printf("%s%s\n", result.dump().c_str(), is_disturbed(result) ? "  (others are busy)" : "");
         std::fflush(stdout);
         results.add(result);
     }
