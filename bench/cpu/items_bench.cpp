@@ -359,7 +359,10 @@ void run(const Options &options) {
          {"versions", {{"source", source_version()}, {"compiler", DISTILE_BENCH_COMPILER}}},
          {"about", "ways to make items from a mask, on one thread; times are medians in microseconds, all sides in "
                    "turns. placed: tiles on a grid, placed by connected component (DynaSpa), and by row; the grid's "
-                   "time is that of counting and listing them"}});
+                   "time is that of counting and listing them. cover: covers of three sizes, 1, 4 and 16 pixels wide, "
+                   "of masks in turn, by new planners and by one that keeps what did not change. order: a "
+                   "PolyKernel's masked variant on two threads with tiles row by row, along curves of Morton and "
+                   "Hilbert, and in blocks of 16 x 16 tiles along a Hilbert curve; all results have equal bits"}});
     measure_rows(placed_rows(), options, results);
     measure_rows(cover_rows(), options, results);
     measure_rows(order_rows(), options, results);

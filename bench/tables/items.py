@@ -9,21 +9,49 @@ RESULTS = "items-epyc"
 
 
 def parts():
-    gains = sorted(gains_of_placing(), reverse=True)
-    gain, plan = gains[0]
-    return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": plan}
+    gain, plan = max(gains_of_placing())
+    return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": f"`{plan}`", "covers": covers(),
+            "orders": orders(RESULTS)}
+
+
+def _us(value):
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def placed():
-    names = {"blob": "blobs, {:.1f}", "squares": "squares, {:.1f}", "random": "random, {:.1f}", "sige_church": "an edit"}
-    lines = ["| Mask, density | Tile | Tiles on a grid | By component | By row | Grid, us | By component, us | By row, us |",
+    names = {"blob": "blobs, {:.1f}", "squares": "squares of 8 x 8, {:.1f}", "random": "random, {:.1f}",
+             "sige_church": "an edit, {:.2f}"}
+    lines = ["| Mask, density | Tile | On a grid | By component | By row | Grid, us | Component, us | Row, us |",
              "|" + "---|" * 8]
     for row in rows.measured(RESULTS, kind="placed", size=256):
-        if (row["tile_h"], row["tile_w"]) in ((1, 4), (4, 4), (8, 8)) and row["row"].split("/")[3] in ("0", "0.1", "0.3"):
+        shown = row["row"].split("/")[3] in ("0", "0.1", "0.3")
+        if shown and (row["tile_h"], row["tile_w"]) in ((1, 4), (8, 8)):
             mask = names[row["mask"]].format(row["active"] / row["size"]**2)
             lines.append(f"| {mask} | {row['tile_h']} x {row['tile_w']} | {row['on_grid']} | {row['by_component']} "
-                         f"| {row['by_row']} | {row['t_grid_us']:.3g} | {row['t_component_us']:.3g} "
-                         f"| {row['t_row_us']:.3g} |")
+                         f"| {row['by_row']} | {_us(row['t_grid_us'])} | {_us(row['t_component_us'])} "
+                         f"| {_us(row['t_row_us'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def covers():
+    names = {"nothing": "nothing", "square": "a square of an eighth of the extent walks",
+             "everything": "everything moves by a pixel", "other": "another mask"}
+    lines = ["| What changes | Image | Nodes that change | A new planner, us | The old planner, us |", "|" + "---|" * 5]
+    for row in rows.measured(RESULTS, kind="cover"):
+        if row["row"].endswith("/rows"):
+            lines.append(f"| {names[row['change']]} | {row['size']} x {row['size']} "
+                         f"| {100 * row['changed_nodes'] / row['nodes']:.1f} % | {_us(row['t_new_us'])} "
+                         f"| {_us(row['t_kept_us'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def orders(results):
+    lines = ["| Operator | Image | Density | Rows, ms | Morton | Hilbert | Blocks along Hilbert |", "|" + "---|" * 7]
+    for row in rows.measured(results, kind="order"):
+        ratios = " | ".join(rows.number(row[f"t_{order}_us"] / row["t_rows_us"])
+                            for order in ("morton", "hilbert", "blocks"))
+        lines.append(f"| `{row['kernel']}` | {row['size']} x {row['size']} | {row['density']:.1f} "
+                     f"| {row['t_rows_us'] / 1000:.3g} | {ratios} |")
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +67,7 @@ def _predict(points, tiles):
 
 
 def _timed_plans():
-    """The variants of each plan for CPUs and each number of threads: their tiles, whether they are dense, their times."""
+    """The variants of each plan for CPUs and each number of threads: tiles, whether they are dense, and times."""
     for path in sorted((rows.REPOSITORY / "data/plans").glob("*.json")):
         plan = json.loads(re.sub(r"^\s*//.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE))
         if plan["backend"] != "cpu" or "profile" not in plan:
@@ -52,14 +80,15 @@ def _timed_plans():
             for variant in plan["variants"]:
                 knobs, = variant["code"].values()
                 times = sorted(points.get((threads, variant["name"]), []))
+                tile = knobs.get("tile_h", 1), knobs.get("tile_w", 1)
                 if times:
-                    variants.append(((knobs.get("tile_h", 1), knobs.get("tile_w", 1)), variant.get("dense", False), times))
+                    variants.append((tile, variant.get("dense", False), times))
             yield plan["name"], variants
 
 
 def gains_of_placing():
-    """How many times faster placed tiles of a masked variant are than what the dispatcher takes today, what placing takes
-    included: for each plan that has larger tiles, the most over all masks."""
+    """How many times faster placed tiles of a masked variant are than what the dispatcher takes today, what placing
+    takes included: for each plan that has larger tiles, the most over all masks."""
     by_mask = collections.defaultdict(dict)
     for row in rows.measured(RESULTS, kind="placed"):
         by_mask[row["row"].rsplit("/", 1)[0]][row["tile_h"], row["tile_w"]] = row

@@ -13,6 +13,7 @@ import devices
 import first_screen
 import general
 import groups
+import items
 import networks
 import pruned
 import rows
@@ -31,7 +32,7 @@ def parts():
     models = json.loads((rows.REPOSITORY / "python/zoo/results/zoo.json").read_text(encoding="utf-8"))
     tables["zoo"] = zoo.summary(models, 12) + "\n"
     return {**tables, **values.values(), **networks.parts(), **screen.parts(), **searches.parts(), **pruned.parts(),
-            **first_screen.parts(), **general.parts(), **groups.parts()}
+            **first_screen.parts(), **general.parts(), **groups.parts(), **items.parts()}
 
 
 def fill(document, known, used):
