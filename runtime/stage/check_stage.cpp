@@ -273,11 +273,6 @@ private:
     }
 
     void check_attention(CheckedStep &checked) const {
-        if (!target_.takes_attention) {
-            throw Failure{fail(context_, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                               "%s: attention is a step on GPUs alone: call the layer here", call_)};
-        }
-        constexpr int32_t most_channels = 128, vector_channels = 8;
         check_point();
         check_same_output(checked);
         const distile_tensor &input = *step_.input;
@@ -295,11 +290,11 @@ private:
                                "%s: the key and the value have other strides than each other", call_)};
         }
         const int32_t heads = step_.heads, of_head = heads > 0 ? input.channels / heads : 0;
-        if (heads < 1 || of_head * heads != input.channels || of_head % vector_channels != 0 ||
-            of_head > most_channels) {
+        if (heads < 1 || of_head * heads != input.channels || of_head % target_.head_channels != 0 ||
+            of_head > target_.most_head_channels) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
                                "%s: %d heads of %d channels; heads have multiples of %d, up to %d", call_, heads,
-                               input.channels, vector_channels, most_channels)};
+                               input.channels, target_.head_channels, target_.most_head_channels)};
         }
         if (!(step_.scale > 0) || !std::isfinite(step_.scale)) {
             throw bad_value("the scale is no number above 0");
@@ -310,10 +305,10 @@ private:
         if (step_.weights || step_.bias || step_.spreads != 0) {
             throw bad_value("attention has no weights or bias, and its `spreads` is 0");
         }
-        if (step_.mask && stage_words(checked.output) > DISTILE_STAGE_ATTENTION_WORDS) {
+        if (step_.mask && stage_words(checked.output) > target_.most_attention_words) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE,
-                               "%s: masks of attention have up to %d words of 32 pixels: run fewer images at a time",
-                               call_, DISTILE_STAGE_ATTENTION_WORDS)};
+                               "%s: masks of attention have up to %lld words of 32 pixels: run fewer images at a time",
+                               call_, static_cast<long long>(target_.most_attention_words))};
         }
         check_epilogue(checked);
         for (const distile_tensor *const read : {step_.key, step_.value}) {

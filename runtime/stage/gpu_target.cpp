@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t step_channels = stage_channels, group_channels = stage_columns, steps_together = stage_reduction;
 constexpr size_t vector_bytes = 16, bulk_bytes = 128;
-constexpr int32_t vector_channels = vector_bytes / 2;
+constexpr int32_t vector_channels = vector_bytes / 2, most_head_channels = 128;
 
 /** The output channel of a group that a line holds. Products give a thread columns 2 q and 2 q + 1 of every 8, for q
  * from 0 to 3: this order makes them 8 neighbours. */
@@ -114,8 +114,10 @@ const StageTarget gpu_stage_target{"float16 and bfloat16",
                                    false,
                                    false,
                                    true,
-                                   true,
                                    DISTILE_STAGE_NORMALIZED,
+                                   vector_channels,
+                                   most_head_channels,
+                                   DISTILE_STAGE_ATTENTION_WORDS,
                                    int64_t{64} * 64,  // A tile.
                                    DISTILE_STAGE_WORDS,
                                    weight_bytes,

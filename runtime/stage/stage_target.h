@@ -31,11 +31,13 @@ struct StageTarget {
     int32_t scored_channels;                  ///< Tensors of scores have multiples of these.
     size_t vector_bytes;                      ///< The alignment of tensors, of their strides and of scores.
     size_t weight_alignment;
-    bool reads_outside;  ///< Windows may read outside a tensor's border.
-    bool takes_groups;   ///< Convolutions may have several groups; without, they may be depthwise.
-    bool takes_layers;   ///< There are steps that take each channel by itself.
-    bool takes_attention;
+    bool reads_outside;       ///< Windows may read outside a tensor's border.
+    bool takes_groups;        ///< Convolutions may have several groups; without, they may be depthwise.
+    bool takes_layers;        ///< There are steps that take each channel by itself.
     int32_t most_normalized;  ///< The most channels of a norm.
+    /** Heads of attention have multiples of these channels, and at most these. */
+    int32_t head_channels, most_head_channels;
+    int64_t most_attention_words;  ///< The most words of 32 pixels that a mask of attention may have.
     /** Numbers of an output for each worker up to which computing all takes no longer than waiting for a mask. */
     int64_t spread_numbers;
     int64_t most_words;  ///< The most words of 32 pixels that a mask may have.

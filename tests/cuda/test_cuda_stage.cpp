@@ -320,34 +320,12 @@ TEST_CASE("Steps of a stage on a GPU attend to the pixels of a mask", "[gpu_stag
     if (!gpu) {
         return;
     }
-    struct Shape {
-        int32_t batch, height, width, heads, channels;  // Channels of a head.
-    };
-    // Blocks of each number of rows, images without rows, several words of images, one slot of channels and two.
-    constexpr Shape shapes[] = {{1, 1, 197, 3, 64},  {3, 1, 197, 2, 64},  {40, 1, 65, 3, 64},
-                                {1, 1, 8, 1, 8},     {2, 14, 15, 2, 40},  {3, 1, 130, 2, 128},
-                                {12, 1, 300, 1, 80}, {1, 1, 1000, 2, 16}, {36, 1, 33, 6, 32}};
     for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
         unsigned seed = 110;
-        for (const Shape &shape : shapes) {
-            for (const double density : {.02, .5, 1.}) {
-                INFO(shape.batch << " images of " << shape.height << " x " << shape.width << ", " << shape.heads
-                                 << " heads of " << shape.channels << ", density " << density);
-                TestedStage<GpuMachine> stage(gpu, dtype, seed++, false);
-                const int32_t channels = shape.heads * shape.channels;
-                StageImage<GpuMachine> &x = stage.image(shape.batch, shape.height, shape.width, 3 * channels),
-                                       &y = stage.image(shape.batch, shape.height, shape.width, channels),
-                                       &z = stage.image(shape.batch, shape.height, shape.width, channels, 1);
-                TestedStage<GpuMachine>::TestMask &mask = stage.mask(shape.batch, shape.height, shape.width, density);
-                stage.attention(x, y, shape.heads, &mask);
-                stage.attention(x, z, shape.heads, &mask, true);
-                stage.check(0);
-            }
-            TestedStage<GpuMachine> stage(gpu, dtype, seed++, false);
-            const int32_t channels = shape.heads * shape.channels;
-            stage.attention(stage.image(shape.batch, shape.height, shape.width, 3 * channels),
-                            stage.image(shape.batch, shape.height, shape.width, channels), shape.heads, nullptr);
-            stage.check(0);
+        for (const AttentionShape &shape : attention_shapes) {
+            INFO(text_of(shape));
+            check_attention(gpu, dtype, seed, shape, {.02, .5, 1.});
+            seed += 4;
         }
     }
 }

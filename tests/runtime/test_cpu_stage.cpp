@@ -4,6 +4,7 @@
 #include "tests/support/short_tests.h"
 #include "tests/support/stage_tests.h"
 #include <array>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -123,6 +124,73 @@ TEST_CASE("Steps of a stage on a CPU normalize pixels, which go on until their s
         stage.norm(x, y, nullptr, DISTILE_RMS_NORM, true);
         stage.check(0);
     }
+}
+
+TEST_CASE("Steps of a stage on a CPU attend to the pixels of a mask", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        unsigned seed = 110;
+        for (const AttentionShape &shape : attention_shapes) {
+            INFO(text_of(shape));
+            check_attention(cpu, DISTILE_FLOAT32, seed, shape, {0., .5});
+            seed += 3;
+        }
+        // Channels that fill no panel or more than one set, one token, whole blocks of keys, and one key more.
+        constexpr AttentionShape others[] = {{1, 1, 1, 1, 1},    {2, 3, 3, 5, 3},   {1, 1, 70, 2, 17},
+                                             {2, 1, 33, 1, 200}, {1, 1, 256, 1, 8}, {1, 1, 257, 1, 24},
+                                             {1, 2, 300, 3, 16}, {5, 1, 2, 2, 12}};
+        for (const AttentionShape &shape : others) {
+            INFO(text_of(shape));
+            check_attention(cpu, DISTILE_FLOAT32, seed, shape, {.02, .7, 1.});
+            seed += 4;
+        }
+    });
+}
+
+TEST_CASE("Layers of a transformer are a stage on a CPU", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        for (const bool all_keys : {false, true}) {
+            CpuTestedStage stage(cpu, DISTILE_FLOAT32, 130, false);
+            CpuImage &x = stage.image(3, 1, 75, 60);
+            add_token_layer(stage, x, 2, &stage.mask(3, 1, 75, .7), all_keys, true);
+            add_token_layer(stage, x, 5, &stage.mask(3, 1, 75, .3), all_keys);
+            add_token_layer(stage, x, 4, nullptr);
+            stage.check(0);
+        }
+    });
+}
+
+TEST_CASE("Attention of a stage on a CPU scores large numbers, and passes on what is none", "[stage]") {
+    for_each_code([](const CpuMachine &cpu) {
+        constexpr int32_t tokens = 600, channels = 16;
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 17, false);
+        CpuImage &x = stage.image(1, 1, tokens, 3 * channels), &y = stage.image(1, 1, tokens, channels);
+        // Scores up to a hundred thousand, which are exact, and of which the largest are in any block of keys.
+        for (int32_t token = 0; token < tokens; token++) {
+            for (int32_t c = 0; c < 2 * channels; c++) {
+                x.at(0, 0, token, c) = std::round(60 * x.at(0, 0, token, c));
+            }
+        }
+        x.upload();
+        stage.attention(x, y, 1, &stage.mask(1, 1, tokens, .8));
+        stage.check(0);
+        // Where a key is NaN, all is, and where a query is, its row.
+        CpuTestedStage with_nan(cpu, DISTILE_FLOAT32, 18, false);
+        CpuImage &of_nan = with_nan.image(2, 1, 300, 3 * channels), &result = with_nan.image(2, 1, 300, channels);
+        of_nan.at(0, 0, 290, channels) = NAN;
+        of_nan.at(1, 0, 7, 0) = NAN;
+        of_nan.upload();
+        with_nan.attention(of_nan, result, 2, nullptr);
+        with_nan.run();
+        const std::vector<float> found = result.download();
+        for (int32_t n = 0; n < 2; n++) {
+            for (int32_t token = 0; token < 300; token++) {
+                const float *const pixel = &found[static_cast<size_t>((n * 300 + token) * channels)];
+                // NaN is in channels of the first head.
+                CHECK(std::isnan(pixel[0]) == (n == 0 || token == 7));
+                CHECK(!std::isnan(pixel[channels / 2]));
+            }
+        }
+    });
 }
 
 TEST_CASE("Convolutions of a stage on a CPU may have groups", "[stage]") {
@@ -262,6 +330,7 @@ TEST_CASE("A stage on a CPU gives the same bits with any number of threads", "[s
         add_inverted_residual(stage, stage.image(1, 20, 31, 48), 288, 3, &stage.mask(1, 20, 31, .4));
         CpuImage &x = stage.image(1, 64, 64, 16), &y = stage.image(1, 64, 64, 16);
         add_inverted_residual(stage, x, 576, 3, &stage.mask(1, 64, 64, .7), &y);
+        add_token_layer(stage, stage.image(2, 1, 301, 48), 3, &stage.mask(2, 1, 301, .95));
         results.push_back(stage.run());
     }
     CHECK(results[0] == results[1]);

@@ -543,17 +543,18 @@ TEST_CASE("Steps of tokens are checked", "[stage]") {
         INFO(distile_context_message(stage.context.get()));
         CHECK(distile_status_name(status) == std::string(distile_status_name(fault.status)));
     }
-    // A norm and a halt run on a CPU, attention does not.
+    // On a CPU, of float32.
     Tokens right;
     for (Image *const image : {&right.x, &right.normalized, &right.parts, &right.attended, &right.first}) {
         image->view.dtype = DISTILE_FLOAT32;
     }
     CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_TYPE);
     right.query.dtype = right.key.dtype = right.value.dtype = DISTILE_FLOAT32;
-    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
-    right.attention = right.halt;
-    right.args.num_steps = 2;
     CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_OK);
+    right.attention.heads = 32;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_OK);
+    right.attention.heads = 3;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_CHANNELS);
     right.norm.scale = 1;
     CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_VALUE);
 }

@@ -17,6 +17,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string>
 
 namespace distile {
 
@@ -783,6 +784,43 @@ void add_halts(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32
     stage.halt(y, second, &first, &sum, &halt, -1, true);
     stage.halt(x, third, &second, &sum, &halt, INFINITY, false);
     stage.halt(y, of_given, &given, &all, nullptr, .5f, false);
+}
+
+struct AttentionShape {
+    int32_t batch, height, width, heads, channels;  ///< Channels of a head.
+};
+/** On a GPU: blocks of each number of rows, images without rows, several words of images, one slot of channels and two.
+ * On a CPU: several blocks of keys, and of rows. */
+inline constexpr AttentionShape attention_shapes[] = {{1, 1, 197, 3, 64},  {3, 1, 197, 2, 64},  {40, 1, 65, 3, 64},
+                                                      {1, 1, 8, 1, 8},     {2, 14, 15, 2, 40},  {3, 1, 130, 2, 128},
+                                                      {12, 1, 300, 1, 80}, {1, 1, 1000, 2, 16}, {36, 1, 33, 6, 32}};
+
+inline std::string text_of(const AttentionShape &shape) {
+    return std::to_string(shape.batch) + " images of " + std::to_string(shape.height) + " x " +
+           std::to_string(shape.width) + ", " + std::to_string(shape.heads) + " heads of " +
+           std::to_string(shape.channels);
+}
+
+/** Checks attention of a shape: to the pixels of masks of these densities, from them to all, and of all. */
+template<class Machine> void check_attention(const Machine &machine, distile_dtype dtype, unsigned seed,
+                                             const AttentionShape &shape, const std::vector<double> &densities) {
+    const auto [batch, height, width, heads, of_head] = shape;
+    const int32_t channels = heads * of_head;
+    for (const double density : densities) {
+        INFO("density " << density);
+        TestedStage<Machine> stage(machine, dtype, seed++, false);
+        StageImage<Machine> &x = stage.image(batch, height, width, 3 * channels),
+                            &y = stage.image(batch, height, width, channels),
+                            &z = stage.image(batch, height, width, channels, 1);
+        auto &mask = stage.mask(batch, height, width, density);
+        stage.attention(x, y, heads, &mask);
+        stage.attention(x, z, heads, &mask, true);
+        stage.check(0);
+    }
+    TestedStage<Machine> stage(machine, dtype, seed, false);
+    stage.attention(stage.image(batch, height, width, 3 * channels), stage.image(batch, height, width, channels), heads,
+                    nullptr);
+    stage.check(0);
 }
 
 /** A layer of a transformer: its tokens attend to each other, and then each is mapped through four times the channels.

@@ -26,10 +26,6 @@ constexpr int64_t most_passed_numbers = 64 << 10;
 constexpr int64_t least_taken_numbers = 64 << 10, most_taken_numbers = 256 << 10;
 constexpr int32_t most_pieces = 64;
 
-constexpr int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
 /** A convolution of listed pixels. Threads share out its pixels, so that each finds most of what it wrote before in its
  * own caches; and the sets of panels where pixels are few. */
 class SharedConvolution {

@@ -73,6 +73,12 @@ struct ListIndex {
     const int32_t *pixels;  ///< [image][row][column]: where the pixels of the list are in it.
 };
 
+/** Pixels: x | y << 16, and the image. */
+struct ListedPixels {
+    const uint32_t *xy, *image;
+    int64_t count;
+};
+
 struct ListedConvolution {
     PixelMemory input, output, residual;  ///< A residual without data is none.
     ConvolutionAxis rows, columns;

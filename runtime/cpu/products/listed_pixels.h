@@ -14,6 +14,10 @@ namespace distile {
 constexpr int64_t most_piece_channels = 4096;
 extern const float outside_input[most_piece_channels];
 
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
 /** [begin, end) of pixels, sets or numbers. */
 struct ListRange {
     int64_t begin, end;
@@ -23,10 +27,13 @@ struct ListedPixel {
     int32_t image, y, x;
 };
 
-inline ListedPixel pixel_at(const ListedConvolution &convolution, int64_t index) {
-    const uint32_t xy = convolution.xy[index];
-    return {static_cast<int32_t>(convolution.image[index]), static_cast<int32_t>(xy >> 16),
+inline ListedPixel pixel_at(const ListedPixels &pixels, int64_t index) {
+    const uint32_t xy = pixels.xy[index];
+    return {static_cast<int32_t>(pixels.image[index]), static_cast<int32_t>(xy >> 16),
             static_cast<int32_t>(xy & 0xffff)};
+}
+inline ListedPixel pixel_at(const ListedConvolution &convolution, int64_t index) {
+    return pixel_at(ListedPixels{convolution.xy, convolution.image, convolution.count}, index);
 }
 inline float *address(const PixelMemory &memory, const ListedPixel &pixel) {
     return memory.at(pixel.image, pixel.y, pixel.x);

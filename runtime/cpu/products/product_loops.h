@@ -10,6 +10,7 @@
 #include "runtime/cpu/products/products.h"
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace distile {
@@ -369,6 +370,57 @@ template<class Isa> struct ProductLoops {
             break;
         }
     }
+
+    static void soften(SoftmaxRow &row) {
+        hide_missing(row);
+        Floats largest = Floats{} + (row.has_scores ? row.most : no_score), score;
+        for_each_vector(row, [&](const float *scores) {
+            load(scores, score);
+            largest = score > largest ? score : largest;
+        });
+        float most = no_score;
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            most = largest[lane] > most ? largest[lane] : most;
+        }
+        const auto make_factors = [&](Floats &scores) {
+            scores = (scores - most) * row.scale;
+            dot_product::Activation<Isa>::limit(scores, least_power, 0);
+            dot_product::Activation<Isa>::exponential(scores);
+        };
+        Floats left = Floats{} + row.most, sums = Floats{};
+        make_factors(left);
+        for_each_vector(row, [&](float *scores) {
+            load(scores, score);
+            make_factors(score);
+            std::memcpy(scores, &score, sizeof(score));
+            sums += score;
+        });
+        row.left = row.has_scores ? left[0] : 0;
+        row.sum *= row.left;
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            row.sum += sums[lane];
+        }
+        row.most = most;
+        row.has_scores = true;
+    }
+    static constexpr float no_score = -std::numeric_limits<float>::infinity();
+    /** Its exponential is a little more than float32's least normal number. */
+    static constexpr float least_power = -87;
+    /** Fills up the last panel. Beside 1, the exponential of the largest score, what that adds is nothing. */
+    static void hide_missing(const SoftmaxRow &row) {
+        const int32_t last = (row.keys - 1) / row.stretch_keys;
+        for (int64_t key = row.keys - int64_t{last} * row.stretch_keys; key % panel_channels != 0; key++) {
+            row.stretches[last][key] = no_score;
+        }
+    }
+    template<class Act> [[gnu::always_inline]] static void for_each_vector(const SoftmaxRow &row, const Act &act) {
+        for (int32_t first = 0, stretch = 0; first < row.keys; first += row.stretch_keys, stretch++) {
+            const int32_t left = row.keys - first, keys = left < row.stretch_keys ? left : row.stretch_keys;
+            for (int64_t key = 0; key < keys; key += lanes) {
+                act(row.stretches[stretch] + key);
+            }
+        }
+    }
 };
 
 template<int... Pixels> constexpr int32_t most_of(std::integer_sequence<int, Pixels...>) {
@@ -386,7 +438,8 @@ template<class Isa> constexpr PixelProducts make_products(const char *features) 
             {Loops::template multiply_depthwise<float>, Loops::template multiply_depthwise<uint16_t>,
              Loops::template multiply_depthwise<int8_t>},
             Loops::add_diagonal,
-            Loops::finish};
+            Loops::finish,
+            Loops::soften};
 }
 
 }  // namespace distile

@@ -69,6 +69,16 @@ struct DepthwiseProduct {
     const GroupResults *results;         ///< As in GroupProduct.
 };
 
+/** A row of scores, which becomes a softmax block of keys by block of keys. Zero-initialise before the first. */
+struct SoftmaxRow {
+    float *const *stretches;     ///< The block's scores. Each stretch has room for whole panels of keys.
+    int32_t stretch_keys, keys;  ///< A stretch has so many keys, the last one fewer.
+    float scale;                 ///< Above 0.
+    float most, sum;             ///< The largest score, and the sum of exp(scale * (score - most)), of all blocks.
+    float left;                  ///< The factor of what blocks before have made.
+    bool has_scores;             ///< Whether there were blocks before.
+};
+
 struct PixelProducts {
     const char *features;         ///< What the CPU must have, as in plans.
     int32_t set_panels;           ///< The panels of a set.
@@ -81,6 +91,8 @@ struct PixelProducts {
     void (*add_diagonal)(const float *made, int64_t count, int32_t channels, int32_t diagonal, float *sums);
     /** `activation` has been checked. */
     void (*finish)(const GroupResults &results, int32_t activation);
+    /** Makes exp(scale * (score - most)) of a block's scores. NaN and infinite scores make NaN. */
+    void (*soften)(SoftmaxRow &row);
 };
 
 // The build has those of its architecture.

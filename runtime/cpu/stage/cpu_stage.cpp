@@ -1,6 +1,6 @@
 #include "runtime/cpu/stage/cpu_stage.h"
 #include "runtime/cpu/cpu_mask.h"
-#include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/cpu/products/listed_attention.h"
 #include "runtime/cpu/simd/channel_loops.h"
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/stage/stage.h"
@@ -170,6 +170,8 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
             make_mask(*step);
         } else if (step->given.kind == DISTILE_STEP_NORMALIZE) {
             normalize(*step);
+        } else if (step->given.kind == DISTILE_STEP_ATTENTION) {
+            attend(*step);
         } else if ((waiting.empty() || step->filter().is_depthwise()) &&
                    can_wait(&*step, stage.steps.data() + stage.steps.size())) {
             waiting.push_back(&*step);
@@ -222,6 +224,22 @@ void CpuStageRunner::normalize(const CheckedStep &step) {
     device_.normalize({*given.input, *given.output, given.mask ? *given.mask : every_pixel(step, *all_),
                        static_cast<const float *>(given.weights), given.bias, given.epsilon,
                        given.norm == DISTILE_LAYER_NORM, false});
+}
+
+void CpuStageRunner::attend(const CheckedStep &step) {
+    const distile_stage_step &given = step.given;
+    const TileList rows = pixels_of(step, *all_);
+    const TileList keys = given.all_keys != 0 ? every_pixel(step, *all_).list({1, 1}, {}) : rows;
+    run_attention(device_.context, device_.products(),
+                  {memory_of(given.input),
+                   memory_of(given.key),
+                   memory_of(given.value),
+                   memory_of(given.output),
+                   given.heads,
+                   given.input->channels / given.heads,
+                   given.scale,
+                   {rows.xy, rows.image, rows.count},
+                   {keys.xy, keys.image, keys.count}});
 }
 
 distile_mask &CpuStageRunner::every_pixel(const CheckedStep &step, distile_mask &all) {

@@ -24,6 +24,7 @@ private:
     void make_mask(const CheckedStep &step);
     void halt(const CheckedStep &step);
     void normalize(const CheckedStep &step);
+    void attend(const CheckedStep &step);
     /** `waiting` are steps that it computes first, none, one or two; `next` is the convolution behind it, or null. */
     void convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting, const CheckedStep *next);
     void convolve(const CheckedStep &step, const TileList &pixels, const PanelWeights *next);

@@ -32,8 +32,8 @@ typedef enum distile_step_kind {
      * DISTILE_STAGE_NORMALIZED channels. */
     DISTILE_STEP_NORMALIZE = 6,
     /** The pixels of the mask attend, in each head of the channels by itself, to those of their image: output = softmax
-     * of scale * (input, key) over the pixels of `key`, times `value`. Only on GPUs: with heads of up to 128 channels,
-     * a multiple of 8, and masks of up to DISTILE_STAGE_ATTENTION_WORDS words. The window is 1 x 1. */
+     * of scale * (input, key) over the pixels of `key`, times `value`. On a GPU heads have up to 128 channels, a
+     * multiple of 8, and masks up to DISTILE_STAGE_ATTENTION_WORDS words. The window is 1 x 1. */
     DISTILE_STEP_ATTENTION = 7,
     /** A mask of pixels that go on, of those in `from`. A pixel's score is the sigmoid of its channels times weights
      * plus score_bias; it is added to `totals`, and the pixel goes on while its total is below the threshold. With an
@@ -42,7 +42,7 @@ typedef enum distile_step_kind {
     DISTILE_STEP_HALT = 8
 } distile_step_kind;
 
-/** The most words of 32 pixels, in rows, of a mask of attention. */
+/** The most words of 32 pixels, in rows, of a mask of attention on a GPU. */
 #define DISTILE_STAGE_ATTENTION_WORDS 752
 /** The most channels that a stage on a GPU normalizes. */
 #define DISTILE_STAGE_NORMALIZED 2048
