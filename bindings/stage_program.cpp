@@ -1,6 +1,7 @@
 #include "bindings/stage_program.h"
 #include "bindings/errors.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace distile::bindings {
@@ -119,12 +120,13 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     Numbers from(integers, number);
     StageStep step{};
     const int64_t kind = from.kind();
-    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::layer)) {
+    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::attention)) {
         fail_step(number, "has the kind " + std::to_string(kind) + ", which does not exist");
     }
     step.kind = static_cast<StageKind>(kind);
     const bool convolves = step.kind == StageKind::conv2d, scores = step.kind == StageKind::scores;
     const bool combines = step.kind == StageKind::algebra, is_layer = step.kind == StageKind::layer;
+    const bool normalizes = step.kind == StageKind::norm, attends = step.kind == StageKind::attention;
     if (combines) {
         constexpr auto algebras = static_cast<size_t>(MaskAlgebra::pool) + 1;
         step.algebra = static_cast<MaskAlgebra>(from.index(algebras, "the algebra of masks", false));
@@ -140,6 +142,11 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
         constexpr auto layers = static_cast<size_t>(StageLayer::sum) + 1;
         step.layer = static_cast<StageLayer>(from.index(layers, "the layer", false));
         step.later = -1;
+    } else if (normalizes || attends) {
+        const int32_t choice = from.index(2, normalizes ? "the norm" : "the choice of keys", false);
+        step.norm = normalizes && choice == 1 ? DISTILE_RMS_NORM : DISTILE_LAYER_NORM;
+        step.all_keys = attends && choice == 1;
+        step.later = -1;
     } else {
         step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
     }
@@ -151,15 +158,20 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.reader = from.window(true);
     step.reader.pad_top = from.positive("padding", 0);
     step.reader.pad_left = from.positive("padding", 0);
-    step.weights = from.index(combines || is_layer ? 0 : given_.parameters, "the parameter", combines || is_layer);
-    step.bias = from.index(convolves ? given_.parameters : 0, "the parameter", true);
+    const bool has_weights = convolves || scores || normalizes;
+    step.weights = from.index(has_weights ? given_.parameters : 0, "the parameter", !has_weights || normalizes);
+    const bool has_bias = convolves || (normalizes && step.norm == DISTILE_LAYER_NORM);
+    step.bias = from.index(has_bias ? given_.parameters : 0, "the parameter", true);
     step.groups = convolves ? from.positive("number of groups") : 0;
+    step.heads = attends ? from.positive("number of heads") : 0;
+    step.epsilon = static_cast<float>(reals[0]);
+    step.scale = std::max(static_cast<float>(reals[0]), 0.0f);
     step.activation = activation_of(activation);
     step.activation_name = activation;
     step.score_bias = static_cast<float>(reals[0]);
     step.threshold = static_cast<float>(reals[1]);
-    if (step.has_reader() && (step.mask < 0 || combines || is_layer)) {
-        fail_step(number, "has a reader and no mask");
+    if (step.has_reader() && (step.mask < 0 || !convolves)) {
+        fail_step(number, "has a reader and no mask, or is no convolution");
     }
     if (step.base >= 0 && step.mask < 0) {
         fail_step(number, "has a base and no mask: it writes every pixel");
@@ -174,6 +186,10 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     }
     if (is_layer) {
         read_layer(step);
+    }
+    if ((normalizes || attends) &&
+        (!is_one_pixel(window) || step.pad_bottom != 0 || step.pad_right != 0 || !std::isfinite(reals[0]))) {
+        fail_step(number, "has a window other than 1 x 1, or a number that is not finite");
     }
     if (step.makes_image()) {
         step.result = static_cast<int32_t>(images_.size());
@@ -234,7 +250,9 @@ bool StageProgram::is_transient(const StageStep &step) const {
 }
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
-    if (reader.kind != StageKind::conv2d || reader.mask != maker.mask || reader.has_reader()) {
+    const bool reads_by_mask = reader.kind == StageKind::conv2d || reader.kind == StageKind::norm ||
+                               (reader.kind == StageKind::attention && !reader.all_keys);
+    if (!reads_by_mask || reader.mask != maker.mask || reader.has_reader()) {
         return false;
     }
     const int32_t image = maker.result;
@@ -290,6 +308,11 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
             find_image(steps_[number], number, channels);
         } else if (steps_[number].kind == StageKind::layer) {
             find_layer(steps_[number], number);
+        } else if (steps_[number].kind == StageKind::norm) {
+            const StageStep &norm = steps_[number];
+            images_[static_cast<size_t>(norm.result)].sizes = images_[static_cast<size_t>(norm.input)].sizes;
+        } else if (steps_[number].kind == StageKind::attention) {
+            find_attention(steps_[number], number);
         } else {
             find_mask(steps_[number]);
         }
@@ -365,6 +388,17 @@ void StageProgram::find_layer(const StageStep &step, size_t number) {
             fail_step(number, "adds to an image of another shape than its own");
         }
     }
+    images_[static_cast<size_t>(step.result)].sizes = sizes;
+}
+
+void StageProgram::find_attention(const StageStep &step, size_t number) {
+    constexpr int64_t parts = 3;
+    ImageSizes sizes = images_[static_cast<size_t>(step.input)].sizes;
+    if (sizes[1] % (parts * step.heads) != 0) {
+        fail_step(number, "has " + std::to_string(step.heads) + " heads, which do not divide a third of its " +
+                              std::to_string(sizes[1]) + " channels");
+    }
+    sizes[1] /= parts;
     images_[static_cast<size_t>(step.result)].sizes = sizes;
 }
 

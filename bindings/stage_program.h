@@ -13,7 +13,7 @@
 
 namespace distile::bindings {
 
-/** [batch, channels, height, width] */
+/** [batch, channels, height, width]; tokens are one row. */
 using ImageSizes = std::array<int64_t, 4>;
 /** [batch, height, width] */
 using MaskSizes = std::array<int64_t, 3>;
@@ -37,7 +37,9 @@ enum class StageKind : int32_t {
     scores = DISTILE_STEP_SCORES,
     // distile_run_stage has no such steps: they run between others.
     algebra = 2, /**< A mask from others, as mask_algebra.h has them. */
-    layer = 3    /**< An image from others, as layers.h and upsample.h have them. */
+    layer = 3,   /**< An image from others, as layers.h and upsample.h have them. */
+    norm = 4,
+    attention = 5 /**< Its input has the channels of queries, keys and values side by side. */
 };
 
 enum class StageLayer : int32_t { max_pool, average_pool, upsample, sum };
@@ -59,6 +61,11 @@ struct StageStep {
     distile_window reader; /**< Its kernel is 0 without a reader. */
     int32_t weights, bias;
     int32_t groups; /**< A convolution has them; 0 for other steps. */
+    distile_norm norm;
+    float epsilon; /**< Of a norm; less than 0: that of the input's type. */
+    int32_t heads; /**< Of attention. */
+    float scale;   /**< Of attention; 0: 1 / sqrt(channels of a head). */
+    bool all_keys;
     Activation activation;
     std::string activation_name;
     float score_bias, threshold;
@@ -69,7 +76,7 @@ struct StageStep {
         return reader.kernel_h > 0;
     }
     bool makes_image() const {
-        return kind == StageKind::conv2d || kind == StageKind::layer;
+        return kind != StageKind::scores && kind != StageKind::algebra;
     }
 };
 
@@ -83,10 +90,11 @@ public:
     static constexpr size_t integers = 27, reals = 2;
 
     /** The integers of a step are its kind, input (or the algebra of masks), residual, base, mask, later (or the
-     * layer), kernel, stride, dilation, padding (top, bottom, left, right), the reader's kernel, stride, dilation and
-     * padding (top, left), weights, bias and the groups of a convolution; its reals are the bias and the threshold of
-     * scores. Activations are names with commas between. `outputs` are images, or masks as -1 - mask. Fails for numbers
-     * that name what is not there. */
+     * layer, the norm, or 1 for all keys), kernel, stride, dilation, padding (top, bottom, left, right), the reader's
+     * kernel, stride, dilation and padding (top, left), weights, bias and the groups of a convolution (or the heads of
+     * attention); its reals are the bias and the threshold of scores, or the epsilon of a norm or the scale of
+     * attention, less than 0 for the usual one, and 0. Activations are names with commas between. `outputs` are images,
+     * or masks as -1 - mask. Fails for numbers that name what is not there. */
     StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
                  const std::vector<int64_t> &outputs, const StageCounts &given);
 
@@ -128,6 +136,7 @@ private:
     /** How far windows read outside of the input, on the side where they read the most. */
     int32_t reach(const StageStep &step, const ImageSizes &made) const;
     void find_layer(const StageStep &step, size_t number);
+    void find_attention(const StageStep &step, size_t number);
     void note_use(int32_t image, int32_t step);
     void find_uses();
     /** Whether a step reads of an image only what the step that makes it has written. */

@@ -6,6 +6,7 @@
 #include "python/csrc/stage_masks.h"
 #include "python/csrc/stage_trace.h"
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -103,12 +104,42 @@ Tensor inverse(const Tensor &mask) {
     return call("aten::logical_not", "", mask);
 }
 
+/** The epsilon of a norm that has none of its own: the distance from 1 to the type's next number. */
+float epsilon_of(ScalarType type) {
+    return type == ScalarType::Half ? 0x1p-10f : type == ScalarType::BFloat16 ? 0x1p-7f : 0x1p-23f;
+}
+
+/** Tokens [N, T, C] as an image of one row, [N, C, 1, T]. */
+Tensor image_of_tokens(const Tensor &tokens) {
+    return torch::stable::unsqueeze(torch::stable::transpose(tokens, 1, 2), 2);
+}
+Tensor tokens_of_image(const Tensor &image) {
+    return torch::stable::transpose(torch::stable::squeeze(image, 2), 1, 2);
+}
+
+/** Images and masks as steps have them: tokens are images of one row. */
+struct AsImages {
+    AsImages(const std::vector<Tensor> &given, const std::vector<Tensor> &given_masks) {
+        for (const Tensor &tensor : given) {
+            are_tokens.push_back(tensor.dim() == 3);
+            images.push_back(tensor.dim() == 3 ? image_of_tokens(tensor) : tensor);
+        }
+        for (const Tensor &mask : given_masks) {
+            are_of_tokens.push_back(mask.dim() == 2);
+            masks.push_back(mask.dim() == 2 ? torch::stable::unsqueeze(mask, 1) : mask);
+        }
+    }
+    std::vector<Tensor> images, masks;
+    std::vector<bool> are_tokens, are_of_tokens;
+};
+
 class StageCall {
 public:
-    StageCall(const std::vector<Tensor> &given, const std::vector<Tensor> &masks, const std::vector<Tensor> &parameters,
-              const Ints &places, StageProgram &program)
-        : given_(given), masks_(masks), parameters_(parameters), places_(places), program_(program),
-          session_(Session::of(given.front())), images_(given) {
+    StageCall(const AsImages &given, const std::vector<Tensor> &parameters, const Ints &places, StageProgram &program)
+        : given_(given.images), masks_(given.masks), parameters_(parameters), places_(places), program_(program),
+          session_(Session::of(given_.front())), images_(given_), are_tokens_(given.are_tokens),
+          are_of_tokens_(given.are_of_tokens) {
+        find_tokens();
         check();
         images_.reserve(program_.images().size());
     }
@@ -137,12 +168,21 @@ public:
                 }
                 continue;
             }
+            if (are_tokens(step.input) && width > largest_extent) {
+                return false;
+            }
+            if (step.kind == StageKind::norm || step.kind == StageKind::attention) {
+                if (on_gpu() && !fits_gpu(step)) {
+                    return false;
+                }
+                continue;
+            }
             const Tensor &weight = parameter(step.weights);
-            const auto size = [&](int64_t axis) { return static_cast<int32_t>(weight.size(axis)); };
             const std::optional<distile_dtype> weights = weights_type(weight, *type);
             if (!weights ||
-                distile_stage_weights_bytes(session_.context(), *weights, size(0), static_cast<int32_t>(input.sizes[1]),
-                                            size(2), size(3), step.groups) == 0) {
+                distile_stage_weights_bytes(session_.context(), *weights, static_cast<int32_t>(weight.size(0)),
+                                            static_cast<int32_t>(input.sizes[1]), step.window.kernel_h,
+                                            step.window.kernel_w, step.groups) == 0) {
                 return false;
             }
         }
@@ -176,6 +216,10 @@ public:
                 const Tensor made = layer(step);
                 const int32_t border = image(step.result).border;
                 images_.push_back(on_gpu() && border > 0 ? copy_of(made, border) : made);
+            } else if (step.kind == StageKind::norm || step.kind == StageKind::attention) {
+                images_.push_back(
+                    make_image(image(step.result).sizes, image(step.result).border, image(step.result).needs_zeros));
+                add_tokens(step, masks, type);
             } else {
                 add(step, masks, type);
             }
@@ -192,8 +236,14 @@ public:
                 masks_.push_back(combined(step));
             } else if (step.kind == StageKind::layer) {
                 images_.push_back(layer(step));
+            } else if (step.kind == StageKind::norm) {
+                images_.push_back(normalized(step));
+            } else if (step.kind == StageKind::attention) {
+                images_.push_back(attended(step));
+            } else if (are_tokens(step.input)) {
+                images_.push_back(without_later(step, linear(step, way)));
             } else {
-                images_.push_back(convolution(step, way));
+                images_.push_back(without_later(step, convolution(step, way)));
             }
         }
         return results();
@@ -207,7 +257,8 @@ public:
 private:
     static constexpr int64_t vector_channels = 8;
     static constexpr int64_t vector_bytes = 16;
-    static constexpr int64_t most_kept = 256 << 10;  ///< The numbers of an image for each thread that caches keep.
+    static constexpr int64_t most_head_channels = 128;  ///< Of attention on a GPU.
+    static constexpr int64_t most_kept = 256 << 10;     ///< The numbers of an image for each thread that caches keep.
 
     bool on_gpu() const {
         return !given_.front().is_cpu();
@@ -222,12 +273,75 @@ private:
         return places_[static_cast<size_t>(&step - program_.steps().data())];
     }
 
+    bool are_tokens(int32_t number) const {
+        return are_tokens_[static_cast<size_t>(number)];
+    }
+
+    /** Finds which images are tokens, and which masks are of them. */
+    void find_tokens() {
+        for (size_t number = 0; number < program_.steps().size(); number++) {
+            const StageStep &step = program_.steps()[number];
+            const std::string where = "step " + std::to_string(number) + " of a stage ";
+            if (step.kind == StageKind::algebra) {
+                const auto of = [&](int32_t mask) { return are_of_tokens_[static_cast<size_t>(mask)]; };
+                const bool changes_size = step.algebra == MaskAlgebra::dilate || step.algebra == MaskAlgebra::pool;
+                if ((step.later >= 0 && of(step.later) != of(step.mask)) || (changes_size && of(step.mask))) {
+                    fail(where +
+                         "makes a mask of one of tokens and one of an image, or dilates or pools one of tokens");
+                }
+                are_of_tokens_.push_back(of(step.mask));
+                continue;
+            }
+            const bool tokens = are_tokens(step.input);
+            const bool takes_both = step.kind == StageKind::norm ||
+                                    (step.kind == StageKind::layer && step.layer == StageLayer::sum) ||
+                                    (step.kind == StageKind::conv2d && is_point(step));
+            if ((tokens && !takes_both && step.kind != StageKind::attention) ||
+                (!tokens && step.kind == StageKind::attention)) {
+                fail(where + (tokens ? "takes images, and not tokens" : "takes tokens, and not images"));
+            }
+            for (const int32_t other : {step.residual, step.base}) {
+                if (other >= 0 && are_tokens(other) != tokens) {
+                    fail(where + "adds tokens to an image, or an image to tokens");
+                }
+            }
+            for (const int32_t mask : {step.mask, step.later}) {
+                if (mask >= 0 && are_of_tokens_[static_cast<size_t>(mask)] != tokens) {
+                    fail(where + "has a mask " + (tokens ? "[N, H, W], and tokens" : "[N, T], and an image"));
+                }
+            }
+            if (step.makes_image()) {
+                are_tokens_.push_back(tokens);
+            } else {
+                are_of_tokens_.push_back(false);
+            }
+        }
+    }
+    static bool is_point(const StageStep &step) {
+        const distile_window &window = step.window;
+        return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+               window.pad_top == 0 && window.pad_left == 0 && step.pad_bottom == 0 && step.pad_right == 0 &&
+               step.groups == 1 && !step.has_reader();
+    }
+
+    /** Whether a GPU has a step of tokens. */
+    bool fits_gpu(const StageStep &step) const {
+        const auto [batch, height, width] = program_.pixels(step);
+        const int64_t channels = image(step.result).sizes[1];
+        if (step.kind == StageKind::norm) {
+            return channels % vector_channels == 0 && channels <= DISTILE_STAGE_NORMALIZED;
+        }
+        const int64_t of_head = channels / step.heads;
+        return of_head % vector_channels == 0 && of_head <= most_head_channels &&
+               batch * height * ((width + 31) / 32) <= DISTILE_STAGE_ATTENTION_WORDS;
+    }
+
     /** Checks what the operators of layers would check, and finds all sizes. */
     void check() const {
         std::vector<ImageSizes> sizes;
         for (const Tensor &tensor : given_) {
             if (tensor.dim() != 4 || tensor.scalar_type() != given_.front().scalar_type()) {
-                fail("the inputs of a stage are images [N, C, H, W] of one type");
+                fail("the inputs of a stage are images [N, C, H, W] or tokens [N, T, C] of one type");
             }
             session_.check_device(tensor, "an input");
             sizes.push_back(sizes_of(tensor));
@@ -241,7 +355,7 @@ private:
         for (const Tensor &mask : masks_) {
             session_.check_mask(mask);
             if (mask.dim() != 3) {
-                fail("the masks of a stage are [N, H, W]");
+                fail("the masks of a stage are [N, H, W], or [N, T] of tokens");
             }
             masks.push_back({mask.size(0), mask.size(1), mask.size(2)});
         }
@@ -249,6 +363,12 @@ private:
         for (const StageStep &step : program_.steps()) {
             if (step.kind == StageKind::conv2d || step.kind == StageKind::scores) {
                 check_parameters(step);
+            }
+            for (const int32_t vector : {step.weights, step.bias}) {
+                if (step.kind == StageKind::norm && vector >= 0 &&
+                    !have_sizes_of(parameter(vector), {image(step.input).sizes[1]})) {
+                    fail("the weights of a norm must have one element for each channel");
+                }
             }
             if (step.makes_image()) {
                 check_mask_sizes(step.has_reader() ? -1 : step.mask, program_.pixels(step));
@@ -276,7 +396,11 @@ private:
         }
         channels /= step.groups;
         const distile_window &window = step.window;
-        if (!have_sizes_of(weight, {image(step.result).sizes[1], channels, window.kernel_h, window.kernel_w})) {
+        const int64_t made = image(step.result).sizes[1];
+        const bool fits = are_tokens(step.input)
+                              ? have_sizes_of(weight, {made, channels})
+                              : have_sizes_of(weight, {made, channels, window.kernel_h, window.kernel_w});
+        if (!fits) {
             fail("the weights of a step of a stage are no " + std::to_string(window.kernel_h) + " x " +
                  std::to_string(window.kernel_w) + " filter that reads " + std::to_string(channels) + " channels");
         }
@@ -437,6 +561,41 @@ private:
         pending_.push_back(added);
     }
 
+    /** Adds a norm or attention. */
+    void add_tokens(const StageStep &step, const stages::Masks &masks, distile_dtype type) {
+        const bool normalizes = step.kind == StageKind::norm;
+        distile_stage_step added = pixel_step(normalizes ? DISTILE_STEP_NORMALIZE : DISTILE_STEP_ATTENTION);
+        added.output = view_of_image(step.result, type);
+        added.mask = masks.at(step.mask);
+        if (normalizes) {
+            added.input = view_of_image(step.input, type);
+            added.weights = vector_of(step, step.weights);
+            added.bias = vector_of(step, step.bias);
+            added.norm = step.norm;
+            added.epsilon = epsilon(step);
+        } else {
+            const int64_t channels = image(step.result).sizes[1];
+            Tensor parts = images_[static_cast<size_t>(step.input)];
+            const auto part = [&](int64_t number) {
+                return view_of(torch::stable::narrow(parts, 1, number * channels, channels), 0, type);
+            };
+            added.input = part(0);
+            added.key = part(1);
+            added.value = part(2);
+            added.heads = step.heads;
+            added.scale = scale(step);
+            added.all_keys = step.all_keys ? 1 : 0;
+        }
+        pending_.push_back(added);
+    }
+    float epsilon(const StageStep &step) const {
+        return step.epsilon < 0 ? epsilon_of(given_.front().scalar_type()) : step.epsilon;
+    }
+    float scale(const StageStep &step) const {
+        const auto of_head = static_cast<float>(image(step.result).sizes[1] / step.heads);
+        return step.scale == 0 ? 1 / std::sqrt(of_head) : step.scale;
+    }
+
     const distile_tensor *view_of_image(int32_t number, distile_dtype type) {
         if (number < 0) {
             return nullptr;
@@ -453,9 +612,11 @@ private:
     const void *weights_of(const StageStep &step, distile_dtype type) {
         const Tensor &weight = parameter(step.weights);
         const Tensor packed = stage_parameter(weight, StageParameter::weights, type, place(step), [&] {
-            const Tensor on_host = to_host(weight);
-            const Tensor bytes =
-                pack_stage_weights(torch::stable::contiguous(on_host), type, step.groups, given_.front());
+            Tensor on_host = torch::stable::contiguous(to_host(weight));
+            if (weight.dim() == 2) {  // A linear layer's.
+                on_host = torch::stable::unsqueeze(torch::stable::unsqueeze(on_host, 2), 3);
+            }
+            const Tensor bytes = pack_stage_weights(on_host, type, step.groups, given_.front());
             return on_gpu() ? torch::stable::to(bytes, given_.front().device()) : bytes;
         });
         kept_.push_back(packed);
@@ -559,12 +720,15 @@ private:
         std::vector<Tensor> found;
         for (const int64_t output : program_.outputs()) {
             if (output < 0) {
-                found.push_back(masks_[static_cast<size_t>(-1 - output)]);
+                const auto mask = static_cast<size_t>(-1 - output);
+                found.push_back(are_of_tokens_[mask] ? torch::stable::squeeze(masks_[mask], 1) : masks_[mask]);
                 continue;
             }
+            const auto number = static_cast<int32_t>(output);
             const Tensor &made = images_[static_cast<size_t>(output)];
-            const bool bordered = on_gpu() && image(static_cast<int32_t>(output)).border > 0;
-            found.push_back(bordered ? copy_of(made, 0) : made);
+            const bool bordered = on_gpu() && image(number).border > 0;
+            const Tensor result = bordered ? copy_of(made, 0) : made;
+            found.push_back(are_tokens(number) ? tokens_of_image(result) : result);
         }
         return found;
     }
@@ -617,8 +781,83 @@ private:
         case StageLayer::upsample:
             return upsample_nearest(input, mask, padding);
         default:
-            return python::add(input, images_[static_cast<size_t>(step.residual)], mask, step.activation_name);
+            return as_image(step, python::add(as_layers_have(step.input), as_layers_have(step.residual),
+                                              active_of_layer(step), step.activation_name));
         }
+    }
+
+    // Layers of tokens take them as [N, T, C].
+
+    Tensor as_layers_have(int32_t number) const {
+        const Tensor &found = images_[static_cast<size_t>(number)];
+        return are_tokens(number) ? tokens_of_image(found) : found;
+    }
+    /** What a layer has made of a step's input. */
+    Tensor as_image(const StageStep &step, const Tensor &made) const {
+        return are_tokens(step.input) ? image_of_tokens(made) : made;
+    }
+    Tensor active_of_layer(const StageStep &step) const {
+        const Tensor found = active(step);
+        return are_tokens(step.input) ? torch::stable::squeeze(found, 1) : found;
+    }
+    OptionalTensor optional_parameter(int32_t number) const {
+        return number < 0 ? OptionalTensor{} : OptionalTensor{parameter(number)};
+    }
+
+    Tensor normalized(const StageStep &step) const {
+        const Tensor input = as_layers_have(step.input), mask = active_of_layer(step);
+        const OptionalTensor weight = optional_parameter(step.weights);
+        return as_image(step, step.norm == DISTILE_RMS_NORM
+                                  ? rms_norm(input, mask, weight, epsilon(step))
+                                  : layer_norm(input, mask, weight, optional_parameter(step.bias), epsilon(step)));
+    }
+
+    Tensor attended(const StageStep &step) const {
+        Tensor parts = as_layers_have(step.input);
+        const Tensor mask = active_of_layer(step);
+        const int64_t channels = image(step.result).sizes[1];
+        const auto part = [&](int64_t number) {
+            const Tensor own = torch::stable::narrow(parts, 2, number * channels, channels);
+            const Ints sizes{own.size(0), own.size(1), step.heads, channels / step.heads};
+            return torch::stable::transpose(torch::stable::reshape(own, sizes), 1, 2);
+        };
+        const OptionalTensor keys = step.all_keys ? OptionalTensor{} : OptionalTensor{mask};
+        const Tensor made = attention(part(0), part(1), part(2), mask, keys, scale(step), false);
+        return image_of_tokens(torch::stable::flatten(torch::stable::transpose(made, 1, 2), 2, 3));
+    }
+
+    Tensor linear(const StageStep &step, Way way) const {
+        const Tensor input = as_layers_have(step.input), mask = active_of_layer(step);
+        const Tensor &weight = parameter(step.weights);
+        const OptionalTensor bias = optional_parameter(step.bias);
+        OptionalTensor residual, out;
+        if (step.residual >= 0) {
+            residual = as_layers_have(step.residual);
+        }
+        if (step.base >= 0) {
+            const Tensor &base = images_[static_cast<size_t>(step.base)];
+            out = tokens_of_image(step.takes_base ? base : copy_of(base, 0));
+            residual = step.residual == step.base ? out : residual;
+        }
+        const std::string activation = step.later >= 0 ? "none" : step.activation_name;
+        const bool is_dense = way == Way::dense && !image(step.result).is_empty();
+        const Tensor made =
+            is_dense ? dense_linear({input, weight, bias, mask, residual, 0, out ? &*out : nullptr, !out}, activation)
+            : out    ? linear_out(input, weight, bias, mask, residual, activation, place(step), false, *out)
+                     : python::linear(input, weight, bias, mask, residual, activation, place(step));
+        return image_of_tokens(made);
+    }
+
+    /** What a convolution has made, with the activation where no later step adds to it. */
+    Tensor without_later(const StageStep &step, const Tensor &made) const {
+        if (step.later < 0) {
+            return made;
+        }
+        Tensor rest = inverse(masks_[static_cast<size_t>(step.later)]);
+        if (step.mask >= 0) {
+            rest = call("aten::logical_and", "", rest, active(step));
+        }
+        return activate_out(made, rest, step.activation_name, false, made);
     }
 
     /** The pixels that a step computes. */
@@ -656,31 +895,21 @@ private:
         const Ints padding{window.pad_top, step.pad_bottom, window.pad_left, step.pad_right};
         const std::string activation = step.later >= 0 ? "none" : step.activation_name;
         const Tensor &weight = parameter(step.weights);
-        Tensor result = [&] {
-            if (way == Way::dense && !image(step.result).is_empty() && !out) {
-                const WeightedCall weighted{input, weight, bias, mask, residual, 0, nullptr, true};
-                const Tensor made = torch::stable::contiguous(
-                    unmasked_conv2d(weighted, {stride, padding, dilation, step.groups}, activation),
-                    torch::headeronly::MemoryFormat::ChannelsLast);
-                return step.mask < 0 ? made : cleared(made, mask);
-            }
-            if (way == Way::dense && !image(step.result).is_empty()) {
-                const WeightedCall weighted{input, weight, bias, mask, residual, 0, out ? &*out : nullptr, !out};
-                return dense_conv2d(weighted, {stride, padding, dilation, step.groups}, activation);
-            }
-            return out ? conv2d_out(input, weight, bias, mask, residual, stride, padding, dilation, step.groups,
-                                    activation, place(step), false, *out)
-                       : conv2d(input, weight, bias, mask, residual, stride, padding, dilation, step.groups, activation,
-                                place(step));
-        }();
-        if (step.later >= 0) {
-            Tensor rest = inverse(masks_[static_cast<size_t>(step.later)]);
-            if (step.mask >= 0) {
-                rest = call("aten::logical_and", "", rest, mask);
-            }
-            result = activate_out(result, rest, step.activation_name, false, result);
+        if (way == Way::dense && !image(step.result).is_empty() && !out) {
+            const WeightedCall weighted{input, weight, bias, mask, residual, 0, nullptr, true};
+            const Tensor made = torch::stable::contiguous(
+                unmasked_conv2d(weighted, {stride, padding, dilation, step.groups}, activation),
+                torch::headeronly::MemoryFormat::ChannelsLast);
+            return step.mask < 0 ? made : cleared(made, mask);
         }
-        return result;
+        if (way == Way::dense && !image(step.result).is_empty()) {
+            const WeightedCall weighted{input, weight, bias, mask, residual, 0, &*out, false};
+            return dense_conv2d(weighted, {stride, padding, dilation, step.groups}, activation);
+        }
+        return out ? conv2d_out(input, weight, bias, mask, residual, stride, padding, dilation, step.groups, activation,
+                                place(step), false, *out)
+                   : conv2d(input, weight, bias, mask, residual, stride, padding, dilation, step.groups, activation,
+                            place(step));
     }
 
     const std::vector<Tensor> &given_;
@@ -690,6 +919,8 @@ private:
     StageProgram &program_;
     Session &session_;
     std::vector<Tensor> images_, kept_;
+    std::vector<bool> are_tokens_;     ///< Images that are tokens.
+    std::vector<bool> are_of_tokens_;  ///< Masks of tokens.
     std::vector<std::unique_ptr<distile_tensor>> views_;
     std::vector<distile_stage_step> pending_;
     struct SharedImage {
@@ -712,7 +943,8 @@ std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<
         fail("a stage has inputs, a place for each step, measured times in rows of 4, and a way from -1 to 2");
     }
     StageProgram program(steps, numbers, activations, outputs, {tensors.size(), masks.size(), parameters.size()});
-    StageCall call(tensors, masks, parameters, places, program);
+    const AsImages given(tensors, masks);
+    StageCall call(given, parameters, places, program);
     auto chosen = static_cast<Way>(way);
     const bool chooses = chosen == Way::measured && !times.empty() && tensors.front().is_cpu();
     if (chooses) {

@@ -15,7 +15,17 @@ from . import masks
 from .activations import split_slope
 from .fusion import FUNCTIONS, activation_of, hooked
 from .mappings import UNMAPPED, Nowhere
-from .nn import MaskedConv2d, padding_of
+from .nn import (
+    MaskedAttention,
+    MaskedConv2d,
+    MaskedLayerNorm,
+    MaskedLayerNorm2d,
+    MaskedLinear,
+    MaskedMultiheadAttention,
+    MaskedRMSNorm,
+    MaskedRMSNorm2d,
+    padding_of,
+)
 from .nn_base import Masked
 from .nn_layers import MaskedActivation, MaskedAdd, MaskUnit
 from .stage_description import Reader, Window
@@ -24,14 +34,17 @@ from .stage_module import GivenMask
 from .stage_steps import (
     AT_ZERO,
     SETTLED,
+    AttentionStep,
     Image,
     LayerStep,
     Mask,
     MaskStep,
+    NormStep,
     OpenStep,
     Refused,
     UnitStep,
     changes_a_tensor,
+    channels_of,
     is_clone_for,
     is_named_in_place,
     name_of,
@@ -40,6 +53,7 @@ from .stage_steps import (
     place_of,
     settled_by,
     why_no_step,
+    why_no_weights,
 )
 
 _ADD = {operator.add, operator.iadd, torch.add, "add", "add_"}
@@ -50,6 +64,9 @@ _TWO = {
     "or": {operator.or_, torch.logical_or, torch.bitwise_or, "logical_or", "bitwise_or"},
 }
 _SHAPES = {"size", "dim"}
+_NORMS = {MaskedLayerNorm: "layer_norm", MaskedLayerNorm2d: "layer_norm", MaskedRMSNorm: "rms_norm",
+          MaskedRMSNorm2d: "rms_norm"}  # fmt: skip
+_POINT = Window((1, 1))
 
 
 class Chain:
@@ -64,7 +81,7 @@ class Chain:
         self.given: dict[torch.fx.Node, Image] = {}
         self.masks: dict[object, tuple[str, GivenMask | None]] = {}
         self.mask_nodes: dict[str, torch.fx.Node] = {}
-        self.steps: list[OpenStep | UnitStep | MaskStep | LayerStep] = []
+        self.steps: list[OpenStep | UnitStep | MaskStep | LayerStep | NormStep | AttentionStep] = []
         self.ends = "the model ends"
 
     # ---- What a call reads
@@ -79,12 +96,25 @@ class Chain:
                 raise Refused("it reads a mask as an image")
             return found
         shape = self.finder.shapes.get(node)
-        if shape is None or len(shape) != 4 or node.op == "get_attr":
-            raise Refused("it reads what is no image [N, C, H, W]")
+        if shape is None or len(shape) not in (3, 4) or node.op == "get_attr":
+            raise Refused("it reads what is neither an image [N, C, H, W] nor tokens [N, T, C]")
         if node not in self.given:
             name = f"x{len(self.given)}"
             self.given[node] = Image(name, shape, None, None, self.finder.settled(node))
         return self.given[node]
+
+    def image_alone(self, node) -> Image:
+        """The image that a call reads that has no step for tokens."""
+        found = self.image(node)
+        if len(found.shape) != 4:
+            raise Refused("it reads what is no image [N, C, H, W]")
+        return found
+
+    def tokens(self, node) -> Image:
+        found = self.image(node)
+        if len(found.shape) != 3:
+            raise Refused("it reads what are no tokens [N, T, C]")
+        return found
 
     def mask(self, argument, layer: Masked) -> Mask:
         """The mask that a layer takes."""
@@ -127,6 +157,15 @@ class Chain:
             layer = self.finder.modules[node.target]
             if type(layer) in (MaskedConv2d, nn.Conv2d):
                 found = self._convolution(node, layer)
+            elif type(layer) is MaskedLinear:
+                found = self._linear(node, layer)
+            elif type(layer) in _NORMS:
+                found = self._norm(node, layer)
+            elif type(layer) is MaskedAttention:
+                found = self._attention(node, layer)
+            elif type(layer) is MaskedMultiheadAttention:
+                self._multihead_attention(node, layer)
+                return
             elif type(layer) is MaskUnit:
                 found = self._unit(node, layer)
             elif type(layer) is MaskedAdd:
@@ -170,34 +209,137 @@ class Chain:
         given = dict(zip(names, node.args)) | node.kwargs
         if reason := why_no_step(layer):
             raise Refused(reason)
-        x, residual = self.image(given["input"]), given.get("residual")
-        shape, name = self.finder.shapes[node], f"y{len(self.steps)}"
+        x, residual = self.image_alone(given["input"]), given.get("residual")
+        shape = self.finder.shapes[node]
         mask = Mask("")
         if isinstance(layer, MaskedConv2d):
             if given.get("mask") is not None or not isinstance(layer.mapping, Nowhere):
                 mask = self.mask(given.get("mask"), layer)
         if not mask.name and not self.finder.masked_follows(node):
             raise Refused("it computes every pixel, and no masked layer follows")
-        base, out = None, given.get("out")
+        window = Window(*map(tuple, (layer.kernel_size, layer.stride, layer.dilation)), tuple(padding_of(layer)))
+        step = OpenStep(
+            self._new_name(), x.name, shape[1], window, node.target, layer.bias is not None, mask=mask.name or None,
+            reader=mask.reader, activation=getattr(layer, "activation", "none"), groups=layer.groups,
+        )  # fmt: skip
+        return self._weighted(node, step, shape, residual, given.get("out"), given.get("zero", False))
+
+    def _weighted(self, node, step: OpenStep, shape: tuple, residual=None, out=None, zero=False) -> Image:
+        """What a convolution or a linear layer makes: adds its step, with what it adds and writes into."""
+        base = None
         if out is not None:
             base = self._cloned(out, node)
-            if given.get("zero", False) is not False or not mask.name:
+            if zero is not False or step.mask is None:
                 base = None
         added = None if residual is None else self.image(residual)
         for one in (added, base):
             if one is not None and one.shape != shape:
                 raise Refused("it adds an image of another shape")
-        activation = getattr(layer, "activation", "none")
-        step = OpenStep(
-            name, x.name, shape[1], Window(*map(tuple, (layer.kernel_size, layer.stride, layer.dilation)),
-            tuple(padding_of(layer))), node.target, layer.bias is not None,
-            None if added is None else added.name, None if base is None else base.name, mask.name or None, mask.reader,
-            None, activation, layer.groups,
-        )  # fmt: skip
+        step.residual, step.base = (None if one is None else one.name for one in (added, base))
         self.steps.append(step)
-        support = mask.name if base is None and mask.reader is None else None
-        settled = settled_by(activation) & (frozenset(SETTLED["relu6"]) if base is None else base.settled)
-        return Image(name, shape, step, support or None, settled)
+        support = step.mask if base is None and step.reader is None else None
+        settled = settled_by(step.activation) & (frozenset(SETTLED["relu6"]) if base is None else base.settled)
+        return Image(step.output, shape, step, support, settled)
+
+    # Layers of tokens
+
+    def _mask_of(self, argument, layer: Masked) -> str | None:
+        """The name of the mask of a layer that has no windows; None if it has none."""
+        mask = Mask("")
+        if argument is not None or not isinstance(layer.mapping, Nowhere):
+            mask = self.mask(argument, layer)
+        if mask.reader is not None:
+            raise Refused("its mask is the window of another layer")
+        return mask.name or None
+
+    def _linear(self, node, layer: MaskedLinear) -> Image:
+        given = dict(zip(("input", "mask", "residual"), node.args)) | node.kwargs
+        if hooked(layer):
+            raise Refused("it has hooks")
+        x = self.tokens(given["input"])
+        mask = self._mask_of(given.get("mask"), layer)
+        if mask is None and not self.finder.masked_follows(node):
+            raise Refused("it computes every token, and no masked layer follows")
+        step = self._product(layer, node.target, x, mask, layer.in_features, layer.out_features)
+        step.activation = layer.activation
+        shape = (*x.shape[:2], layer.out_features)
+        return self._weighted(node, step, shape, given.get("residual"), given.get("out"), given.get("zero", False))
+
+    def _product(self, layer, name: str, x: Image, mask: str | None, ins: int, outs: int, prefix: str = "") -> OpenStep:
+        """The step of a linear layer."""
+        if reason := why_no_weights(layer, prefix, ins, outs):
+            raise Refused(reason)
+        bias = layer._parameters[f"{prefix}bias"] is not None
+        return OpenStep(self._new_name(), x.name, outs, _POINT, name, bias, mask=mask, prefix=prefix)
+
+    def _norm(self, node, layer) -> Image:
+        given = dict(zip(("input", "mask"), node.args)) | node.kwargs
+        if hooked(layer) or given.get("out") is not None:
+            raise Refused("it has hooks, or writes into a given tensor")
+        is_of_tokens = type(layer) in (MaskedLayerNorm, MaskedRMSNorm)
+        x = (self.tokens if is_of_tokens else self.image_alone)(given["input"])
+        if channels_of(x) != layer.normalized_shape[0]:
+            raise Refused("it normalizes other dimensions than the channels")
+        mask = self._mask_of(given.get("mask"), layer)
+        if mask is None:
+            raise Refused("it has no mask")
+        has = [layer._parameters.get(name) is not None for name in ("weight", "bias")]
+        name = self._new_name()
+        step = NormStep(name, x.name, _NORMS[type(layer)], node.target, *has, layer.eps, mask)
+        self.steps.append(step)
+        return Image(name, x.shape, step, mask, frozenset())
+
+    def _attention(self, node, layer: MaskedAttention) -> Image:
+        given = dict(zip(("input", "mask", "key_mask", "residual"), node.args)) | node.kwargs
+        if hooked(layer) or hooked(layer.qkv) or hooked(layer.proj):
+            raise Refused("it has hooks")
+        if layer.causal or given.get("is_causal", False) is not False:
+            raise Refused("it is causal")
+        if any(given.get(name) is not None for name in ("key_mask", "attn_mask")):
+            raise Refused("it has a mask of its keys")
+        x, mask = self.tokens(given["input"]), self._mask_of(given.get("mask"), layer)
+        channels = layer.proj.in_features
+        parts = self._product(layer.qkv, f"{node.target}.qkv", x, mask, layer.qkv.in_features, 3 * channels)
+        attended = self._attended(x, parts, layer.num_heads, channels, mask)
+        return self._projected(node, layer.proj, f"{node.target}.proj", attended, mask, given)
+
+    def _attended(self, x: Image, parts: OpenStep, heads: int, channels: int, mask: str | None) -> Image:
+        """Attention behind a layer that makes queries, keys and values."""
+        if mask is None:
+            raise Refused("it has no mask")
+        self.steps.append(parts)
+        step = AttentionStep(self._new_name(), parts.output, heads, mask)
+        self.steps.append(step)
+        return Image(step.output, (*x.shape[:2], channels), step, mask, frozenset())
+
+    def _projected(self, node, layer: MaskedLinear, name: str, x: Image, mask: str | None, given: dict) -> Image:
+        step = self._product(layer, name, x, mask, layer.in_features, layer.out_features)
+        step.activation = layer.activation
+        shape = (*x.shape[:2], layer.out_features)
+        return self._weighted(node, step, shape, given.get("residual"), given.get("out"), given.get("zero", False))
+
+    def _multihead_attention(self, node, layer: MaskedMultiheadAttention) -> None:
+        """Self-attention whose weights nobody reads: its first result is the only one."""
+        names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
+        given = dict(zip(names, node.args)) | node.kwargs
+        if hooked(layer) or hooked(layer.out_proj):
+            raise Refused("it has hooks")
+        others = [given.get(name) for name in ("key_padding_mask", "attn_mask")]
+        plain = layer.bias_k is None and layer.bias_v is None and not layer.add_zero_attn and layer._qkv_same_embed_dim
+        if not plain or any(one is not None for one in others) or given.get("is_causal", False) is not False:
+            raise Refused("it has a mask of its keys, is causal, or adds keys")
+        if given.get("need_weights", True) is not False or not given["query"] is given["key"] is given["value"]:
+            raise Refused("it is no self-attention, or returns its weights")
+        results = list(node.users)
+        if any(one.target is not operator.getitem or one.args[1] != 0 for one in results):
+            raise Refused("its results are not taken one by one")
+        x, mask = self.tokens(given["query"]), self._mask_of(given.get("mask"), layer)
+        parts = self._product(layer, node.target, x, mask, layer.embed_dim, 3 * layer.embed_dim, "in_proj_")
+        attended = self._attended(x, parts, layer.num_heads, layer.embed_dim, mask)
+        found = self._projected(node, layer.out_proj, f"{node.target}.out_proj", attended, mask, {})
+        for one in (node, *results):
+            self.found[one] = found
+            self.absorbed.append(one)
 
     def _cloned(self, out, node) -> Image:
         """The image that a call writes into a copy of."""
@@ -212,7 +354,7 @@ class Chain:
         if hooked(layer):
             raise Refused("it has hooks")
         name = f"s{len(self.steps)}"
-        self.steps.append(UnitStep(name, self.image(node.args[0]).name, layer, node.target))
+        self.steps.append(UnitStep(name, self.image_alone(node.args[0]).name, layer, node.target))
         self.masks[node] = name, None
         return Mask(name)
 
@@ -316,7 +458,7 @@ class Chain:
         if name in image.settled:
             return image
         step = image.step
-        if isinstance(step, LayerStep):
+        if not isinstance(step, OpenStep):
             return self._sum_activated(image, name)
         if in_place and self.readers(image) != 1:
             raise Refused("it changes what others read")
@@ -334,7 +476,8 @@ class Chain:
 
     def _sum_activated(self, image: Image, name: str) -> Image:
         step = image.step
-        if step.how != "sum" or step.activation != "none" or self.readers(image) != 1:
+        is_sum = isinstance(step, LayerStep) and step.how == "sum"
+        if not is_sum or step.activation != "none" or self.readers(image) != 1:
             raise Refused(f"no convolution and no sum alone before it can have the activation {name}")
         if step.mask is not None and split_slope(name)[0] in AT_ZERO:
             raise Refused(f"{name} is not 0 where the mask is not active")
@@ -352,6 +495,8 @@ class Chain:
     def _layer(self, node, call: LayerCall) -> Image:
         layer, mask = call.masked, Mask("")
         image = self._read(call.operand)
+        if len(image.shape) != 4:
+            raise Refused("it reads what is no image [N, C, H, W]")
         if node.op == "call_module" and hooked(self.finder.modules[node.target]):
             raise Refused("it has hooks")
         if layer is not None and (call.mask is not None or not isinstance(layer.mapping, Nowhere)):
@@ -423,10 +568,10 @@ class Chain:
         if mask.reader is not None or image.support != mask.name:
             raise Refused("its mask is not that of the convolution before it")
         if layer.activation != "none" and layer.activation not in image.settled:
-            if step is None or step.activation != "none" or self.readers(image) != 1:
-                raise Refused("the activation is of what others read, too")
-            if isinstance(step, LayerStep) and step.how != "sum":
+            if not isinstance(step, OpenStep) and not (isinstance(step, LayerStep) and step.how == "sum"):
                 raise Refused("no convolution and no sum before it can have the activation")
+            if step.activation != "none" or self.readers(image) != 1:
+                raise Refused("the activation is of what others read, too")
             step.activation = layer.activation
             return Image(image.name, image.shape, step, mask.name, settled_by(layer.activation))
         return image
@@ -490,6 +635,8 @@ class Finder:
         read = node.all_input_nodes
         copied = {one for one in read if is_clone_for(one, node)}
         late = {one for one in chain.beside if one not in chain.shapes}
+        if node in chain.found:  # A part of a call before it.
+            return chain
         needed = [one for one in read if one not in copied] + [one for copy in copied for one in copy.all_input_nodes]
         if any(one in late for one in needed):
             if not self._is_layer(node) and not changes_a_tensor(node, self.modules):

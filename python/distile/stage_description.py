@@ -17,13 +17,14 @@ from .activations import split_slope
 
 VERSION = 1
 LARGEST = 32767  # The largest number of a window.
-CONVOLUTION, SCORES, ALGEBRA, LAYER = range(4)
+CONVOLUTION, SCORES, ALGEBRA, LAYER, NORM, ATTENTION = range(6)
 # How masks follow from others, in the order of the numbers: of how many, and what their size is.
 ALGEBRAS = {
     "or": (2, ""), "and": (2, ""), "and not": (2, ""), "not": (1, ""), "dilate": (1, "radius"), "pool": (1, "factor")
 }  # fmt: skip
 # Other layers, in the order of the numbers, and what each has.
 LAYERS = {"max_pool": "window", "average_pool": "window", "upsample": "scale", "sum": "other"}
+NORMS = ("layer_norm", "rms_norm")  # In the order of the numbers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Convolution:
 
     Without a mask, it computes every pixel. With a reader, it computes the pixels that this window reads where the mask
     is active. Pixels of `later` stay without the activation, because a later step adds to them. Each output channel reads
-    the input channels of its own group."""
+    the input channels of its own group. Of tokens, it is a linear layer: its window is 1 x 1, and its weights have two
+    dimensions."""
 
     output: str
     input: str
@@ -116,7 +118,35 @@ class Layer:
     activation: str = "none"
 
 
-Step = Union[Convolution, Scores, Combined, Layer]
+@dataclasses.dataclass(frozen=True)
+class Norm:
+    """A layer norm or an RMS norm, by `how`, over the channels at the pixels or tokens of the mask, or at all; elsewhere
+    it is 0. Without an epsilon, it is that of the input's type, as torch.nn.RMSNorm has it."""
+
+    output: str
+    input: str
+    how: str
+    weights: str | None = None
+    bias: str | None = None
+    epsilon: float | None = None
+    mask: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Attention of the tokens of the mask to each other, or with `all_keys` to all tokens of their image, without a mask
+    of all; elsewhere it is 0. The input has the channels of queries, keys and values side by side, each those of one
+    head after those of the other. Without a scale, it is 1 / sqrt(channels of a head)."""
+
+    output: str
+    input: str
+    heads: int
+    scale: float | None = None
+    mask: str | None = None
+    all_keys: bool = False
+
+
+Step = Union[Convolution, Scores, Combined, Layer, Norm, Attention]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,12 +163,14 @@ class Numbers:
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """Steps in their order. `inputs` are names of images and their channels, `masks` names of masks, `outputs` names of
-    images and masks that steps make. Raises ValueError for what does not fit together."""
+    images and masks that steps make, `tokens` names of inputs that are tokens [N, T, C] instead, with masks [N, T]. So
+    is what steps make of them. Raises ValueError for what does not fit together."""
 
     inputs: tuple[tuple[str, int], ...]
     masks: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
+    tokens: tuple[str, ...] = ()
 
     def __post_init__(self):
         _Check(self).run()
@@ -147,7 +179,10 @@ class Stage:
         """What a file holds: a JSON object."""
         found = {
             "distile_stage": VERSION,
-            "inputs": [{"name": name, "channels": channels} for name, channels in self.inputs],
+            "inputs": [
+                {"name": name, "channels": channels, **({"tokens": True} if name in self.tokens else {})}
+                for name, channels in self.inputs
+            ],
             "masks": list(self.masks),
             "steps": [_written(step) for step in self.steps],
             "outputs": list(self.outputs),
@@ -187,6 +222,18 @@ class Stage:
                 activations.append(step.activation)
                 images[step.output] = len(images)
                 continue
+            if isinstance(step, (Norm, Attention)):
+                mask = -1 if step.mask is None else masks[step.mask]
+                of_norm = isinstance(step, Norm)
+                how = NORMS.index(step.how) if of_norm else int(step.all_keys)
+                steps += [NORM if of_norm else ATTENTION, images[step.input], -1, -1, mask, how]
+                steps += [*[1] * 6, *[0] * 4, *[0] * 8]
+                steps += [parameter(step.weights), parameter(step.bias), 0] if of_norm else [-1, -1, step.heads]
+                number = step.epsilon if of_norm else step.scale
+                numbers += [-1.0 if number is None else number, 0.0]
+                activations.append("none")
+                images[step.output] = len(images)
+                continue
             if isinstance(step, Scores):
                 window = [1, 1, *step.stride, 1, 1, 0, 0, 0, 0]
                 steps += [SCORES, images[step.input], -1, -1, -1, -1, *window, *[0] * 8, parameter(step.weights), -1, 0]
@@ -220,12 +267,13 @@ def read_stage(text: str) -> Stage:
     version = root.take("distile_stage", _any)
     if type(version) is not int or version != VERSION:
         raise ValueError(f"a stage has 'distile_stage': {VERSION}, and this one has {_shown(version)}")
-    inputs = root.take("inputs", _list_of(_input))
+    given = root.take("inputs", _list_of(_input))
     masks = root.take("masks", _list_of(_name), ())
     steps = root.take("steps", _list_of(_step))
     outputs = root.take("outputs", _list_of(_name))
     root.finish()
-    return Stage(inputs, masks, steps, outputs)
+    inputs = tuple((name, channels) for name, channels, _ in given)
+    return Stage(inputs, masks, steps, outputs, tuple(name for name, _, are_tokens in given if are_tokens))
 
 
 # ---- What fits together ------------------------------------------------------------------------
@@ -238,6 +286,7 @@ class _Check:
         self.stage = stage
         self.channels: dict[str, int] = {}
         self.masks: set[str] = set()
+        self.tokens: set[str] = set(stage.tokens)
         self.parameters: dict[str, tuple] = {}
 
     def run(self) -> None:
@@ -248,6 +297,8 @@ class _Check:
             self._make(name, channels, "inputs")
         for name in stage.masks:
             self._make(name, None, "masks")
+        if unknown := set(stage.tokens) - {name for name, _ in stage.inputs}:
+            raise ValueError(f"tokens: no input has the name {min(unknown)!r}")
         made = set()
         for place, step in enumerate(stage.steps):
             where = f"steps[{place}]"
@@ -256,15 +307,16 @@ class _Check:
                 self._make(step.mask, None, where)
                 made.add(step.mask)
             elif isinstance(step, Scores):
+                self._refuse_tokens(step.input, f"{where}.input")
                 self._parameter(step.weights, ("scores", self._image(step.input, f"{where}.input")), where)
                 self._make(step.mask, None, where)
                 made.add(step.mask)
-            elif isinstance(step, Layer):
-                self._layer(step, where)
-                made.add(step.output)
             else:
-                self._convolution(step, where)
+                checks = {Layer: self._layer, Norm: self._norm, Attention: self._attention, Convolution: self._convolution}
+                checks[type(step)](step, where)
                 made.add(step.output)
+                if step.input in self.tokens:
+                    self.tokens.add(step.output)
         for name in stage.outputs:
             if name not in made:
                 raise ValueError(f"outputs: no step makes {name!r}")
@@ -291,14 +343,53 @@ class _Check:
             if (getattr(step, what) is not None) != (LAYERS[step.how] == what):
                 has = "has" if LAYERS[step.how] == what else "has no"
                 raise ValueError(f"{where}.{what}: {step.how!r} {has} {what}")
+        if step.how != "sum":
+            self._refuse_tokens(step.input, f"{where}.input")
         if step.other is not None and (have := self._image(step.other, f"{where}.other")) != channels:
             raise ValueError(f"{where}.other: {step.other!r} has {have} channels, and the input {channels}")
-        if step.mask is not None and step.mask not in self.masks:
-            raise ValueError(f"{where}.mask: no mask before this step has the name {step.mask!r}")
+        self._alike(step.other, step.input, f"{where}.other")
+        self._known(step.mask, f"{where}.mask")
         if step.activation != "none" and step.how != "sum":
             raise ValueError(f"{where}.activation: only a sum has one")
         self._activation(step.activation, where)
         self._make(step.output, channels, where)
+
+    def _norm(self, step: Norm, where: str) -> None:
+        if step.how not in NORMS:
+            raise ValueError(f"{where}.how: there is no {step.how!r}; there are {', '.join(map(repr, NORMS))}")
+        channels = self._image(step.input, f"{where}.input")
+        for name in (step.weights, step.bias):
+            if name is not None:
+                self._parameter(name, ("bias", channels), where)
+        if step.bias is not None and step.how == "rms_norm":
+            raise ValueError(f"{where}.bias: an RMS norm has none")
+        if step.epsilon is not None and step.epsilon < 0:
+            raise ValueError(f"{where}.epsilon: it is less than 0")
+        self._known(step.mask, f"{where}.mask")
+        self._make(step.output, channels, where)
+
+    def _attention(self, step: Attention, where: str) -> None:
+        channels = self._image(step.input, f"{where}.input")
+        if step.input not in self.tokens:
+            raise ValueError(f"{where}.input: {step.input!r} are no tokens")
+        if step.heads < 1 or channels % (3 * step.heads):
+            raise ValueError(f"{where}.heads: {step.heads} heads do not divide a third of {channels} channels")
+        if step.scale is not None and step.scale <= 0:
+            raise ValueError(f"{where}.scale: it is not above 0")
+        self._known(step.mask, f"{where}.mask")
+        self._make(step.output, channels // 3, where)
+
+    def _known(self, mask: str | None, where: str) -> None:
+        if mask is not None and mask not in self.masks:
+            raise ValueError(f"{where}: no mask before this step has the name {mask!r}")
+
+    def _refuse_tokens(self, name: str, where: str) -> None:
+        if name in self.tokens:
+            raise ValueError(f"{where}: {name!r} are tokens, which this step does not take")
+
+    def _alike(self, name: str | None, other: str, where: str) -> None:
+        if name is not None and (name in self.tokens) != (other in self.tokens):
+            raise ValueError(f"{where}: one of {name!r} and {other!r} is an image, and the other tokens")
 
     @staticmethod
     def _activation(name: str, where: str) -> None:
@@ -313,17 +404,20 @@ class _Check:
             name = getattr(step, what)
             if name is not None and (have := self._image(name, f"{where}.{what}")) != step.channels:
                 raise ValueError(f"{where}.{what}: {name!r} has {have} channels, and the output {step.channels}")
+            self._alike(name, step.input, f"{where}.{what}")
         for what in ("mask", "later"):
-            name = getattr(step, what)
-            if name is not None and name not in self.masks:
-                raise ValueError(f"{where}.{what}: no mask before this step has the name {name!r}")
+            self._known(getattr(step, what), f"{where}.{what}")
+        of_tokens = step.input in self.tokens
+        if of_tokens and (step.window != Window((1, 1)) or step.reader is not None or step.groups != 1):
+            raise ValueError(f"{where}: of tokens, a convolution has a window of 1 x 1, one group and no reader")
         for what in ("reader", "base"):
             if getattr(step, what) is not None and step.mask is None:
                 raise ValueError(f"{where}.{what}: it is there, but no mask")
         self._activation(step.activation, where)
         if channels % step.groups or step.channels % step.groups:
             raise ValueError(f"{where}.groups: {step.groups} do not divide {channels} and {step.channels} channels")
-        self._parameter(step.weights, (step.channels, channels // step.groups, *step.window.kernel), where)
+        kernel = () if of_tokens else step.window.kernel
+        self._parameter(step.weights, (step.channels, channels // step.groups, *kernel), where)
         if step.bias is not None:
             self._parameter(step.bias, ("bias", step.channels), where)
         self._make(step.output, step.channels, where)
@@ -431,9 +525,15 @@ def _list_of(read: Callable) -> Callable[[str, object], tuple]:
 _channels = _whole(1, 2**31 - 1)
 
 
-def _input(where: str, value) -> tuple[str, int]:
+def _flag(where: str, value) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{where}: it is neither true nor false, but {_shown(value)}")
+    return value
+
+
+def _input(where: str, value) -> tuple[str, int, bool]:
     found = _Object(where, value)
-    read = found.take("name", _name), found.take("channels", _channels)
+    read = found.take("name", _name), found.take("channels", _channels), found.take("tokens", _flag, False)
     found.finish()
     return read
 
@@ -498,6 +598,24 @@ def _step(where: str, value) -> Step:
             **{key: found.take(key, _name, None) for key in ("other", "mask")},
             activation=found.take("activation", _name, "none"),
         )
+    elif kind == "norm":
+        step = Norm(
+            found.take("output", _name),
+            found.take("input", _name),
+            found.take("how", _name),
+            **{key: found.take(key, _name, None) for key in ("weights", "bias")},
+            epsilon=found.take("epsilon", _number, None),
+            mask=found.take("mask", _name, None),
+        )
+    elif kind == "attention":
+        step = Attention(
+            found.take("output", _name),
+            found.take("input", _name),
+            found.take("heads", _whole(1, LARGEST)),
+            found.take("scale", _number, None),
+            found.take("mask", _name, None),
+            found.take("all_keys", _flag, False),
+        )
     else:
         kinds = ", ".join(map(repr, _KINDS.values()))
         raise ValueError(f"{where}.kind: there is no step {kind!r}; there are {kinds}")
@@ -523,7 +641,9 @@ def _fields(value) -> dict:
     return found
 
 
-_KINDS = {Convolution: "conv2d", Scores: "mask_unit", Combined: "mask", Layer: "layer"}
+_KINDS = {
+    Convolution: "conv2d", Scores: "mask_unit", Combined: "mask", Layer: "layer", Norm: "norm", Attention: "attention"
+}  # fmt: skip
 
 
 def _written(step: Step) -> dict:

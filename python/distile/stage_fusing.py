@@ -13,14 +13,14 @@ import torch.fx
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from . import conversion, masks, stage_description, tracing
+from . import conversion, masks, tracing
 from .dataflow import _Tracer
 from .nn_base import Masked, Place
 from .nn_layers import MaskUnit
 from .stage_chains import MASK_FUNCTIONS, Chain, Finder
 from .stage_description import Stage
 from .stage_module import FusedStage
-from .stage_steps import Fused, NotFused, UnitStep
+from .stage_steps import Fused, NotFused, UnitStep, channels_of
 
 
 class _StageTracer(_Tracer):
@@ -203,16 +203,16 @@ def _described(chain: Chain, outside: list, outputs: tuple[str, ...], replaced: 
     used = {name for step in steps for name in (getattr(step, "mask", None), getattr(step, "later", None))}
     used |= {name for step in steps for name in getattr(step, "of", ())}
     known = [(name, one) for name, one in chain.masks.values() if one is not None and name in used]
-    stage = Stage(
-        tuple((image.name, image.shape[1]) for _, image in images), tuple(name for name, _ in known), steps, outputs
-    )
+    inputs = tuple((image.name, channels_of(image)) for _, image in images)
+    tokens = tuple(image.name for _, image in images if len(image.shape) == 3)
+    stage = Stage(inputs, tuple(name for name, _ in known), steps, outputs, tokens)
     numbers = {image.name: place for place, (_, image) in enumerate(images)}
     for step in steps:
-        if isinstance(step, (stage_description.Convolution, stage_description.Layer)):
+        if hasattr(step, "output"):
             numbers[step.output] = len(numbers)
     first = {}
     for step in steps:
-        if isinstance(step, (stage_description.Convolution, stage_description.Layer)):
+        if hasattr(step, "output"):
             reads = getattr(step, "reader", None) is not None
             for mask in (None if reads else step.mask, getattr(step, "later", None)):
                 first.setdefault(mask, numbers[step.output])

@@ -13,9 +13,10 @@ NEVER = 1e30  # The time of a way that the device lacks.
 SECONDS = 0.06  # For all ways at a density.
 
 
-def blob(shape: tuple[int, int, int], density: float, device) -> torch.Tensor:
-    """A mask of connected regions, [N, H, W], with this share of active pixels."""
-    n, height, width = shape
+def blob(shape: tuple[int, ...], density: float, device) -> torch.Tensor:
+    """A mask of connected regions, [N, H, W] or of tokens [N, T], with this share of active pixels."""
+    n, width = shape[0], shape[-1]
+    height = shape[1] if len(shape) == 3 else 1
     radius = max(min(height, width) // 8, 1)
     generator = torch.Generator().manual_seed(height * 65536 + width)
     noise = torch.rand(n, 1, height, width, generator=generator, device="cpu")
@@ -23,7 +24,7 @@ def blob(shape: tuple[int, int, int], density: float, device) -> torch.Tensor:
         noise = F.avg_pool2d(noise, 2 * radius + 1, 1, radius, count_include_pad=False)
     values = noise.flatten().sort(descending=True)[0]
     count = min(max(round(density * values.numel()), 1), values.numel())
-    return (noise[:, 0] >= values[count - 1]).to(device)
+    return (noise >= values[count - 1]).reshape(shape).to(device)
 
 
 def density_of(masks: Sequence[torch.Tensor]) -> float:

@@ -17,8 +17,11 @@ from .shapes import _images
 from .stage_description import (
     ALGEBRA,
     ALGEBRAS,
+    ATTENTION,
     CONVOLUTION,
     LAYER,
+    NORM,
+    NORMS,
     SCORES,
     Combined,
     Numbers,
@@ -37,16 +40,23 @@ BY_TIME = -1
 
 def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tuple]]:
     """The sizes of all images of a stage, and if those of given `masks` are, of all masks, by the numbers of its steps.
-    `images` are the sizes of those that are given, `channels` how many a parameter makes."""
+    `images` are the sizes of those that are given, `channels` how many a parameter makes. Those of tokens are [N, C, T]
+    here, and those of their masks [N, T]."""
     images, known = [tuple(sizes) for sizes in images], [tuple(sizes) for sizes in masks or ()]
     for at in range(0, len(steps), INTEGERS):
         if steps[at] == ALGEBRA:
-            if masks is not None:
+            if masks is not None and steps[at + 1] != POOL:
+                known.append(known[steps[at + 4]])
+            elif masks is not None:
                 n, height, width = known[steps[at + 4]]
-                rows, columns = (steps[at + 12], steps[at + 14]) if steps[at + 1] == POOL else (1, 1)
-                known.append((n, -(-height // rows), -(-width // columns)))
+                known.append((n, -(-height // steps[at + 12]), -(-width // steps[at + 14])))
             continue
-        n, _, height, width = images[steps[at + 1]]
+        n, before, *extents = images[steps[at + 1]]
+        if steps[at] in (NORM, ATTENTION) or len(extents) == 1:
+            made = channels[steps[at + 24]] if steps[at] == CONVOLUTION else before // (3 if steps[at] == ATTENTION else 1)
+            images.append((n, made, *extents))
+            continue
+        height, width = extents
         kernel, stride, dilation, padding = (
             tuple(steps[at + first : at + last]) for first, last in ((6, 8), (8, 10), (10, 12), (12, 16))
         )
@@ -58,7 +68,7 @@ def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tup
                 size = Window(kernel, stride, dilation, padding).outputs(height, width)
             elif steps[at + 5] == UPSAMPLE:
                 size = (height * padding[0], width * padding[2])
-            images.append((n, images[steps[at + 1]][1], *size))
+            images.append((n, before, *size))
         else:
             extents = Window(kernel, stride, dilation, padding).outputs(height, width)
             images.append((n, channels[steps[at + 24]], *extents))
@@ -69,12 +79,24 @@ def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tup
 @torch.library.register_fake("distile::stage")
 def _stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, places, times=(), way=-1):
     channels = [one.shape[0] for one in parameters]
-    images, known = sizes_of(steps, [one.shape for one in tensors], channels, [one.shape for one in masks])
+    images, known = sizes_of(steps, map(size_of, tensors), channels, [one.shape for one in masks])
     like = tensors[0]
-    return [
-        _images(like, *images[output]) if output >= 0 else like.new_empty(known[-1 - output], dtype=torch.bool)
-        for output in outputs
-    ]
+
+    def made(output):
+        if output < 0:
+            return like.new_empty(known[-1 - output], dtype=torch.bool)
+        n, channels, *extents = images[output]
+        return _images(like, n, channels, *extents) if len(extents) == 2 else like.new_empty(n, *extents, channels)
+
+    return list(map(made, outputs))
+
+
+def size_of(tensor: torch.Tensor) -> tuple:
+    """The sizes of an image, [N, C, H, W], or of tokens, which are [N, T, C], as [N, C, T]."""
+    if tensor.dim() == 3:
+        n, tokens, channels = tensor.shape
+        return n, channels, tokens
+    return tuple(tensor.shape)
 
 
 def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, **_) -> list[torch.Tensor]:
@@ -92,7 +114,23 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
         if kind == LAYER:
             images.append(_layer(later, x, images[residual], None if mask < 0 else known[mask], names[step], window))
             continue
+        if kind in (NORM, ATTENTION):
+            extents = (x.shape[0], *(x.shape[1:2] if x.dim() == 3 else x.shape[2:]))
+            active = x.new_ones(extents, dtype=torch.bool) if mask < 0 else known[mask]
+            number = numbers[REALS * step]
+            if kind == ATTENTION:
+                images.append(_attended(x, active, groups, number, bool(later)))
+            else:
+                vectors = [None if one < 0 else parameters[one] for one in (weight, bias)]
+                images.append(_normalized(later, x, active, vectors, number))
+            continue
         weight = parameters[weight]
+        if x.dim() == 3:
+            images.append(_linear(x, weight, None if bias < 0 else parameters[bias],
+                                  x.new_ones(x.shape[:2], dtype=torch.bool) if mask < 0 else known[mask],
+                                  None if residual < 0 else images[residual], None if base < 0 else images[base],
+                                  None if later < 0 else known[later], names[step]))  # fmt: skip
+            continue
         if kind == SCORES:
             scored = x.detach()[..., :: stride[0], :: stride[1]]
             bias, threshold = numbers[REALS * step : REALS * (step + 1)]
@@ -119,7 +157,7 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
 def _layer(how: int, x, other, mask, activation: str, window) -> torch.Tensor:
     """An image from others, by the number of the layer."""
     kernel, stride, dilation, (top, _, left, _) = window[:2], window[2:4], window[4:6], window[6:10]
-    size = tuple(x.shape[2:])
+    size = tuple(x.shape[1:2] if x.dim() == 3 else x.shape[2:])
     if how in (MAX_POOL, AVERAGE_POOL):
         size = Window(kernel, stride, dilation, window[6:10]).outputs(*size)
     elif how == UPSAMPLE:
@@ -132,6 +170,28 @@ def _layer(how: int, x, other, mask, activation: str, window) -> torch.Tensor:
         SUM: lambda: ops.add(x, other, active, activation=activation),
     }
     return ways[how]()
+
+
+def _linear(x, weight, bias, active, residual, base, later, activation: str) -> torch.Tensor:
+    result = ops.linear(x, weight, bias, active, residual, activation=activation if later is None else "none")
+    if later is not None:
+        done = dense.ACTIVATIONS[activation](result)
+        result = torch.where((active & ~later.bool())[..., None], done, result)
+    return result if base is None else torch.where(active.bool()[..., None], result, base)
+
+
+def _normalized(how: int, x, active, vectors, epsilon: float) -> torch.Tensor:
+    epsilon = torch.finfo(x.dtype).eps if epsilon < 0 else epsilon
+    if NORMS[how] == "layer_norm":
+        return ops.layer_norm(x, active, *vectors, epsilon=epsilon)
+    return ops.rms_norm(x, active, vectors[0], epsilon=epsilon)
+
+
+def _attended(qkv, active, heads: int, scale: float, all_keys: bool) -> torch.Tensor:
+    parts = qkv.unflatten(2, (3, heads, -1)).unbind(2)
+    query, key, value = (part.transpose(1, 2) for part in parts)
+    result = ops.attention(query, key, value, active, None if all_keys else active, scale=max(scale, 0.0))
+    return result.transpose(1, 2).flatten(2)
 
 
 def _combined(how: int, a, b, rows: int, columns: int) -> torch.Tensor:
@@ -182,8 +242,9 @@ def run_stage(stage: Stage, images: dict, masks: dict, parameters: dict) -> dict
         if given.keys() != set(wanted):
             raise ValueError(f"a stage takes the tensors {', '.join(wanted) or 'none'}, and not {', '.join(given)}")
     for name, channels in stage.inputs:
-        if images[name].dim() != 4 or images[name].shape[1] != channels:
-            raise ValueError(f"the image {name!r} is [N, {channels}, H, W], and not {list(images[name].shape)}")
+        rank, shape = (3, f"[N, T, {channels}]") if name in stage.tokens else (4, f"[N, {channels}, H, W]")
+        if images[name].dim() != rank or size_of(images[name])[1] != channels:
+            raise ValueError(f"the image {name!r} is {shape}, and not {list(images[name].shape)}")
     found = ops.stage(
         [images[name] for name in names],
         [masks[name] for name in stage.masks],
@@ -231,6 +292,7 @@ class FusedStage(nn.Module):
         super().__init__()
         self.stage = stage
         self._numbers: Numbers = stage.numbers()
+        self._ranks = [3 if name in stage.tokens else 4 for name, _ in stage.inputs]
         self._image_arguments, self._given, self._units = images, given, units
         self._place_of_step = places  # Steps have the places of their layers.
         # Layers, and the names that they have for parameters: the model's names would be looked up part by part.
@@ -252,7 +314,7 @@ class FusedStage(nn.Module):
         first = tensors[0]
         if not self._can_take(tensors, parameters):
             return self._layers(*arguments)
-        images = self._sizes([one.shape for one in tensors], parameters)
+        images = self._sizes(list(map(size_of, tensors)), parameters)
         if images is None:
             return self._layers(*arguments)
         given = []
@@ -270,7 +332,7 @@ class FusedStage(nn.Module):
             measure(self, densities, tensors, given, parameters)
         return tuple(self._call(tensors, given, parameters))
 
-    def _sizes(self, given: list[torch.Size], parameters) -> list[tuple] | None:
+    def _sizes(self, given: list[tuple], parameters) -> list[tuple] | None:
         """The sizes of all images, or None if the steps do not fit. Those of the last call are kept."""
         keeps = not torch.compiler.is_compiling()
         if keeps and self._last_sizes is not None and self._last_sizes[0] == given:
@@ -315,7 +377,9 @@ class FusedStage(nn.Module):
             return False
         if self.training or torch.onnx.is_in_onnx_export():
             return False
-        if any(one.dim() != 4 or one.dtype != first.dtype or one.device != first.device for one in tensors):
+        if any(one.dtype != first.dtype or one.device != first.device for one in tensors):
+            return False
+        if [one.dim() for one in tensors] != self._ranks:
             return False
         if forward_ad._current_level >= 0:
             return False
@@ -327,7 +391,7 @@ class FusedStage(nn.Module):
         """Whether sums are of images of one shape, and no image is without pixels: layers say what is wrong."""
         steps, result = self._numbers.steps, len(self._image_arguments)
         for at in range(0, len(steps), INTEGERS):
-            if steps[at] not in (CONVOLUTION, LAYER):
+            if steps[at] in (SCORES, ALGEBRA):
                 continue
             if any(number >= 0 and images[number] != images[result] for number in steps[at + 2 : at + 4]):
                 return False
@@ -352,7 +416,7 @@ class FusedStage(nn.Module):
         steps = [(step, place) for step, place in zip(stage.steps, self._places()) if not isinstance(step, makers)]
         outputs = tuple(name for name in stage.outputs if name not in made)
         outputs = outputs or (steps[-1][0].output,)
-        without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs)
+        without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs, stage.tokens)
         return without.numbers(), [place for _, place in steps]
 
 
@@ -364,7 +428,7 @@ def measure(fused: FusedStage, densities, tensors, given, parameters) -> None:
     by_name = dict(zip(fused._numbers.parameters, parameters))
     parameters = [by_name[name] for name in numbers.parameters]
     channels, known = [one.shape[0] for one in by_name.values()], [one.shape for one in given]
-    _, shapes = sizes_of(fused._numbers.steps, [one.shape for one in tensors], channels, known)
+    _, shapes = sizes_of(fused._numbers.steps, map(size_of, tensors), channels, known)
     rows: list[list[float]] = []
     for density in sorted(densities):
         drawn = [blob(shape, density, tensors[0].device) for shape in shapes]

@@ -51,7 +51,7 @@ class Refused(Exception):
 
 @dataclasses.dataclass(eq=False)
 class OpenStep:
-    """A convolution that later calls may complete."""
+    """A convolution, or a linear layer, that later calls may complete."""
 
     output: str
     input: str
@@ -66,11 +66,12 @@ class OpenStep:
     later: str | None = None
     activation: str = "none"
     groups: int = 1
+    prefix: str = ""  # Of the names that the layer has for its parameters.
 
     def described(self) -> stage_description.Convolution:
-        bias = f"{self.layer}.bias" if self.bias else None
+        bias = f"{self.layer}.{self.prefix}bias" if self.bias else None
         fields = {name: getattr(self, name) for name in ("residual", "base", "mask", "reader", "later", "activation", "groups")}
-        weights = f"{self.layer}.weight"
+        weights = f"{self.layer}.{self.prefix}weight"
         return stage_description.Convolution(
             self.output, self.input, self.channels, self.window, weights, bias, **fields
         )
@@ -122,10 +123,39 @@ class LayerStep:
 
 
 @dataclasses.dataclass(eq=False)
+class NormStep:
+    output: str
+    input: str
+    how: str
+    layer: str
+    weights: bool
+    bias: bool
+    epsilon: float | None
+    mask: str | None
+
+    def described(self) -> stage_description.Norm:
+        weights, bias = (f"{self.layer}.{name}" if has else None
+                         for has, name in ((self.weights, "weight"), (self.bias, "bias")))  # fmt: skip
+        return stage_description.Norm(self.output, self.input, self.how, weights, bias, self.epsilon, self.mask)
+
+
+@dataclasses.dataclass(eq=False)
+class AttentionStep:
+    output: str
+    input: str
+    heads: int
+    mask: str | None
+    layer: str = ""
+
+    def described(self) -> stage_description.Attention:
+        return stage_description.Attention(self.output, self.input, self.heads, mask=self.mask)
+
+
+@dataclasses.dataclass(eq=False)
 class Image:
     name: str
-    shape: tuple
-    step: OpenStep | LayerStep | None  # What makes it; None if it is given.
+    shape: tuple  # [N, C, H, W], or of tokens [N, T, C].
+    step: OpenStep | LayerStep | NormStep | AttentionStep | None  # What makes it; None if it is given.
     support: str | None  # The mask outside of which it is 0; None if it may be anything.
     settled: frozenset  # Activations that change nothing of it.
     under: Image | None = None  # What the last sum has added to, where the mask is not active.
@@ -135,6 +165,10 @@ class Image:
 class Mask:
     name: str
     reader: Reader | None = None
+
+
+def channels_of(image: Image) -> int:
+    return image.shape[1 if len(image.shape) == 4 else 2]
 
 
 def is_clone_for(node: torch.fx.Node, reader: torch.fx.Node) -> bool:
@@ -182,10 +216,16 @@ def why_no_step(layer: nn.Module) -> str:
         return f"it has {layer.groups} groups"
     if layer.padding_mode != "zeros":
         return f"its padding_mode is {layer.padding_mode!r}"
+    return why_no_weights(layer, "", layer.in_channels, layer.out_channels)
+
+
+def why_no_weights(layer: nn.Module, prefix: str, *channels: int) -> str:
+    """Why a stage cannot read the weight and the bias that a layer has by these names."""
     parameters = layer._parameters
-    if parameters.get("weight") is None or "bias" not in parameters:
+    weight = parameters.get(f"{prefix}weight")
+    if weight is None or f"{prefix}bias" not in parameters:
         return "its weight is no parameter"
-    if parameters["weight"].is_cuda and (layer.in_channels % CHANNELS or layer.out_channels % CHANNELS):
+    if weight.is_cuda and any(count % CHANNELS for count in channels):
         return f"stages on GPUs take channels in multiples of {CHANNELS}"
     return ""
 

@@ -940,7 +940,8 @@ def test_wrong_layers(how, place, value, message):
     "wrong, message",
     [
         (lambda t, m, p: (t[:1] + [t[1].double()], m, p), "of one type"),
-        (lambda t, m, p: (t[:1] + [t[1][0]], m, p), "images"),
+        (lambda t, m, p: (t[:1] + [t[1][0]], m, p), "adds tokens to an image"),
+        (lambda t, m, p: (t[:1] + [t[1][0, 0]], m, p), r"images \[N, C, H, W\] or tokens \[N, T, C\]"),
         (lambda t, m, p: (t, [m[0][:, :7]], p), "but the output has the pixels"),
         (lambda t, m, p: (t, [m[0].float()], p), "of type bool"),
         (lambda t, m, p: (t, m, [p[0][:, :4], *p[1:]]), "reads 8 channels"),
