@@ -317,6 +317,7 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
             find_mask(steps_[number]);
         }
     }
+    find_outside();
     // Memory that a result takes over has the border that the result needs.
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
         if (step->takes_base) {
@@ -324,6 +325,52 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
             border = std::max(border, images_[static_cast<size_t>(step->result)].border);
         }
     }
+}
+
+bool StageProgram::makes_negative(const StageStep &step) const {
+    const auto is_negative = [&](int32_t image) { return images_[static_cast<size_t>(image)].is_negative; };
+    const bool activates = step.later < 0 && (step.activation.function == DISTILE_ACTIVATION_RELU ||
+                                              step.activation.function == DISTILE_ACTIVATION_RELU6);
+    if (step.kind == StageKind::conv2d) {
+        return !activates || (step.base >= 0 && is_negative(step.base));
+    }
+    if (step.kind != StageKind::layer) {
+        return true;
+    }
+    return !activates && (is_negative(step.input) || (step.residual >= 0 && is_negative(step.residual)) ||
+                          step.activation.function != DISTILE_ACTIVATION_NONE);
+}
+
+bool StageProgram::has_own_memory(int32_t image) const {
+    return std::none_of(steps_.begin(), steps_.end(), [&](const StageStep &step) {
+        return step.takes_base && (step.base == image || step.result == image);
+    });
+}
+
+void StageProgram::find_outside() {
+    for (const StageStep &step : steps_) {
+        if (step.makes_image()) {
+            images_[static_cast<size_t>(step.result)].is_negative = makes_negative(step);
+        }
+    }
+    for (const StageStep &step : steps_) {
+        if (step.kind != StageKind::layer || step.layer != StageLayer::max_pool) {
+            continue;
+        }
+        StageImage &input = images_[static_cast<size_t>(step.input)];
+        const int32_t outside = reach(step, images_[static_cast<size_t>(step.result)].sizes);
+        const bool leaves = outside > 0 && input.is_negative && !input.reads_zeros && has_own_memory(step.input);
+        input.leaves_outside = input.leaves_outside || leaves;
+        if (leaves || !input.is_negative) {
+            input.border = std::max(input.border, outside);
+        }
+    }
+}
+
+bool StageProgram::can_pool(const StageStep &step) const {
+    const StageImage &input = images_[static_cast<size_t>(step.input)];
+    return !input.is_negative || input.leaves_outside ||
+           reach(step, images_[static_cast<size_t>(step.result)].sizes) == 0;
 }
 
 void StageProgram::find_mask(const StageStep &step) {
@@ -374,7 +421,8 @@ void StageProgram::find_layer(const StageStep &step, size_t number) {
         break;
     case StageLayer::average_pool:
         sizes = outputs(step, number);
-        input.border = std::max(input.border, reach(step, sizes));  // Zeros count.
+        input.border = std::max(input.border, reach(step, sizes));
+        input.reads_zeros = input.reads_zeros || reach(step, sizes) > 0;
         break;
     case StageLayer::upsample:
         sizes[2] *= step.window.pad_top;
@@ -411,6 +459,7 @@ void StageProgram::find_image(const StageStep &step, size_t number, const std::v
                               std::to_string(input.sizes[1]) + " and " + std::to_string(sizes[1]) + " channels");
     }
     input.border = std::max(input.border, reach(step, sizes));
+    input.reads_zeros = input.reads_zeros || reach(step, sizes) > 0;
     for (const int32_t other : {step.residual, step.base}) {
         if (other >= 0 && images_[static_cast<size_t>(other)].sizes != sizes) {
             fail_step(number, "adds to an image of another shape than its own");

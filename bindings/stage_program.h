@@ -21,11 +21,14 @@ using MaskSizes = std::array<int64_t, 3>;
 /** An image of a stage: one that is given, or a step's result. */
 struct StageImage {
     ImageSizes sizes{};
-    int32_t maker = -1;      /**< The step; -1 if it is given. */
-    int32_t last_use = -1;   /**< The last step that reads it; -1: none. */
-    bool is_output = false;  /**< Whether the stage returns it. */
-    bool needs_zeros = true; /**< Whether somebody reads pixels that its step does not write. */
-    int32_t border = 0;      /**< The pixels outside that windows read, on the side where they read the most. */
+    int32_t maker = -1;          /**< The step; -1 if it is given. */
+    int32_t last_use = -1;       /**< The last step that reads it; -1: none. */
+    bool is_output = false;      /**< Whether the stage returns it. */
+    bool needs_zeros = true;     /**< Whether somebody reads pixels that its step does not write. */
+    int32_t border = 0;          /**< The pixels outside that windows read, on the side where they read the most. */
+    bool is_negative = true;     /**< Whether a pixel may be less than 0. */
+    bool reads_zeros = false;    /**< Whether steps read zeros outside. */
+    bool leaves_outside = false; /**< Whether max pools read outside what does not count, in a border of their own. */
 
     bool is_empty() const {
         return sizes[0] == 0 || sizes[1] == 0 || sizes[2] == 0 || sizes[3] == 0;
@@ -62,10 +65,10 @@ struct StageStep {
     int32_t weights, bias;
     int32_t groups; /**< A convolution has them; 0 for other steps. */
     distile_norm norm;
-    float epsilon; /**< Of a norm; less than 0: that of the input's type. */
-    int32_t heads; /**< Of attention. */
-    float scale;   /**< Of attention; 0: 1 / sqrt(channels of a head). */
-    bool all_keys;
+    float epsilon; /**< A norm has it; less than 0: that of the input's type. */
+    int32_t heads; /**< Attention has them. */
+    float scale;   /**< Attention has it; 0: 1 / sqrt(channels of a head). */
+    bool all_keys; /**< Whether attention is to all pixels, not to those of the mask. */
     Activation activation;
     std::string activation_name;
     float score_bias, threshold;
@@ -120,6 +123,9 @@ public:
     /** Whether the next step alone reads what a convolution makes, where it makes it, and needs no copy first of what a
      * step makes, before which all steps must have run. */
     bool is_transient(const StageStep &step) const;
+    /** Whether the numbers outside an image do not count for a max pool: its windows stay inside, zeros there are not
+     * more than what is inside, or minus infinity can be there, because no other step reads outside. */
+    bool can_pool(const StageStep &step) const;
     /** The pixels of what a step makes. */
     MaskSizes pixels(const StageStep &step) const;
     const MaskSizes &mask_sizes(int64_t mask) const {
@@ -137,6 +143,9 @@ private:
     int32_t reach(const StageStep &step, const ImageSizes &made) const;
     void find_layer(const StageStep &step, size_t number);
     void find_attention(const StageStep &step, size_t number);
+    void find_outside();
+    bool makes_negative(const StageStep &step) const;
+    bool has_own_memory(int32_t image) const;
     void note_use(int32_t image, int32_t step);
     void find_uses();
     /** Whether a step reads of an image only what the step that makes it has written. */

@@ -7,6 +7,7 @@
 #include "python/csrc/stage_trace.h"
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -198,7 +199,7 @@ public:
         const stages::Masks masks(session_, masks_, made);
         const distile_dtype type = *type_of(given_.front());
         for (size_t i = 0; i < given_.size(); i++) {
-            images_[i] = readable(given_[i], image(static_cast<int32_t>(i)).border);
+            images_[i] = readable(given_[i], image(static_cast<int32_t>(i)));
         }
         for (const StageStep &step : program_.steps()) {
             if (step.kind == StageKind::conv2d) {
@@ -208,17 +209,14 @@ public:
             if (step.kind == StageKind::algebra) {
                 combine_masks(step, masks);
             } else if (step.kind == StageKind::layer && is_step(step)) {
-                images_.push_back(
-                    make_image(image(step.result).sizes, image(step.result).border, image(step.result).needs_zeros));
+                images_.push_back(make_image(image(step.result)));
                 add_layer(step, masks, type);
             } else if (step.kind == StageKind::layer) {
                 flush();
                 const Tensor made = layer(step);
-                const int32_t border = image(step.result).border;
-                images_.push_back(on_gpu() && border > 0 ? copy_of(made, border) : made);
+                images_.push_back(border_of(image(step.result)) > 0 ? copy_of(made, image(step.result)) : made);
             } else if (step.kind == StageKind::norm || step.kind == StageKind::attention) {
-                images_.push_back(
-                    make_image(image(step.result).sizes, image(step.result).border, image(step.result).needs_zeros));
+                images_.push_back(make_image(image(step.result)));
                 add_tokens(step, masks, type);
             } else {
                 add(step, masks, type);
@@ -257,7 +255,7 @@ public:
 private:
     static constexpr int64_t vector_channels = 8;
     static constexpr int64_t vector_bytes = 16;
-    static constexpr int64_t most_head_channels = 128;  ///< Of attention on a GPU.
+    static constexpr int64_t most_head_channels = 128;  ///< A head has at most these on a GPU.
     static constexpr int64_t most_kept = 256 << 10;     ///< The numbers of an image for each thread that caches keep.
 
     bool on_gpu() const {
@@ -422,30 +420,44 @@ private:
         return weight.is_cpu() && *own == DISTILE_BFLOAT16 ? *own : type;
     }
 
-    /** Memory for an image, inside a border of zeros. */
-    Tensor make_image(const ImageSizes &sizes, int32_t border, bool zeros) const {
-        const auto [batch, channels, height, width] = sizes;
+    /** A CPU needs none. */
+    int32_t border_of(const StageImage &described) const {
+        return on_gpu() ? described.border : 0;
+    }
+    /** Memory for an image, inside its border. */
+    Tensor make_image(const StageImage &described) const {
+        return make_image(described, described.needs_zeros);
+    }
+    Tensor make_image(const StageImage &described, bool zeros) const {
+        const auto [batch, channels, height, width] = described.sizes;
+        const int32_t border = border_of(described);
         Tensor whole =
             empty_images(given_.front(), batch, channels, height + int64_t{2} * border, width + int64_t{2} * border);
-        if (zeros || border > 0) {
-            whole = zeroed(whole);
+        if (border == 0) {
+            return zeros ? zeroed(whole) : whole;
         }
-        if (border > 0) {
-            whole = torch::stable::narrow(whole, 2, border, height);
-            whole = torch::stable::narrow(whole, 3, border, width);
-        }
-        return whole;
+        const bool leaves = described.leaves_outside;
+        whole = leaves ? torch::stable::fill_(whole, -std::numeric_limits<double>::infinity()) : zeroed(whole);
+        Tensor inside = torch::stable::narrow(whole, 2, border, height);
+        inside = torch::stable::narrow(inside, 3, border, width);
+        return leaves && zeros ? zeroed(inside) : inside;
     }
-    Tensor copy_of(const Tensor &tensor, int32_t border) const {
-        Tensor copy = make_image(sizes_of(tensor), border, false);
+    /** A copy of what is to be such an image, with its border. */
+    Tensor copy_of(const Tensor &tensor, const StageImage &described) const {
+        Tensor copy = make_image(described, false);
         torch::stable::copy_(copy, tensor);
         return copy;
     }
+    Tensor copy_of(const Tensor &tensor) const {
+        StageImage described;
+        described.sizes = sizes_of(tensor);
+        return copy_of(tensor, described);
+    }
 
     /** A given image as steps read it. */
-    Tensor readable(const Tensor &tensor, int32_t border) const {
+    Tensor readable(const Tensor &tensor, const StageImage &described) const {
         if (!on_gpu()) {
-            return fits(tensor) ? tensor : copy_of(tensor, 0);
+            return fits(tensor) ? tensor : copy_of(tensor);
         }
         const auto elements = vector_bytes / static_cast<int64_t>(tensor.element_size());
         const bool aligned = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % vector_bytes == 0;
@@ -453,7 +465,7 @@ private:
         for (const int64_t axis : {0, 2, 3}) {
             whole = whole && (tensor.size(axis) == 1 || tensor.stride(axis) % elements == 0);
         }
-        return border == 0 && aligned && whole && fits(tensor) ? tensor : copy_of(tensor, border);
+        return described.border == 0 && aligned && whole && fits(tensor) ? tensor : copy_of(tensor, described);
     }
 
     /** Copies the base of the step that ends a chain, if the step that begins it reads that: one that overwrites it
@@ -470,7 +482,7 @@ private:
         if (batch * channels * height * width > most_kept * distile_context_threads(session_.context()) &&
             !is_pending) {
             flush();  // It must be there.
-            copied_.emplace(end->result, copy_of(images_[static_cast<size_t>(end->base)], 0));
+            copied_.emplace(end->result, copy_of(images_[static_cast<size_t>(end->base)]));
         }
     }
 
@@ -480,27 +492,25 @@ private:
             return copied->second;
         }
         const StageImage &result = image(step.result);
-        const int32_t border = on_gpu() ? result.border : 0;
         if (step.base < 0) {
-            return border > 0 && is_free(step.result) ? share_image(step, border)
-                                                      : make_image(result.sizes, border, result.needs_zeros);
+            return border_of(result) > 0 && is_free(step.result) ? share_image(step) : make_image(result);
         }
         const Tensor &base = images_[static_cast<size_t>(step.base)];
         if (step.takes_base) {
             return base;
         }
         if (image(step.base).maker >= 0 && on_gpu()) {
-            const Tensor copy = make_image(result.sizes, border, false);
+            const Tensor copy = make_image(result, false);
             distile_stage_step copies = pixel_step(DISTILE_STEP_SUM);
             copies.input = view_of_image(step.base, *type_of(base));
-            copies.output = view_of(copy, border, *type_of(base));
+            copies.output = view_of(copy, border_of(result), *type_of(base));
             pending_.push_back(copies);
             return copy;
         }
         if (image(step.base).maker >= 0) {
             flush();  // It must be there.
         }
-        return copy_of(base, border);
+        return copy_of(base, result);
     }
 
     /** Whether nobody reads what a step has not written of an image, or takes its memory. */
@@ -510,28 +520,29 @@ private:
                std::none_of(steps.begin(), steps.end(), [&](const StageStep &step) { return step.base == number; });
     }
 
-    /** Memory that no step reads any more, with its border of zeros: writing zeros takes as long as a small step. */
-    Tensor share_image(const StageStep &step, int32_t border) {
+    /** Memory that no step reads any more, with its border: writing that takes as long as a small step. */
+    Tensor share_image(const StageStep &step) {
         const auto number = static_cast<int32_t>(&step - program_.steps().data());
         const StageImage &result = image(step.result);
         const auto found = std::find_if(shared_.begin(), shared_.end(), [&](const SharedImage &one) {
-            return one.sizes == result.sizes && one.border == border && one.last_use < number;
+            return one.made_as.sizes == result.sizes && one.made_as.border == result.border &&
+                   one.made_as.leaves_outside == result.leaves_outside && one.last_use < number;
         });
         if (found != shared_.end()) {
             found->last_use = result.last_use;
             return found->memory;
         }
-        shared_.push_back({make_image(result.sizes, border, false), result.sizes, border, result.last_use});
+        shared_.push_back({make_image(result, false), result, result.last_use});
         return shared_.back().memory;
     }
 
-    /** Whether a layer is a step of the library's stages: on a GPU, where its windows read no pixels that do not count.
+    /** Whether a layer is a step of the library's stages: on a GPU, if the pixels outside that it reads do not count.
      */
     bool is_step(const StageStep &step) const {
         const auto [batch, height, width] = program_.pixels(step);
-        const bool pads = step.layer == StageLayer::max_pool && (step.window.pad_top != 0 || step.window.pad_left != 0);
-        return on_gpu() && !pads && image(step.input).sizes[1] % vector_channels == 0 &&
-               batch * height * ((width + 31) / 32) <= DISTILE_STAGE_WORDS;
+        const bool pools = step.layer == StageLayer::max_pool;
+        return !on_gpu() || ((!pools || program_.can_pool(step)) && image(step.input).sizes[1] % vector_channels == 0 &&
+                             batch * height * ((width + 31) / 32) <= DISTILE_STAGE_WORDS);
     }
 
     /** A step of the library that takes each channel by itself, with a window of a pixel. */
@@ -600,7 +611,7 @@ private:
         if (number < 0) {
             return nullptr;
         }
-        return view_of(images_[static_cast<size_t>(number)], on_gpu() ? image(number).border : 0, type);
+        return view_of(images_[static_cast<size_t>(number)], border_of(image(number)), type);
     }
     const distile_tensor *view_of(const Tensor &tensor, int32_t border, distile_dtype type) {
         distile_tensor view = output_view(tensor, type);
@@ -726,8 +737,7 @@ private:
             }
             const auto number = static_cast<int32_t>(output);
             const Tensor &made = images_[static_cast<size_t>(output)];
-            const bool bordered = on_gpu() && image(number).border > 0;
-            const Tensor result = bordered ? copy_of(made, 0) : made;
+            const Tensor result = border_of(image(number)) > 0 ? copy_of(made) : made;
             found.push_back(are_tokens(number) ? tokens_of_image(result) : result);
         }
         return found;
@@ -836,7 +846,7 @@ private:
         }
         if (step.base >= 0) {
             const Tensor &base = images_[static_cast<size_t>(step.base)];
-            out = tokens_of_image(step.takes_base ? base : copy_of(base, 0));
+            out = tokens_of_image(step.takes_base ? base : copy_of(base));
             residual = step.residual == step.base ? out : residual;
         }
         const std::string activation = step.later >= 0 ? "none" : step.activation_name;
@@ -887,7 +897,7 @@ private:
         }
         if (step.base >= 0) {
             const Tensor &base = images_[static_cast<size_t>(step.base)];
-            out = step.takes_base ? base : copy_of(base, 0);
+            out = step.takes_base ? base : copy_of(base);
             residual = step.residual == step.base ? out : residual;
         }
         const distile_window &window = step.window;
@@ -925,8 +935,8 @@ private:
     std::vector<distile_stage_step> pending_;
     struct SharedImage {
         Tensor memory;
-        ImageSizes sizes;
-        int32_t border, last_use;
+        StageImage made_as;
+        int32_t last_use;
     };
     std::vector<SharedImage> shared_;
     std::map<int32_t, Tensor> copied_;  ///< Copies of bases, by the images that take them.

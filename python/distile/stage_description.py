@@ -60,7 +60,7 @@ class Convolution:
 
     Without a mask, it computes every pixel. With a reader, it computes the pixels that this window reads where the mask
     is active. Pixels of `later` stay without the activation, because a later step adds to them. Each output channel reads
-    the input channels of its own group. Of tokens, it is a linear layer: its window is 1 x 1, and its weights have two
+    the input channels of its own group. A linear layer is one of tokens: its window is 1 x 1, and its weights have two
     dimensions."""
 
     output: str

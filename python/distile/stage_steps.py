@@ -66,7 +66,7 @@ class OpenStep:
     later: str | None = None
     activation: str = "none"
     groups: int = 1
-    prefix: str = ""  # Of the names that the layer has for its parameters.
+    prefix: str = ""  # What the names begin with that the layer has for its parameters.
 
     def described(self) -> stage_description.Convolution:
         bias = f"{self.layer}.{self.prefix}bias" if self.bias else None

@@ -210,6 +210,39 @@ def test_pools_that_are_no_steps(strict):
         close(fused(x), model(x))
 
 
+class Stem(nn.Module):
+    """A convolution, a max pool with padding, and a convolution, all of a mask. `negative`: what is pooled may be less
+    than 0, and then zeros outside count. `shared`: a convolution reads zeros there, too."""
+
+    def __init__(self, negative, shared, channels=8):
+        super().__init__()
+        self.first = masked.MaskedConv2d(channels, channels, 3, padding=1, activation="none" if negative else "relu")
+        self.pool = masked.MaskedMaxPool2d(3, 2, padding=1)
+        self.beside = masked.MaskedConv2d(channels, channels, 3, stride=2, padding=1) if shared else None
+        self.last = masked.MaskedConv2d(channels, channels, 1)
+        nn.init.constant_(self.first.bias, -2 if negative else 0)
+
+    def forward(self, x, mask, half):
+        y = self.first(x, mask)
+        result = self.last(self.pool(y, half), half)
+        return result if self.beside is None else result + self.beside(y, half)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_max_pools_with_padding(negative, shared, strict, counted):
+    torch.manual_seed(20)
+    model, rows = Stem(negative, shared).eval(), []
+    example = image(2, 8, 9, 14), drawn((2, 9, 14), 0.5), drawn((2, 5, 7), 0.5)
+    fused = distile.fuse(copy.deepcopy(model), example, report=rows)
+    assert [row.layers for row in rows] == [["first", "pool", "last", "beside"][: 3 + shared]]
+    for n, height, width, density in ((2, 9, 14, 1), (1, 8, 9, 0.5), (3, 1, 1, 1)):
+        given = image(n, 8, height, width), *(drawn((n, -(-height // s), -(-width // s)), density) for s in (1, 2))
+        close(fused(*given), model(*given))
+    assert not counted
+
+
 @torch.no_grad()
 def test_depthwise_layers_are_steps(strict):
     torch.manual_seed(5)
@@ -1221,6 +1254,22 @@ def test_stages_on_a_gpu(gpu, dtype, shortcut, counted):
             x, mask = image(n, 64, height, width).to(dtype).relu_(), drawn((n, height, width), density)
             near(fused(x, mask)[0], model(x, mask)[0])
             near(fused(x.contiguous(), mask)[0], model(x, mask)[0])
+    assert not counted
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_max_pools_with_padding_on_a_gpu(gpu, dtype, negative, shared, counted):
+    """Zeros outside do not count: minus infinity is there, or a layer pools beside the stage."""
+    model = Stem(negative, shared, 64).eval().to(dtype)
+    given = image(2, 64, 19, 33).to(dtype), drawn((2, 19, 33), 1), drawn((2, 10, 17), 0.6)
+    fused = distile.fuse(copy.deepcopy(model), given)
+    (found,) = stages_of(fused)
+    for way in (STAGE, LAYERS, DENSE):
+        found.way = way
+        near(fused(*given), model(*given))
     assert not counted
 
 

@@ -355,7 +355,7 @@ private:
         check_weights_type(checked);
         check_batch();
         if (!target_.reads_outside) {
-            check_reach(true);
+            check_reach();
         }
         check_words(checked.output);
         if (!step_.weights) {
@@ -385,10 +385,6 @@ private:
 
     /** Checks a step that takes each channel by itself. */
     void check_layer(CheckedStep &checked) const {
-        if (!target_.takes_layers) {
-            throw Failure{fail(context_, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                               "%s: stages pool, upsample and add by steps on GPUs alone: call the layer here", call_)};
-        }
         const distile_tensor &input = *step_.input;
         check_step_tensor(step_.output, "output", input.channels, false);
         const distile_tensor &output = *step_.output;
@@ -426,7 +422,10 @@ private:
                                    output.width)};
             }
         } else {
-            check_reach(step_.kind == DISTILE_STEP_AVERAGE_POOL);
+            require(check_pooled_pixels(context_, call_, window, input, output));
+            if (!target_.reads_outside) {
+                check_reach();
+            }
         }
         check_words(checked.output);
         check_epilogue(checked);
@@ -445,8 +444,8 @@ private:
         checked.weights_dtype = given == 0 ? step_.input->dtype : step_.weights_dtype;
     }
 
-    /** Checks that all windows stay within the input, and its border where that counts. */
-    void check_reach(bool has_border) const {
+    /** Checks that all windows stay within the input and its border. */
+    void check_reach() const {
         const distile_tensor &input = *step_.input, &output = *step_.output;
         const distile_window &window = step_.window;
         const auto check_axis = [&](const char *axis, int32_t extent, int32_t before, int32_t behind, int32_t outputs,
@@ -458,11 +457,10 @@ private:
                                    axis, -pad, static_cast<long long>(end), extent, before, behind)};
             }
         };
-        const auto border = [&](int32_t pixels) { return has_border ? pixels : 0; };
-        check_axis("rows", input.height, border(input.border_top), border(input.border_bottom), output.height,
-                   window.kernel_h, window.stride_h, window.dilation_h, window.pad_top);
-        check_axis("columns", input.width, border(input.border_left), border(input.border_right), output.width,
-                   window.kernel_w, window.stride_w, window.dilation_w, window.pad_left);
+        check_axis("rows", input.height, input.border_top, input.border_bottom, output.height, window.kernel_h,
+                   window.stride_h, window.dilation_h, window.pad_top);
+        check_axis("columns", input.width, input.border_left, input.border_right, output.width, window.kernel_w,
+                   window.stride_w, window.dilation_w, window.pad_left);
     }
 
     void check_residual() const {

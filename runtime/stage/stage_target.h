@@ -33,7 +33,6 @@ struct StageTarget {
     size_t weight_alignment;
     bool reads_outside;       ///< Windows may read outside a tensor's border.
     bool takes_groups;        ///< Convolutions may have several groups; without, they may be depthwise.
-    bool takes_layers;        ///< There are steps that take each channel by itself.
     int32_t most_normalized;  ///< The most channels of a norm.
     /** Heads of attention have multiples of these channels, and at most these. */
     int32_t head_channels, most_head_channels;

@@ -22,8 +22,8 @@ distile_status check_tensors(distile_context *context, const char *call, const d
                : DISTILE_OK;
 }
 
-/** The window along one axis. */
-struct Axis {
+/** A window along one axis. */
+struct PooledAxis {
     int32_t kernel, stride, dilation, pad;
 
     /** The first output whose window contains none of the input's pixels; -1 if there is none. */
@@ -39,23 +39,11 @@ struct Axis {
 };
 
 distile_status check_windows(distile_context *context, const char *call, const distile_pool_args &args) {
-    const distile_window &window = args.window;
-    require(check_window(context, call, &window));
-    if (window.kind != DISTILE_WINDOW_CONV) {
+    require(check_window(context, call, &args.window));
+    if (args.window.kind != DISTILE_WINDOW_CONV) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window's kind is not DISTILE_WINDOW_CONV", call);
     }
-    const Axis rows = {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top};
-    const Axis columns = {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left};
-    const int64_t row = rows.empty_window(args.input->height, args.output->height);
-    const int64_t column = columns.empty_window(args.input->width, args.output->width);
-    if (row < 0 && column < 0) {
-        return DISTILE_OK;
-    }
-    return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                "%s: the window of output %s %lld contains no %s of the input, which is %d x %d x %d (batch, height, "
-                "width)",
-                call, row < 0 ? "column" : "row", static_cast<long long>(row < 0 ? column : row),
-                row < 0 ? "column" : "row", args.input->batch, args.input->height, args.input->width);
+    return check_pooled_pixels(context, call, args.window, *args.input, *args.output);
 }
 
 distile_status check_args(distile_context *context, const char *call, const distile_pool_args &args) {
@@ -92,6 +80,22 @@ distile_status check_args(distile_context *context, const char *call, const dist
 }
 
 }  // namespace
+
+distile_status distile::check_pooled_pixels(distile_context *context, const char *call, const distile_window &window,
+                                            const distile_tensor &input, const distile_tensor &output) {
+    const PooledAxis rows = {window.kernel_h, window.stride_h, window.dilation_h, window.pad_top};
+    const PooledAxis columns = {window.kernel_w, window.stride_w, window.dilation_w, window.pad_left};
+    const int64_t row = rows.empty_window(input.height, output.height);
+    const int64_t column = columns.empty_window(input.width, output.width);
+    if (row < 0 && column < 0) {
+        return DISTILE_OK;
+    }
+    return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                "%s: the window of output %s %lld contains no %s of the input, which is %d x %d x %d (batch, height, "
+                "width)",
+                call, row < 0 ? "column" : "row", static_cast<long long>(row < 0 ? column : row),
+                row < 0 ? "column" : "row", input.batch, input.height, input.width);
+}
 
 extern "C" {
 

@@ -38,6 +38,10 @@ distile_status check_vector(distile_context *context, const char *call, const fl
 distile_status check_same_extents(distile_context *context, const char *call, const distile_tensor &input,
                                   const distile_tensor &output);
 
+/** Checks that each window of a pooling contains a pixel of the input. */
+distile_status check_pooled_pixels(distile_context *context, const char *call, const distile_window &window,
+                                   const distile_tensor &input, const distile_tensor &output);
+
 /** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise compares the
  * address ranges. */
 bool overlap(const distile_tensor &a, const distile_tensor &b);

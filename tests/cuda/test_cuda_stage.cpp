@@ -259,34 +259,11 @@ TEST_CASE("Steps of a stage on a GPU pool, upsample and add", "[gpu_stage][gpu_s
     if (!gpu) {
         return;
     }
-    const auto window = [](int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
-        return distile_window{kernel, kernel, stride, stride, dilation, dilation, pad, pad, DISTILE_WINDOW_CONV};
-    };
     for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
         for (const int32_t channels : {8, 72, 96}) {
             INFO(channels << " channels");
             TestedStage<GpuMachine> stage(gpu, dtype, 95, true);
-            StageImage<GpuMachine> &x = stage.image(2, 12, 38, channels, 1),
-                                   &small = stage.image(2, 6, 19, channels, 2),
-                                   &overlapping = stage.image(2, 5, 18, channels),
-                                   &mean = stage.image(2, 6, 19, channels),
-                                   &large = stage.image(2, 12, 38, channels, 1),
-                                   &larger = stage.image(2, 18, 38, channels), &sum = stage.image(2, 12, 38, channels),
-                                   &copy = stage.image(2, 12, 38, channels), &block = stage.image(2, 12, 38, channels);
-            TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, 12, 38, .4), &half = stage.mask(2, 6, 19, .6);
-            stage.layer(DISTILE_STEP_MAX_POOL, x, small, window(2, 2, 1, 0));
-            stage.layer(DISTILE_STEP_MAX_POOL, x, overlapping, window(3, 2, 1, 0));
-            stage.layer(DISTILE_STEP_AVERAGE_POOL, x, mean, window(4, 2, 1, 1), &half);
-            stage.layer(DISTILE_STEP_UPSAMPLE, small, large, window(1, 2, 1, 0));
-            distile_window factors = window(1, 2, 1, 0);
-            factors.stride_h = 3;
-            stage.layer(DISTILE_STEP_UPSAMPLE, mean, larger, factors, nullptr);
-            stage.layer(DISTILE_STEP_SUM, x, sum, window(1, 1, 1, 0), nullptr, &large).given.activation =
-                DISTILE_ACTIVATION_RELU6;
-            stage.layer(DISTILE_STEP_SUM, sum, copy, window(1, 1, 1, 0), &mask);
-            stage.conv(copy, block, 1, 1, 1, &mask, nullptr, &sum);
-            stage.layer(DISTILE_STEP_SUM, large, sum, window(1, 1, 1, 0), nullptr, &block);
-            stage.layer(DISTILE_STEP_UPSAMPLE, small, block, window(1, 2, 1, 0), &mask, &block);
+            add_layers(stage, channels);
             stage.check(0);
         }
     }

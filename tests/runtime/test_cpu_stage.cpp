@@ -126,6 +126,16 @@ TEST_CASE("Steps of a stage on a CPU normalize pixels, which go on until their s
     }
 }
 
+TEST_CASE("Steps of a stage on a CPU pool, upsample and add", "[stage]") {
+    const CpuMachine cpu(present_cpu_features());
+    for (const int32_t channels : {1, 8, 37}) {
+        INFO(channels << " channels");
+        CpuTestedStage stage(cpu, DISTILE_FLOAT32, 95, true);
+        add_layers(stage, channels);
+        stage.check(0);
+    }
+}
+
 TEST_CASE("Steps of a stage on a CPU attend to the pixels of a mask", "[stage]") {
     for_each_code([](const CpuMachine &cpu) {
         unsigned seed = 110;

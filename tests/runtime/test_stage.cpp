@@ -323,6 +323,9 @@ TEST_CASE("Depthwise weights of a stage on a GPU are tap by tap", "[stage]") {
 TEST_CASE("Steps of a stage that take each channel by itself are checked", "[stage]") {
     struct Layers {
         Layers() {
+            for (Image *const image : {&x, &small, &large}) {
+                image->view.height /= 2;
+            }
             pool.kind = DISTILE_STEP_MAX_POOL;
             pool.input = &x.view;
             pool.output = &small.view;
@@ -345,7 +348,8 @@ TEST_CASE("Steps of a stage that take each channel by itself are checked", "[sta
             });
         }
         Context context = make_context();
-        Image x{10, 40, 24, 1}, small{5, 20, 24}, large{10, 40, 24};
+        // With room for float32, too.
+        Image x{20, 40, 24, 1}, small{10, 20, 24}, large{20, 40, 24};
         distile_stage_step steps[3]{};
         distile_stage_step &pool = steps[0], &grow = steps[1], &sum = steps[2];
         distile_stage_args args{};
@@ -366,8 +370,16 @@ TEST_CASE("Steps of a stage that take each channel by itself are checked", "[sta
         {"channels", DISTILE_ERROR_BAD_CHANNELS, [](Layers &s) { s.small.view.channels = 16; }},
         {"channels of the input", DISTILE_ERROR_BAD_CHANNELS,
          [](Layers &s) { s.x.view.channels = s.small.view.channels = 20; }},
-        {"a window outside the image", DISTILE_ERROR_BAD_SHAPE,
-         [](Layers &s) { s.pool.window.pad_top = s.pool.window.pad_left = 1; }},
+        {"a window outside the border", DISTILE_ERROR_BAD_SHAPE,
+         [](Layers &s) {
+             s.x.view.border_left = 0;
+             s.pool.window.pad_top = s.pool.window.pad_left = 1;
+         }},
+        {"a window of no pixel", DISTILE_ERROR_BAD_SHAPE,
+         [](Layers &s) {
+             s.pool.window.pad_top = 1;
+             s.pool.window.kernel_h = 1;
+         }},
         {"a mean outside of the border", DISTILE_ERROR_BAD_SHAPE,
          [](Layers &s) {
              s.pool.kind = DISTILE_STEP_AVERAGE_POOL;
@@ -399,11 +411,15 @@ TEST_CASE("Steps of a stage that take each channel by itself are checked", "[sta
     CHECK(right.check(gpu_stage_target) == DISTILE_OK);
     right.sum.residual = nullptr;
     CHECK(right.check(gpu_stage_target) == DISTILE_OK);
-    // CPUs have no such steps.
+    // On a CPU, which needs no border.
     for (Image *const image : {&right.x, &right.small, &right.large}) {
         image->view.dtype = DISTILE_FLOAT32;
     }
-    CHECK(distile_run_stage(right.context.get(), &right.args) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    right.x.view.border_left = 0;
+    right.pool.kind = DISTILE_STEP_MAX_POOL;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_OK);
+    right.pool.window.kernel_h = 1;
+    CHECK(right.check(*right.context.get()->device->stage_target()) == DISTILE_ERROR_BAD_SHAPE);
 }
 
 TEST_CASE("Steps of tokens are checked", "[stage]") {

@@ -23,7 +23,7 @@ namespace distile {
 
 inline constexpr distile_window stage_point{1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
 
-/** An image tensor on the host, with a border of zeros, and in a device's memory. */
+/** An image tensor on the host, with a border of zeros or another number, and in a device's memory. */
 template<class Machine> struct StageImage {
     StageImage(distile_dtype type, int32_t images, int32_t rows, int32_t columns, int32_t num_channels,
                int32_t border_width)
@@ -41,6 +41,10 @@ template<class Machine> struct StageImage {
     float &at(int32_t n, int32_t y, int32_t x, int32_t c) {
         return values[((static_cast<size_t>(n) * whole_height() + y + border) * whole_width() + x + border) * channels +
                       c];
+    }
+    /** Fills the border. What is inside must be drawn again. */
+    void set_outside(float value) {
+        std::fill(values.begin(), values.end(), value);
     }
     void set_free(int32_t n, int32_t y, int32_t x, bool free) {
         is_free.resize(values.size());
@@ -144,6 +148,13 @@ public:
         images_.push_back(std::make_unique<Image>(dtype_, batch, height, width, channels, border));
         images_.back()->fill([this] { return draw(); });
         return *images_.back();
+    }
+    /** An image of small integers below 0, with minus infinity in its border. */
+    Image &negative_image(int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border) {
+        Image &made = image(batch, height, width, channels, border);
+        made.set_outside(-INFINITY);
+        made.fill([this] { return -1 - static_cast<float>(random() % 4); });
+        return made;
     }
 
     struct TestMask {
@@ -670,9 +681,11 @@ private:
                 const int32_t row = y * w.stride_h - w.pad_top + ky * w.dilation_h,
                               column = x * w.stride_w - w.pad_left + kx * w.dilation_w;
                 const bool inside = row >= 0 && column >= 0 && row < step.input->height && column < step.input->width;
-                const double value = inside ? double{step.input->at(n, row, column, c)} : 0;
-                largest = std::max(largest, value);
-                sum += value;
+                if (inside) {
+                    const double value = step.input->at(n, row, column, c);
+                    largest = std::max(largest, value);
+                    sum += value;
+                }
             }
         }
         return step.given.kind == DISTILE_STEP_MAX_POOL ? largest : sum / (w.kernel_h * w.kernel_w);
@@ -784,6 +797,41 @@ void add_halts(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32
     stage.halt(y, second, &first, &sum, &halt, -1, true);
     stage.halt(x, third, &second, &sum, &halt, INFINITY, false);
     stage.halt(y, of_given, &given, &all, nullptr, .5f, false);
+}
+
+/** Pools, upsamples, adds and copies of images of integers, with masks or without. */
+template<class Machine> void add_layers(TestedStage<Machine> &stage, int32_t channels) {
+    using Image = StageImage<Machine>;
+    const auto window = [](int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
+        return distile_window{kernel, kernel, stride, stride, dilation, dilation, pad, pad, DISTILE_WINDOW_CONV};
+    };
+    const auto image = [&](int32_t height, int32_t width, int32_t border = 0) -> Image & {
+        return stage.image(2, height, width, channels, border);
+    };
+    Image &x = image(12, 38, 1), &small = image(6, 19, 2), &overlapping = image(5, 18), &mean = image(6, 19),
+          &large = image(12, 38, 1), &larger = image(18, 38), &sum = image(12, 38), &copy = image(12, 38),
+          &block = image(12, 38), &stem = image(6, 19), &negative = stage.negative_image(2, 12, 38, channels, 2),
+          &of_negative = image(6, 19), &apart = image(12, 38), &pooled = image(6, 19);
+    auto &mask = stage.mask(2, 12, 38, .4), &half = stage.mask(2, 6, 19, .6);
+    stage.layer(DISTILE_STEP_MAX_POOL, x, small, window(2, 2, 1, 0));
+    stage.layer(DISTILE_STEP_MAX_POOL, x, overlapping, window(3, 2, 1, 0));
+    stage.layer(DISTILE_STEP_AVERAGE_POOL, x, mean, window(4, 2, 1, 1), &half);
+    stage.layer(DISTILE_STEP_UPSAMPLE, small, large, window(1, 2, 1, 0));
+    distile_window factors = window(1, 2, 1, 0);
+    factors.stride_h = 3;
+    stage.layer(DISTILE_STEP_UPSAMPLE, mean, larger, factors, nullptr);
+    stage.layer(DISTILE_STEP_SUM, x, sum, window(1, 1, 1, 0), nullptr, &large).given.activation =
+        DISTILE_ACTIVATION_RELU6;
+    stage.layer(DISTILE_STEP_SUM, sum, copy, window(1, 1, 1, 0), &mask);
+    stage.conv(copy, block, 1, 1, 1, &mask, nullptr, &sum);
+    stage.layer(DISTILE_STEP_SUM, large, sum, window(1, 1, 1, 0), nullptr, &block);
+    stage.layer(DISTILE_STEP_UPSAMPLE, small, block, window(1, 2, 1, 0), &mask, &block);
+    // Windows outside: of what is not negative, beside a border of zeros, and of what is.
+    stage.layer(DISTILE_STEP_MAX_POOL, x, stem, window(3, 2, 1, 1), &half);
+    stage.layer(DISTILE_STEP_MAX_POOL, negative, of_negative, window(3, 2, 1, 1));
+    stage.layer(DISTILE_STEP_MAX_POOL, negative, apart, window(3, 1, 2, 2), &mask).given.activation =
+        DISTILE_ACTIVATION_RELU;
+    stage.layer(DISTILE_STEP_MAX_POOL, negative, pooled, window(2, 2, 1, 0), &half, &pooled);
 }
 
 struct AttentionShape {

@@ -139,7 +139,7 @@ private:
         }
     }
 
-    /** The panels of a set of so many channels or keys. */
+    /** The panels of a set, of `channels` channels or keys in all. */
     int32_t panels_of(int64_t set, int64_t channels) const {
         const int64_t left = divide_up(channels - set * set_channels_, panel_channels);
         return static_cast<int32_t>(std::min<int64_t>(left, products_.set_panels));

@@ -72,7 +72,7 @@ struct DepthwiseProduct {
 /** A row of scores, which becomes a softmax block of keys by block of keys. Zero-initialise before the first. */
 struct SoftmaxRow {
     float *const *stretches;     ///< The block's scores. Each stretch has room for whole panels of keys.
-    int32_t stretch_keys, keys;  ///< A stretch has so many keys, the last one fewer.
+    int32_t stretch_keys, keys;  ///< A stretch has `stretch_keys`, the last one fewer.
     float scale;                 ///< Above 0.
     float most, sum;             ///< The largest score, and the sum of exp(scale * (score - most)), of all blocks.
     float left;                  ///< The factor of what blocks before have made.

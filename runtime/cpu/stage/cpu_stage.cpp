@@ -172,6 +172,8 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
             normalize(*step);
         } else if (step->given.kind == DISTILE_STEP_ATTENTION) {
             attend(*step);
+        } else if (step->given.kind != DISTILE_STEP_CONV2D) {
+            take_channels(*step);
         } else if ((waiting.empty() || step->filter().is_depthwise()) &&
                    can_wait(&*step, stage.steps.data() + stage.steps.size())) {
             waiting.push_back(&*step);
@@ -224,6 +226,39 @@ void CpuStageRunner::normalize(const CheckedStep &step) {
     device_.normalize({*given.input, *given.output, given.mask ? *given.mask : every_pixel(step, *all_),
                        static_cast<const float *>(given.weights), given.bias, given.epsilon,
                        given.norm == DISTILE_LAYER_NORM, false});
+}
+
+void CpuStageRunner::take_channels(const CheckedStep &step) {
+    const distile_stage_step &given = step.given;
+    if (given.kind == DISTILE_STEP_SUM) {
+        finish_channels(step, *given.input);
+        return;
+    }
+    // The residual may be the output.
+    ScratchMemory memory;
+    distile_tensor made = *given.output;
+    if (given.residual) {
+        const int64_t numbers = int64_t{made.batch} * made.height * made.width * made.channels;
+        memory = device_.take_scratch(static_cast<size_t>(numbers) * sizeof(float));
+        made = distile_tensor_make(memory.get(), made.batch, made.height, made.width, made.channels);
+    }
+    distile_mask &mask = given.mask ? *given.mask : every_pixel(step, *all_);
+    const distile_window &window = given.window;
+    if (given.kind == DISTILE_STEP_UPSAMPLE) {
+        device_.upsample_nearest(*given.input, made, mask, window.stride_h, window.stride_w, false);
+    } else {
+        device_.pool({*given.input, made, mask, window, given.kind == DISTILE_STEP_MAX_POOL, true, false});
+    }
+    if (given.residual || given.activation != DISTILE_ACTIVATION_NONE) {
+        finish_channels(step, made);
+    }
+}
+
+void CpuStageRunner::finish_channels(const CheckedStep &step, const distile_tensor &made) {
+    const distile_stage_step &given = step.given;
+    device_.combine({made, given.residual ? *given.residual : made, *given.output,
+                     given.mask ? *given.mask : every_pixel(step, *all_), given.residual ? DISTILE_ADD : DISTILE_COPY,
+                     distile::Activation{DISTILE_ACTIVATION_NONE, 0}, step.activation(), false});
 }
 
 void CpuStageRunner::attend(const CheckedStep &step) {

@@ -24,6 +24,10 @@ private:
     void make_mask(const CheckedStep &step);
     void halt(const CheckedStep &step);
     void normalize(const CheckedStep &step);
+    /** Pools, upsamples, adds or copies. */
+    void take_channels(const CheckedStep &step);
+    /** Adds the residual to what such a step has made, and applies the activation. */
+    void finish_channels(const CheckedStep &step, const distile_tensor &made);
     void attend(const CheckedStep &step);
     /** `waiting` are steps that it computes first, none, one or two; `next` is the convolution behind it, or null. */
     void convolve(const CheckedStep &step, const std::vector<const CheckedStep *> &waiting, const CheckedStep *next);

@@ -22,9 +22,11 @@ extern "C" {
 typedef enum distile_step_kind {
     DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
     DISTILE_STEP_SCORES = 1, /**< A mask, as distile_mask_set_scores. */
-    /* Steps that take each channel by itself: output = activation(value + residual), rounded once. CPUs have none. */
-    DISTILE_STEP_MAX_POOL = 2,     /**< The largest number of a window, which stays within the image. */
-    DISTILE_STEP_AVERAGE_POOL = 3, /**< The mean of a window's pixels, of those outside the image, too. */
+    /* Steps that take each channel by itself: output = activation(value + residual), rounded once. */
+    /** The largest number of a window's pixels in the image, of which each window has one. A GPU reads those outside,
+     * too: there the border holds minus infinity, or 0 if no pixel of the image is less. */
+    DISTILE_STEP_MAX_POOL = 2,
+    DISTILE_STEP_AVERAGE_POOL = 3, /**< The mean of a window's pixels, of which those outside the image are 0. */
     DISTILE_STEP_UPSAMPLE = 4,     /**< The nearest pixel: the window's strides are factors, and its kernel 1 x 1. */
     DISTILE_STEP_SUM = 5,          /**< The pixel itself, to which the residual is added; without one, a copy. */
     /** output = norm * weights + bias, as distile_normalize: each pixel's channels are normalized. Weights and bias are
