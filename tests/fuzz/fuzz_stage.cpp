@@ -24,10 +24,27 @@ int64_t drawn(Bytes &bytes, int32_t usual) {
     }
 }
 
+/** The numbers behind the kind of a norm or attention. */
+void add_step_of_tokens(Bytes &bytes, int32_t things, std::vector<int64_t> &steps) {
+    const bool attends = steps.back() == 5;
+    steps.insert(steps.end(), {drawn(bytes, things), -1, -1, bytes.flag() ? -1 : drawn(bytes, things)});
+    steps.push_back(bytes.choice(1));
+    steps.insert(steps.end(), 6, 1);   // The window.
+    steps.insert(steps.end(), 12, 0);  // Its padding, and no reader.
+    for (int i = 0; i < 2; i++) {      // Weights and bias.
+        steps.push_back(attends || bytes.flag() ? -1 : drawn(bytes, things));
+    }
+    steps.push_back(1 + drawn(bytes, 2));
+}
+
 std::vector<int64_t> drawn_steps(Bytes &bytes, size_t count, int32_t things) {
     std::vector<int64_t> steps;
     for (size_t step = 0; step < count; step++) {
-        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 3));  // Its kind.
+        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 5));  // Its kind.
+        if (steps.back() >= 4 && bytes.choice(3) > 0) {
+            add_step_of_tokens(bytes, things, steps);
+            continue;
+        }
         const auto scored = steps.back() == 1 && bytes.choice(3) > 0;
         steps.push_back(drawn(bytes, things));
         for (int i = 0; i < 4; i++) {  // Residual, base, mask and later pixels.
@@ -89,6 +106,10 @@ public:
         if (step.kind == bindings::StageKind::algebra || step.kind == bindings::StageKind::layer) {
             return;
         }
+        if (step.kind == bindings::StageKind::norm || step.kind == bindings::StageKind::attention) {
+            run_step_of_tokens(step);
+            return;
+        }
         const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images_[static_cast<size_t>(number)]; };
         const auto mask = [&](int32_t number) {
             return number < 0 ? nullptr : masks_[static_cast<size_t>(number)].get();
@@ -126,13 +147,47 @@ public:
             made.reader = step.has_reader() ? &step.reader : nullptr;
             made.groups = step.groups;
         }
+        run_alone(made);
+    }
+
+private:
+    void run_alone(const distile_stage_step &step) {
         distile_stage_args args{};
-        args.steps = &made;
+        args.steps = &step;
         args.num_steps = 1;
         (void)distile_run_stage(context_.get(), &args);  // Masks of other sizes, and that nobody has made, are refused.
     }
 
-private:
+    void run_step_of_tokens(const bindings::StageStep &step) {
+        distile_tensor parts[] = {images_[static_cast<size_t>(step.input)], {}, {}};
+        const distile_tensor &output = images_[static_cast<size_t>(step.result)];
+        const std::vector<float> factors(static_cast<size_t>(output.channels), .5f);
+        distile_stage_step made{};
+        made.kind = DISTILE_STEP_NORMALIZE;
+        made.window = step.window;
+        made.input = &parts[0];
+        made.output = &output;
+        made.mask = step.mask < 0 ? nullptr : masks_[static_cast<size_t>(step.mask)].get();
+        if (step.kind == bindings::StageKind::norm) {
+            made.weights = step.weights < 0 ? nullptr : factors.data();
+            made.bias = step.bias < 0 ? nullptr : factors.data();
+            made.norm = step.norm;
+            made.epsilon = step.epsilon < 0 ? 1e-6f : step.epsilon;
+        } else {
+            made.kind = DISTILE_STEP_ATTENTION;
+            parts[0].channels = output.channels;
+            parts[1] = parts[2] = parts[0];
+            parts[1].data = static_cast<float *>(parts[0].data) + output.channels;
+            parts[2].data = static_cast<float *>(parts[0].data) + int64_t{2} * output.channels;
+            made.key = &parts[1];
+            made.value = &parts[2];
+            made.heads = step.heads;
+            made.scale = step.scale > 0 ? step.scale : 1;
+            made.all_keys = step.all_keys ? 1 : 0;
+        }
+        run_alone(made);
+    }
+
     const bindings::StageProgram &program_;
     Context context_;
     std::vector<std::vector<float>> memory_;
