@@ -5,7 +5,7 @@ import re
 
 import rows
 
-RESULTS = "items-epyc"
+RESULTS = "items/epyc"
 
 
 def parts():
