@@ -194,7 +194,7 @@ TEST_CASE("Attention of a stage on a CPU scores large numbers, and passes on wha
         const std::vector<float> found = result.download();
         for (int32_t n = 0; n < 2; n++) {
             for (int32_t token = 0; token < 300; token++) {
-                const float *const pixel = &found[static_cast<size_t>((n * 300 + token) * channels)];
+                const float *const pixel = &found[(size_t{300} * n + token) * channels];
                 // NaN is in channels of the first head.
                 CHECK(std::isnan(pixel[0]) == (n == 0 || token == 7));
                 CHECK(!std::isnan(pixel[channels / 2]));

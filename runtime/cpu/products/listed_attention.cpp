@@ -22,7 +22,7 @@ public:
         : products_(products), given_(given), group_rows_(products.group_pixels[products.set_panels]),
           set_channels_(products.set_panels * panel_channels), value_sets_(divide_up(given.channels, set_channels_)) {
         for (int32_t panels = 1; panels <= products.set_panels; panels++) {
-            group_sums_ = std::max(group_sums_, products.group_pixels[panels] * panels * panel_channels);
+            group_sums_ = std::max(group_sums_, int64_t{products.group_pixels[panels]} * panels * panel_channels);
         }
         find_blocks();
         const int64_t packed = head_numbers_ * given.heads, sums = items() * item_sums();
