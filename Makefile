@@ -30,15 +30,16 @@ demo: build/release/build.ninja  ## build and run the demonstration
 	@build/release/apps/distile_demo
 
 # With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files,
-# with fewer calls.
+# with fewer calls, or with SANITIZED=none no test.
 SANITIZED_TESTS = $(filter applications,$(SANITIZED))
+WITH_SANITIZERS = $(filter-out none,$(or $(SANITIZED),all))
 .PHONY: test
-test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan; SANITIZED=applications, some
+test: build/release/build.ninja $(if $(WITH_SANITIZERS),build/asan-ubsan/build.ninja)  ## build and run all tests, plain and under ASan and UBSan; SANITIZED=applications, some of these, or none
 	@$(CMAKE) --build --preset release
 	@$(CTEST) --preset release -j $(JOBS)
 	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
-	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan $(if $(SANITIZED_TESTS),--target distile_application_tests)
-	@$(if $(SANITIZED_TESTS),DISTILE_TESTS=short) $(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS) $(if $(SANITIZED_TESTS),-L 'runtime|threads|opencl|fuzz')
+	@$(if $(WITH_SANITIZERS),$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan $(if $(SANITIZED_TESTS),--target distile_application_tests))
+	@$(if $(WITH_SANITIZERS),$(if $(SANITIZED_TESTS),DISTILE_TESTS=short) $(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS) $(if $(SANITIZED_TESTS),-L 'runtime|threads|opencl|fuzz'))
 
 .PHONY: tsan
 tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadSanitizer
