@@ -260,10 +260,7 @@ class Chain:
         mask = self._mask_of(given.get("mask"), layer)
         if mask is None and not self.finder.masked_follows(node):
             raise Refused("it computes every token, and no masked layer follows")
-        step = self._product(layer, node.target, x, mask, layer.in_features, layer.out_features)
-        step.activation = layer.activation
-        shape = (*x.shape[:2], layer.out_features)
-        return self._weighted(node, step, shape, given.get("residual"), given.get("out"), given.get("zero", False))
+        return self._projected(node, layer, node.target, x, mask, given)
 
     def _product(self, layer, name: str, x: Image, mask: str | None, ins: int, outs: int, prefix: str = "") -> OpenStep:
         """The step of a linear layer."""
@@ -313,6 +310,7 @@ class Chain:
         return Image(step.output, (*x.shape[:2], channels), step, mask, frozenset())
 
     def _projected(self, node, layer: MaskedLinear, name: str, x: Image, mask: str | None, given: dict) -> Image:
+        """What a linear layer makes of tokens, with its activation and what the call adds."""
         step = self._product(layer, name, x, mask, layer.in_features, layer.out_features)
         step.activation = layer.activation
         shape = (*x.shape[:2], layer.out_features)
