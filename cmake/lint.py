@@ -4,8 +4,7 @@ sources that build/release compiles with clang-tidy.
 Usage: lint.py <processes at once> [deep]
 
 Without "deep", files that the build compiles together are checked together. Clang's static analyzer then reads only what
-the last commits changed of what runs inside applications, and follows a tenth of the paths through a function. That takes
-a sixth of the time.
+the last commits changed of what runs inside applications, and follows a tenth of the paths through a function.
 """
 import concurrent.futures
 import json
