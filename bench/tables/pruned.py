@@ -3,14 +3,16 @@ import collections
 
 import rows
 
-RESULTS = "pruned-epyc-2"
+RESULTS = "pruned/epyc-2"
 GPU_RESULTS = "pruned/h200"
 BITMAP_RESULTS = "pruned/h200-bitmap"
 TWO_FOUR_RESULTS = "pruned/h200-two-four"
 
 
 def parts():
-    return {"pruned": table(), "pruned mean": means(), "pruned gpu": gpu_table(), "bitmap": bitmap_table(),
+    return {"pruned": table("random"), "pruned files": table("files"), "pruned mean": means("t_peer_us"),
+            "pruned sparse mean": means("t_sparse_us"), "pruned least": least(), "pruned break even": break_even(),
+            "pruned gpu": gpu_table(), "bitmap": bitmap_table(),
             "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"],
             "two four": two_four_table(), "two four device": rows.read(TWO_FOUR_RESULTS)["header"]["device"]}
 
@@ -42,16 +44,14 @@ def two_four_table():
     return "\n".join(lines) + "\n"
 
 
-def _found():
-    """Speed-ups over the dense peer, by percent of zeros and operator: at each density."""
-    found = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for row in rows.measured(RESULTS, kind="own"):
-        density = row["row"].split("/")[3]
-        if (row["mask"], density) in (("blob", "0.3"), ("dense", "1.0")):
-            way, = row["ways"]
-            percent = round(100 * row["weight_zeros"])
-            found[percent][_name(row["op"])][density] = row["t_peer_us"] / way["t_masked_us"]
-    return found
+def _cpu_rows(places):
+    """The rows of zeros at random places, or of weights from files."""
+    found = [row for row in rows.measured(RESULTS, kind="pruned") if row["row"].startswith("random/") == (places == "random")]
+    return sorted(found, key=lambda row: (_name(row["op"]), row["weight_zeros"], row["row"]))
+
+
+def _percent(row):
+    return round(100 * row["weight_zeros"])
 
 
 def _name(operator):
@@ -62,29 +62,47 @@ def _name(operator):
     return f"{kind} {numbers[0]} -> {outputs}{size}"
 
 
-def table():
-    found = _found()
-    shares = sorted(found)
-    head = "".join(f"| {share} %, all | {share} %, .3 " for share in shares)
-    lines = [f"| Layer {head}|", "|---" + "|---|---" * len(shares) + "|"]
-    for operator in sorted({operator for share in shares for operator in found[share]}):
-        cells = ""
-        for share in shares:
-            speedups = found[share].get(operator, {})
-            for density in ("1.0", "0.3"):
-                cells += f" {rows.number(speedups[density])} |" if density in speedups else " - |"
-        lines.append(f"| {operator} |{cells}")
+def table(places):
+    """Speed-ups over the fastest dense library, at both densities, and over the fastest sparse one."""
+    lines = ["| Layer | Zeros | Dense, all | Dense, .3 | Sparse, all | Fastest dense | Fastest sparse |",
+             "|---|---|---|---|---|---|---|"]
+    for row in _cpu_rows(places):
+        speedups = row["t_peer_us"] / row["t_all_us"], row["t_peer_us"] / row["t_masked_us"], row["t_sparse_us"] / row["t_all_us"]
+        peers = row["peer"].removeprefix("dense "), row["sparse_peer"].removeprefix("sparse ")
+        cells = " | ".join([*map(rows.number, speedups), *peers])
+        lines.append(f"| {_name(row['op'])} | {_percent(row)} % | {cells} |")
     return "\n".join(lines) + "\n"
 
 
-def means():
-    """The geometric means over the layers, with every pixel active."""
-    found = _found()
-    texts = []
-    for share in sorted(found):
-        speedups = [of_operator["1.0"] for of_operator in found[share].values() if "1.0" in of_operator]
-        texts.append(f"{rows.number(rows.geometric_mean(speedups))} at {share} % zeros")
+def means(peer):
+    """The geometric means over the layers, with every pixel active, of the shares that most of them have."""
+    found = collections.defaultdict(list)
+    for row in _cpu_rows("random"):
+        found[_percent(row)].append(row[peer] / row["t_all_us"])
+    texts = [f"{rows.number(rows.geometric_mean(found[share]))} at {share} % zeros" for share in sorted(found)
+             if share >= 70 and len(found[share]) > 1]
     return " and ".join([", ".join(texts[:-1])] * bool(texts[:-1]) + texts[-1:])
+
+
+def least():
+    """The least speed-up over the fastest sparse library."""
+    return rows.number(min(row["t_sparse_us"] / row["t_all_us"] for row in _cpu_rows("random")))
+
+
+def break_even():
+    """At which shares of zeros layers that are measured with several take as long as the fastest dense library, by the
+    lines between their times."""
+    found = collections.defaultdict(list)
+    for row in _cpu_rows("random"):
+        found[_name(row["op"])].append((row["weight_zeros"], row["t_all_us"] / row["t_peer_us"]))
+    shares = []
+    for points in found.values():
+        for (before, slower), (after, faster) in zip(points, points[1:]):
+            if slower > 1 >= faster:
+                shares.append(before + (after - before) * (slower - 1) / (slower - faster))
+        if len(points) > 2 and points[0][1] <= 1:
+            shares.append(points[0][0])
+    return f"{rows.span([100 * share for share in shares], 0)} %" if shares else "-"
 
 
 def gpu_table():
