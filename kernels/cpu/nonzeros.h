@@ -598,28 +598,45 @@ private:
         const bool adds = call_.num_operands == 5;
         const auto *const residual = static_cast<const float *>(call_.operands[3].data) + block.channels.first;
         auto *const output = static_cast<float *>(call_.operands[call_.num_operands - 1].data) + block.channels.first;
-        for (int32_t c = 0; c < block.channels.count; c += lanes) {
-            Vector biases;
-            std::memcpy(&biases, bias + c, sizeof(biases));
-            const int32_t some = least(lanes, block.channels.count - c);
-            for (int32_t v = 0; v < block.vectors; v++) {
-                Vector turned[lanes];
+        for (int32_t v = 0; v < block.vectors; v++) {
+            // A pixel's channels follow each other: pixels may be so far apart that a cache keeps few of them.
+            float *to[lanes];
+            const float *added[lanes];
+            bool are_active = true;
+            for (int32_t i = 0; i < lanes; i++) {
+                const int32_t place = block.task.places[v * lanes + i];
+                const bool is_active = place != block.count;
+                to[i] = is_active ? output + block.task.rows[place].output : nullptr;
+                added[i] = is_active && adds ? residual + block.task.rows[place].residual : nullptr;
+                are_active = are_active && is_active;
+            }
+            for (int32_t c = 0; c < block.channels.count; c += lanes) {
+                Vector biases, turned[lanes];
+                std::memcpy(&biases, bias + c, sizeof(biases));
                 block.turn(c, v, turned);
+                if (are_active && !adds && block.channels.count - c >= lanes) {
+#pragma GCC unroll 1
+                    for (int32_t i = 0; i < lanes; i++) {
+                        Vector value = turned[i] + biases;
+                        Activation<Isa>::template activate<Kind>(value, call_.slope);
+                        std::memcpy(to[i] + c, &value, sizeof(value));
+                    }
+                    continue;
+                }
+                const int32_t some = least(lanes, block.channels.count - c);
 #pragma GCC unroll 1
                 for (int32_t i = 0; i < lanes; i++) {
-                    const int32_t place = block.task.places[v * lanes + i];
-                    if (place == block.count) {
+                    if (!to[i]) {
                         continue;
                     }
-                    const Row &row = block.task.rows[place];
                     Vector value = turned[i] + biases;
                     if (adds) {
-                        Vector added{};
-                        copy(&added, residual + row.residual + c, some);
-                        value += added;
+                        Vector more{};
+                        copy(&more, added[i] + c, some);
+                        value += more;
                     }
                     Activation<Isa>::template activate<Kind>(value, call_.slope);
-                    copy(output + row.output + c, &value, some);
+                    copy(to[i] + c, &value, some);
                 }
             }
         }
