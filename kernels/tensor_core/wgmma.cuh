@@ -10,15 +10,18 @@
 
 namespace distile::tensor_core {
 
-/** A matrix in shared memory, as products name it. Its lines of 64 or 128 bytes lie in groups of eight without gaps;
- * their pieces of 16 bytes are swizzled. */
+/** A matrix in shared memory, as products name it. Its lines of 32, 64 or 128 bytes lie in groups of eight without
+ * gaps; their pieces of 16 bytes are swizzled. */
 class SharedMatrix {
 public:
     /** `address` is that of the first line of a group. Lines of a matrix that is multiplied transposed may go on
      * `column_bytes` later. */
     __device__ SharedMatrix(uint32_t address, uint32_t line_bytes, uint32_t column_bytes = 16)
-        : bits_(uint64_t{line_bytes == 128 ? 1u : 2u} << 62 | uint64_t{8 * line_bytes / 16} << 32 |
-                uint64_t{column_bytes / 16} << 16 | address / 16) {
+        : bits_(uint64_t{line_bytes == 128  ? 1u
+                         : line_bytes == 64 ? 2u
+                                            : 3u}
+                    << 62 |
+                uint64_t{8 * line_bytes / 16} << 32 | uint64_t{column_bytes / 16} << 16 | address / 16) {
     }
     /** The matrix that begins `pieces` later. */
     __device__ uint64_t at(uint32_t pieces) const {
@@ -117,16 +120,19 @@ DISTILE_PRODUCTS(int8_t, int32_t, "+r", "k32.s32.s8.s8", "")
 #undef DISTILE_PRODUCTS
 #undef DISTILE_PRODUCT
 
-/** Multiplies rows in registers, which a thread has in pairs of columns as it has sums, and columns of shared memory
- * across its lines. */
-#define DISTILE_PRODUCT(Element, types, n, half, r0, r1, r2, r3, c, p)                                                 \
-    __device__ inline void multiply_add(Element, float(&sums)[half], const uint32_t(&rows)[4], uint64_t columns,       \
-                                        bool adds) {                                                                   \
-        asm volatile(                                                                                                  \
-            DISTILE_WGMMA(types, n, half, p) "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #c ", adds, 1, 1, 1;\n\t}"  \
-            : DISTILE_SUMS_##half("+f", 0)                                                                             \
-            : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns), "r"(static_cast<int32_t>(adds)));  \
+/** Multiplies rows in registers, which a thread has in pairs of columns as it has sums, and columns of shared memory:
+ * multiply_add() across its lines, multiply_along() along them. */
+#define DISTILE_PRODUCT_OF(name, across, Element, types, n, half, r0, r1, r2, r3, c, p)                                \
+    __device__ inline void name(Element, float(&sums)[half], const uint32_t(&rows)[4], uint64_t columns, bool adds) {  \
+        asm volatile(DISTILE_WGMMA(types, n, half, p) "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 "}, %" #c                 \
+                                                      ", adds, 1, 1, " #across ";\n\t}"                                \
+                     : DISTILE_SUMS_##half("+f", 0)                                                                    \
+                     : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns),                           \
+                       "r"(static_cast<int32_t>(adds)));                                                               \
     }
+#define DISTILE_PRODUCT(...)                                                                                           \
+    DISTILE_PRODUCT_OF(multiply_add, 1, __VA_ARGS__)                                                                   \
+    DISTILE_PRODUCT_OF(multiply_along, 0, __VA_ARGS__)
 #define DISTILE_PRODUCTS(...)                                                                                          \
     DISTILE_PRODUCT(__VA_ARGS__, 32, 16, 16, 17, 18, 19, 20, 21)                                                       \
     DISTILE_PRODUCT(__VA_ARGS__, 64, 32, 32, 33, 34, 35, 36, 37)                                                       \
@@ -136,6 +142,7 @@ DISTILE_PRODUCTS(Float16, "k16.f32.f16.f16")
 DISTILE_PRODUCTS(Bfloat16, "k16.f32.bf16.bf16")
 #undef DISTILE_PRODUCTS
 #undef DISTILE_PRODUCT
+#undef DISTILE_PRODUCT_OF
 
 template<class Element, class Sum, int Half, class... Operands>
 __device__ inline void multiply_add(Element, Sum (&)[Half], const Operands &...) {

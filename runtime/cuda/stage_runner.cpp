@@ -2,6 +2,8 @@
 #include "runtime/base/types.h"
 #include "runtime/cuda/cuda_mask.h"
 #include "runtime/cuda/kernels/stage.h"
+#include "runtime/cuda/stage_teams.h"
+#include "runtime/cuda/stage_views.h"
 #include "runtime/stage/check_stage.h"
 #include "stage_cubin.h"
 #include <algorithm>
@@ -23,14 +25,6 @@ constexpr AttentionCosts attention_costs{2500, 250, 8};
 
 constexpr uint32_t piece_channels = 8;  ///< The channels that a copy brings.
 constexpr float log2_of_e = 1.4426950408889634f;
-
-StageView view_of(const distile_tensor *tensor) {
-    if (!tensor) {
-        return {};
-    }
-    return {static_cast<char *>(tensor->data), static_cast<int32_t>(tensor->batch > 1 ? tensor->stride_n : 0),
-            static_cast<int32_t>(tensor->stride_h), static_cast<int32_t>(tensor->stride_w)};
-}
 
 StageWindow axis(int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
     return {static_cast<int16_t>(kernel), static_cast<int16_t>(stride), static_cast<int16_t>(dilation),
@@ -316,6 +310,7 @@ StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device),
                                                           stage_shared_bytes),
                          "cuFuncSetAttribute");
         }
+        teams_ = std::make_unique<StageTeams>(device);
     } catch (...) {
         device.driver.cuModuleUnload(module_);
         throw;
@@ -323,6 +318,7 @@ StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device),
 }
 
 StageRunner::~StageRunner() {
+    teams_.reset();
     device_.driver.cuModuleUnload(module_);
 }
 
@@ -348,12 +344,22 @@ void StageRunner::check_memory(const Stage &stage) const {
 }
 
 void StageRunner::run(const Stage &given, StageTrace *trace) {
-    Stage stage = given;
-    const std::vector<int32_t> order = order_by_levels(stage);
     if (trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
-    check_memory(stage);
+    check_memory(given);
+    for (const StageSection &section : teams_->divide(given)) {
+        if (section.is_for_teams) {
+            teams_->run(given, section, trace);
+            continue;
+        }
+        const auto at = [&](size_t number) { return given.steps.begin() + static_cast<std::ptrdiff_t>(number); };
+        run_program({{at(section.begin), at(section.end)}, given.tiles}, static_cast<int32_t>(section.begin), trace);
+    }
+}
+
+void StageRunner::run_program(Stage stage, int32_t first_number, StageTrace *trace) {
+    const std::vector<int32_t> order = order_by_levels(stage);
     const bool is_float16 = stage.steps.front().given.input->dtype == DISTILE_FLOAT16;
     auto *const plain = is_float16 ? float16_ : bfloat16_;
     auto *const function = !has_tokens(stage) ? plain : is_float16 ? tokens_float16_ : tokens_bfloat16_;
@@ -394,7 +400,7 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         if (trace) {
             std::vector<int32_t> numbers;
             for (const int32_t step : writer.given()) {
-                numbers.push_back(order[static_cast<size_t>(step)]);
+                numbers.push_back(first_number + order[static_cast<size_t>(step)]);
             }
             add_items(settings, steps, numbers, *trace);
         }
@@ -426,9 +432,10 @@ void StageRunner::add_items(const StageSettings &settings, const std::vector<Sta
     read(times.data(), times_.address(), times.size() * sizeof(StageItemTimes));
     read(&began, memory_.address() + offsetof(StageMemory, began), sizeof(began));
     device_.check(device_.driver.cuStreamSynchronize(device_.caller_stream), "cuStreamSynchronize");
-    if (trace.items.empty()) {
-        began_ = began;
+    if (!trace.began) {
+        trace.began = began;
     }
+    const auto since = [&](uint32_t time) { return time - *trace.began; };
     for (size_t i = 0; i < times.size(); i++) {
         const StageItemTimes &item = times[i];
         if (item.is_set == 0) {
@@ -438,9 +445,8 @@ void StageRunner::add_items(const StageSettings &settings, const std::vector<Sta
         const bool convolves = work == StageWork::Convolve,
                    prepares = work == StageWork::Prepare || work == StageWork::Count;
         trace.items.push_back({given[item.step], static_cast<int32_t>(i / of_block), prepares ? 1 : 0,
-                               item.listed - began_, item.open - began_,
-                               convolves || prepares ? item.begun - began_ : 0,
-                               convolves ? item.multiplied - began_ : 0, item.stored - began_, item.told - began_});
+                               since(item.listed), since(item.open), convolves || prepares ? since(item.begun) : 0,
+                               convolves ? since(item.multiplied) : 0, since(item.stored), since(item.told)});
     }
 }
 

@@ -6,11 +6,13 @@
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/stage/stage.h"
+#include <memory>
 
 namespace distile {
 
 struct StageStep;
 struct StageSettings;
+class StageTeams;
 
 /** Keeps the kernels loaded for its lifetime. */
 class StageRunner {
@@ -25,6 +27,8 @@ public:
 
 private:
     void check_memory(const Stage &stage) const;
+    /** Runs steps, of which the first has a number, as items of one program. */
+    void run_program(Stage stage, int32_t first_number, StageTrace *trace);
     /** Lets the blocks of a launch write down when their items come to each point. */
     void time_items(StageSettings &settings);
     /** Waits for a launch, and adds its items. */
@@ -36,7 +40,7 @@ private:
     CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr, tokens_float16_ = nullptr,
                tokens_bfloat16_ = nullptr;
     DeviceMemory memory_, counts_, times_;
-    uint32_t began_ = 0;  ///< When the traced stage began, by the GPU's clock.
+    std::unique_ptr<StageTeams> teams_;
 };
 
 }  // namespace distile

@@ -625,10 +625,14 @@ Stage checked_stage(distile_context *context, const distile_stage_args &args, co
         throw Failure{fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there are %d steps; there must be at least 1", call,
                            args.num_steps)};
     }
-    if (!is_reserved_zero(args.reserved)) {
+    if (!is_reserved_zero(args.reserved) || args.reserved32 != 0) {
         throw Failure{fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call)};
     }
-    Stage stage{{}, args.tiles};
+    if (args.teams < -1 || args.teams > 1) {
+        throw Failure{
+            fail(context, DISTILE_ERROR_BAD_VALUE, "%s: `teams` is %d; it must be 1, 0 or -1", call, args.teams)};
+    }
+    Stage stage{{}, args.tiles, args.teams};
     stage.steps.reserve(static_cast<size_t>(args.num_steps));
     for (int32_t number = 0; number < args.num_steps; number++) {
         stage.steps.push_back(StepCheck(context, target, args.steps[number], number, stage.steps).run());

@@ -4,11 +4,13 @@
  * to a multiple of 4, a tap's channels to one of 64, and output channels to 32 or a multiple of 64. In a group, output
  * channels are in the order in which a thread has neighbours, and the pieces of 16 bytes of the lines of 128 bytes are
  * swizzled, both as the instructions for products have it. Weights of depthwise convolutions are all channels of a tap,
- * and then those of the next.
+ * and then those of the next. Convolutions of the shapes that teams compute (team_layout.h) have their weights a second
+ * time behind that, as teams read them.
  */
 #include "runtime/base/types.h"
 #include "runtime/stage/limits.h"
 #include "runtime/stage/stage_target.h"
+#include "runtime/stage/team_layout.h"
 #include <array>
 #include <distile/stage.h>
 #include <vector>
@@ -56,10 +58,37 @@ bool has_16_bits(distile_dtype dtype) {
     return dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
 }
 
+/** How the units of a team's weights divide the weights of a convolution. */
+struct TeamUnits {
+    int64_t lines, numbers;  ///< Output channels and input channels of a unit.
+    int64_t units;           ///< Of a share.
+    bool shares_outputs;     ///< Else a share has a part of the input channels, a unit a part of these for each tap.
+};
+
+/** Null: teams do not compute such a convolution. */
+const TeamUnits *team_units(const StageFilter &filter) {
+    static constexpr TeamUnits reducing{team_inner, 16, reducing_units, false},
+        middle{team_inner, 16, middle_units, false}, expanding{outer_of_share, 64, expanding_units, true};
+    const auto is = [&](uint32_t outputs, uint32_t inputs, int32_t kernel) {
+        return filter.groups == 1 && filter.out_channels == static_cast<int32_t>(outputs) &&
+               filter.in_channels == static_cast<int32_t>(inputs) && filter.kernel_h == kernel &&
+               filter.kernel_w == kernel;
+    };
+    return is(team_inner, team_outer, 1)   ? &reducing
+           : is(team_inner, team_inner, 3) ? &middle
+           : is(team_outer, team_inner, 1) ? &expanding
+                                           : nullptr;
+}
+
+/** The numbers of packed weights in front of a team's. */
+int64_t plain_numbers(const StageFilter &filter) {
+    return filter.is_depthwise() ? filter.taps() * filter.out_channels
+                                 : padded_steps(filter) * step_channels * padded_outputs(filter);
+}
+
 int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
-    const int64_t numbers = filter.is_depthwise() ? filter.taps() * filter.out_channels
-                                                  : padded_steps(filter) * step_channels * padded_outputs(filter);
-    return numbers * find_type(dtype)->bytes;
+    const int64_t of_team = team_units(filter) ? filter.taps() * filter.out_channels * filter.in_channels : 0;
+    return (plain_numbers(filter) + of_team) * find_type(dtype)->bytes;
 }
 
 void pack_depthwise(const StageFilter &filter, const Type &type, const float *weights, void *packed) {
@@ -71,6 +100,39 @@ void pack_depthwise(const StageFilter &filter, const Type &type, const float *we
         }
     }
     type.from_float(numbers.data(), packed, numbers.size());
+}
+
+/** The output channel of a line of a unit. Of the columns 2 q and 2 q + 1 of every 8, which products give a thread,
+ * this order makes neighbours: 4 where a share has 16 of a unit's lines, else 8 of every 32. */
+int64_t channel_of_unit_line(const TeamUnits &units, int64_t line) {
+    constexpr int64_t of_share = inner_of_share;
+    if (units.shares_outputs) {
+        return line / group_channels * group_channels + channel_of_line(line % group_channels);
+    }
+    return line / of_share * of_share + line % 8 / 2 * 4 + line % of_share / 8 * 2 + line % 2;
+}
+
+void pack_for_team(const StageFilter &filter, const TeamUnits &units, const Type &type, const float *weights,
+                   uint16_t *packed) {
+    const int64_t taps = filter.taps(), of_tap = units.units / taps, pieces = units.numbers / 8;
+    std::vector<float> numbers(static_cast<size_t>(units.numbers));
+    for (int64_t share = 0; share < team_shares; share++) {
+        for (int64_t unit = 0; unit < units.units; unit++) {
+            const int64_t tap = unit / of_tap;
+            const int64_t first_input = (units.shares_outputs ? unit : share * of_tap + unit % of_tap) * units.numbers;
+            for (int64_t line = 0; line < units.lines; line++, packed += units.numbers) {
+                const int64_t out =
+                    (units.shares_outputs ? share * units.lines : 0) + channel_of_unit_line(units, line);
+                // Lines of 32 bytes are swizzled by groups of four, those of 128 bytes one by one.
+                const int64_t turn = pieces == 2 ? line / 4 % 2 : line % 8;
+                for (int64_t number = 0; number < units.numbers; number++) {
+                    numbers.at(static_cast<size_t>((number / 8 ^ turn) * 8 + number % 8)) =
+                        weights[(out * filter.in_channels + first_input + number) * taps + tap];
+                }
+                type.from_float(numbers.data(), packed, numbers.size());
+            }
+        }
+    }
 }
 
 void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed) {
@@ -97,9 +159,16 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
             }
         }
     }
+    if (const TeamUnits *const units = team_units(filter)) {
+        pack_for_team(filter, *units, type, weights, line);
+    }
 }
 
 }  // namespace
+
+int64_t team_weights_offset(const StageFilter &filter, distile_dtype dtype) {
+    return team_units(filter) ? plain_numbers(filter) * find_type(dtype)->bytes : 0;
+}
 
 const StageTarget gpu_stage_target{"float16 and bfloat16",
                                    "float16 and bfloat16",

@@ -8,6 +8,7 @@
 #include "runtime/mask/mask.h"
 #include "runtime/stage/stage_target.h"
 #include <distile/stage.h>
+#include <optional>
 #include <vector>
 
 namespace distile {
@@ -54,11 +55,13 @@ inline bool is_same_window(const distile_window &a, const distile_window &b) {
 
 struct Stage {
     std::vector<CheckedStep> steps;
-    uint32_t tiles;  ///< The tiles that blocks may use, a bit each; 0: all.
+    uint32_t tiles = 0;  ///< The tiles that blocks may use, a bit each; 0: all.
+    int32_t teams = 0;   ///< As in distile_stage_args.
 };
 
 struct StageTrace {
     std::vector<distile_stage_item> items;
+    std::optional<uint32_t> began;  ///< When the stage began, by the device's clock.
 };
 
 }  // namespace distile

@@ -62,6 +62,9 @@ struct StageTarget {
 /** NVIDIA GPUs of compute capability 9.0. */
 extern const StageTarget gpu_stage_target;
 
+/** Where the weights of a team (team_layout.h) begin in packed weights of such a GPU; 0: nowhere. In bytes. */
+int64_t team_weights_offset(const StageFilter &filter, distile_dtype dtype);
+
 }  // namespace distile
 
 #endif

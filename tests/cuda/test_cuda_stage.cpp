@@ -343,6 +343,49 @@ TEST_CASE("Layers of a transformer are a stage on a GPU", "[gpu_stage][gpu_stage
     }
 }
 
+TEST_CASE("Teams of blocks compute residual blocks of small images", "[gpu_stage][gpu_stage_teams]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Shape {
+        int32_t batch, height, width;
+    };
+    // Clusters; then teams without, of an image each, and of several.
+    for (const Shape &shape : {Shape{1, 14, 14}, Shape{3, 13, 5}, Shape{12, 4, 5}, Shape{35, 2, 3}}) {
+        INFO(shape.batch << " images of " << shape.height << " x " << shape.width);
+        unsigned seed = 70;
+        for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+            for (const double density : {-1., 0., .3, 1.}) {
+                INFO("density " << density);
+                TestedStage<GpuMachine> stage(gpu, dtype, seed++, true);
+                stage.teams = 1;
+                add_bottlenecks(stage, shape.batch, 2 * shape.height, 2 * shape.width, 1024, 256, 2, density,
+                                seed % 2 == 0, seed % 3 == 0);
+                stage.check(0);
+            }
+        }
+        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 90, false);
+        stage.teams = 1;
+        add_bottlenecks(stage, shape.batch, 2 * shape.height, 2 * shape.width, 1024, 256, 2, .4);
+        stage.check(0);
+    }
+}
+
+TEST_CASE("Teams compute more residual blocks than a launch has", "[gpu_stage][gpu_stage_teams]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 91, true);
+    stage.teams = 1;
+    add_bottlenecks(stage, 1, 8, 6, 1024, 256, 70, -1);
+    stage.check(0);
+    for (const distile_stage_item &item : stage.trace()) {
+        CHECK((item.open <= item.stored && item.stored <= item.told));
+    }
+}
+
 TEST_CASE("The trace of a stage on a GPU has all items in order", "[gpu_stage]") {
     const GpuMachine gpu;
     if (!gpu) {

@@ -362,6 +362,7 @@ public:
     }
 
     std::mt19937 random;
+    int32_t teams = 0;  ///< As in distile_stage_args.
 
 private:
     std::vector<distile_stage_step> given() const {
@@ -371,8 +372,9 @@ private:
         }
         return steps;
     }
-    static distile_stage_args arguments(const std::vector<distile_stage_step> &steps, uint32_t tiles) {
+    distile_stage_args arguments(const std::vector<distile_stage_step> &steps, uint32_t tiles) const {
         distile_stage_args args{};
+        args.teams = teams;
         args.steps = steps.data();
         args.num_steps = static_cast<int32_t>(steps.size());
         args.tiles = tiles;
@@ -896,10 +898,11 @@ template<class Machine> void add_token_layer(TestedStage<Machine> &stage, StageI
 }
 
 /** Bottlenecks of a residual network, of which the first halves the image, each with a mask from its input. With
- * `spreads`, their first convolutions may write other pixels. */
+ * `spreads`, their first convolutions may write other pixels. With `transient`, nobody reads what is between the
+ * convolutions of the others. */
 template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_t batch, int32_t height, int32_t width,
                                              int32_t wide, int32_t narrow, int32_t blocks, double density,
-                                             bool spreads = false) {
+                                             bool spreads = false, bool transient = false) {
     using Image = StageImage<Machine>;
     using TestMask = typename TestedStage<Machine>::TestMask;
     const auto mask_of = [&](Image &x, int32_t stride) -> TestMask & {
@@ -926,8 +929,10 @@ template<class Machine> void add_bottlenecks(TestedStage<Machine> &stage, int32_
     Image &reduced = stage.image(batch, rows, columns, narrow, 1), &middle = stage.image(batch, rows, columns, narrow);
     for (int32_t block = 0; block < blocks; block++) {
         TestMask &mask = mask_of(x, 1);
-        stage.conv(x, reduced, 1, 1, 1, &mask, &stage_three_by_three).given.spreads = spreads ? 1 : 0;
-        stage.conv(reduced, middle, 3, 1, 1, &mask);
+        distile_stage_step &reduce = stage.conv(x, reduced, 1, 1, 1, &mask, &stage_three_by_three).given;
+        reduce.spreads = spreads ? 1 : 0;
+        reduce.transient = transient ? 1 : 0;
+        stage.conv(reduced, middle, 3, 1, 1, &mask).given.transient = transient ? 1 : 0;
         stage.conv(middle, x, 1, 1, 1, &mask, nullptr, &x);
     }
 }

@@ -4,7 +4,7 @@
  *
  * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 8;
  * convolutions have one group, or are depthwise. On CPUs tensors are of float32, with any channels and groups. A
- * convolution's products are summed in float32 and rounded once.
+ * convolution's products are summed in float32 and rounded once; teams (distile_stage_args) round parts of sums, too.
  */
 #ifndef DISTILE_STAGE_H
 #define DISTILE_STAGE_H
@@ -116,7 +116,11 @@ typedef struct distile_stage_args {
      * 128 x 128. More than 32 output channels are filled up to a multiple of 64; where a tile's columns do not divide
      * them, others are used. 0: all. */
     uint32_t tiles;
-    int64_t reserved[4]; /**< 0 */
+    /** Whether a team of blocks of a GPU computes residual blocks of a small image where it can (docs/cuda.md): 1: yes;
+     * -1: no; 0: where that is faster for as many images if few pixels are active. */
+    int32_t teams;
+    int32_t reserved32;  /**< 0 */
+    int64_t reserved[3]; /**< 0 */
 } distile_stage_args;
 
 /** Runs the steps. On a GPU, more than about 400 steps take another launch; nothing waits, and a graph can capture the
