@@ -221,6 +221,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_pack_stage_weights(Tensor weight, int dtype, int groups, Tensor like) -> Tensor");
     m.def("_allow_general(int when) -> ()");
     m.def("_trace_stages(bool begins, Tensor like) -> Tensor");
+    m.def("_set_stage_teams(int teams) -> int");
     m.def("_most_stage_words(bool attention) -> int");
     m.def("_fix_mask(Tensor mask) -> ()");
     m.def("_release_mask(Tensor mask) -> ()");
@@ -243,6 +244,7 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_most_stage_words", TORCH_BOX(&most_stage_words));
     m.impl("_pack_stage_weights", TORCH_BOX(&pack_stage_weights));
     m.impl("_trace_stages", TORCH_BOX(&trace_stages));
+    m.impl("_set_stage_teams", TORCH_BOX(&set_stage_teams));
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
     m.impl("_planner_free", TORCH_BOX(&free_planner));
     m.impl("_group_make", TORCH_BOX(&make_group));

@@ -70,6 +70,8 @@ std::vector<Tensor> stage(const std::vector<Tensor> &tensors, const std::vector<
 /** Begins a trace of all stages that run, or ends it. Returns the items that were traced, as int64 numbers of the CPU
  * [items, columns] (stage_trace.cpp); `like` is a tensor of the CPU. Fails if a trace that begins is within another. */
 Tensor trace_stages(bool begins, const Tensor &like);
+/** Sets distile_stage_args::teams for the stages that this thread runs from now on, and returns what it was. */
+int64_t set_stage_teams(int64_t teams);
 
 /** The weights of a convolution for stages on the device of `like`, in bytes on the CPU. */
 Tensor pack_stage_weights(const Tensor &weight, int64_t dtype, int64_t groups, const Tensor &like);

@@ -39,9 +39,19 @@ void keep(const distile_stage_args &args, const std::vector<distile_stage_item> 
     all.stages++;
 }
 
+thread_local int32_t wanted_teams = 0;  ///< distile_stage_args::teams of this thread's stages.
+
 }  // namespace
 
-void run_steps(distile_context *context, const distile_stage_args &args) {
+int64_t set_stage_teams(int64_t teams) {
+    const int64_t before = wanted_teams;
+    wanted_teams = static_cast<int32_t>(teams);
+    return before;
+}
+
+void run_steps(distile_context *context, const distile_stage_args &given) {
+    distile_stage_args args = given;
+    args.teams = wanted_teams;
     if (!traces().are_wanted) {
         bindings::check(distile_run_stage(context, &args), context);
         return;

@@ -25,7 +25,7 @@ if importlib.util.find_spec("torch"):
     from .stage_description import Stage, read_stage
     from .stage_module import run_stage
     from .stage_trace import trace_stages
-    from .stages import bordered, mark_scratch, stage
+    from .stages import bordered, mark_scratch, stage, stage_teams
     from .weights import cast_weights, forget, set_weights_check
 
     def __getattr__(name: str):
@@ -39,7 +39,7 @@ if importlib.util.find_spec("torch"):
     __all__ = [
         "Changes", "Planner", "SharedMask", "Stage", "bordered", "build", "cache_folder", "capture", "cast_weights", "convert",
         "forget", "fuse", "image", "mark_scratch", "mask", "masks", "missing", "nn", "parallel", "prune", "read_stage", "run_stage", "set_build", "set_math",
-        "set_weights_check", "stage", "still_dense", "tokens", "trace", "trace_stages",
+        "set_weights_check", "stage", "stage_teams", "still_dense", "tokens", "trace", "trace_stages",
     ]  # fmt: skip
 
 else:

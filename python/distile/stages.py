@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -329,6 +330,17 @@ def _has_device() -> bool:
     return torch.cuda.is_available() and any(
         _runs_on(torch.device("cuda", number)) for number in range(torch.cuda.device_count())
     )
+
+
+@contextlib.contextmanager
+def stage_teams(wanted: bool = True) -> Iterator[None]:
+    """A context in which stages of this thread let teams of a GPU's blocks compute residual blocks of small images
+    (docs/cuda.md), or never do. Outside, the number of images decides. Teams are faster where few pixels are active."""
+    before = ops._set_stage_teams(1 if wanted else -1)
+    try:
+        yield
+    finally:
+        ops._set_stage_teams(before)
 
 
 class stage(TorchDispatchMode):

@@ -37,6 +37,8 @@ class Network(nn.Module):
     """Whether a second step with the same input computes as much as the first."""
     weight_zeros = 0.0
     """The share of the weights of pruned layers that are 0."""
+    teams = False
+    """Whether it has residual blocks that teams of a GPU's blocks compute (distile.stage_teams)."""
     keeps = False
     """Whether results stay from step to step, of which expected() takes what a step does not compute."""
 

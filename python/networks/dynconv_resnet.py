@@ -157,6 +157,7 @@ class ResNet(Bottlenecks):
         for stage, count in enumerate(blocks):
             channels = self.append(channels, width << stage, count, stride=2 if stage else 1)
         self.head = nn.Linear(channels, classes)
+        self.teams = size <= 224
         self.compiled_start = None
         self.finish(image(size, batch=batch), density, seed)
 
@@ -198,6 +199,7 @@ class ThirdStage(Bottlenecks):
     def __init__(self, side=14, density=0.3, batch=1, count=23, width=256, seed=0):
         super().__init__()
         channels = self.append(4 * width, width, count)
+        self.teams = side <= 14
         field = torch.randn(batch, channels, side, side, generator=torch.Generator().manual_seed(seed))
         self.finish(nhwc(field.relu()), density, seed)
 

@@ -8,7 +8,6 @@ distile, with the masks that distile makes. Indices of a mask are made once a st
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 import types
 
@@ -308,7 +307,7 @@ class Gathered:
     def __init__(self, network: Network, tile: int = 1):
         if tile > 1 and not isinstance(network, EditedNetwork):
             raise NotImplementedError("tiles are for edits with cached activations")
-        self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        self.network = own_copy(network)
         self.operators = Operators(tile)
         if isinstance(self.network.buffers, Buffers):  # Other modules have a method of this name.
             self.network.buffers.dense_by_pytorch = True

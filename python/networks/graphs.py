@@ -33,12 +33,17 @@ class Captured:
         return self.result
 
 
+def own_copy(network: Network, *shared: torch.Tensor) -> Network:
+    """A network of the same parameters, and of these tensors, with its state for itself."""
+    return copy.deepcopy(network, {id(one): one for one in (*network.parameters(), *shared)})
+
+
 class Replayed:
     """The masked step of a network in a CUDA graph, masks included. It shares the network's parameters, and has its
     state for itself."""
 
     def __init__(self, network: Network):
-        self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        self.network = own_copy(network)
         self._step = Captured(self.network.masked)
 
     def prepare(self) -> None:
@@ -60,14 +65,19 @@ class Replayed:
 
 
 class Chosen:
-    """The masked step of a network and its dense form in one CUDA graph, of which the GPU runs the faster."""
+    """The masked step of a network, with teams or without, and its dense form in one CUDA graph, of which the GPU runs
+    the fastest."""
 
     LEARNING = 60  # Replays after which both times are known.
 
     def __init__(self, network: Network):
-        self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        self.network = own_copy(network)
         self._dense = compiled_with_masks(self.network)
-        ways = {"masked": lambda *_: self.network.masked(), "dense": self._dense}
+        # Each way makes its own masks.
+        self._masked = {"masked": self.network}
+        if network.teams:
+            self._masked["teams"] = own_copy(self.network, *self.network.inputs())
+        ways = {name: _masked_step(own, name == "teams") for name, own in self._masked.items()} | {"dense": self._dense}
         self.step = distile.capture(ways, *self.network.inputs())
         self.step.use("learned")
         for _ in range(self.LEARNING):
@@ -82,9 +92,18 @@ class Chosen:
         return self.step.replay()
 
     def expected(self):
-        if self.network.keeps or self.step.info().way == "masked":
-            return self.network.expected()
+        way = self.step.info().way
+        if self.network.keeps or way != "dense":
+            return self._masked.get(way, self.network).expected()
         return self._dense(*self.network.inputs())  # Masks from scores may differ in the last bits.
+
+
+def _masked_step(network: Network, teams: bool):
+    def step(*_):
+        with distile.stage_teams(teams):
+            return network.masked()
+
+    return step
 
 
 # A compiler that moves a mask's scores before the convolutions stores an image in the order in which scores are, with

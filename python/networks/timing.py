@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import functools
 import statistics
 import time
@@ -18,7 +17,7 @@ import distile
 from common import Dense, Network, error
 from distile.nn import MaskedConv2d, MaskedLinear
 from gathered import TILE, Gathered
-from graphs import Captured, Chosen, Replayed, compiled_with_masks
+from graphs import Captured, Chosen, Replayed, compiled_with_masks, own_copy
 
 
 class Peer:
@@ -108,7 +107,7 @@ class DenseWithMasks(Peer):
     """The dense form of a network with its masks, compiled, in a CUDA graph. It has the network's state for itself."""
 
     def __init__(self, network: Network):
-        own = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        own = own_copy(network)
         self._compiled = compiled_with_masks(own)
         super().__init__(own, Captured(lambda: self._compiled(*own.inputs())))
 

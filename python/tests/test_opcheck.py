@@ -14,7 +14,7 @@ UNSEEN = {
     "_chain_run", "_check_contents", "_define_twins", "_dense_attention", "_dense_conv2d", "_dense_conv_transpose2d",
     "_dense_linear", "_dense_upsample_conv2d", "_fix_mask", "_fix_result", "_free_weights", "_group_free", "_group_make",
     "_keeps_two_of_four", "_load", "_most_stage_words", "_pack_stage_weights", "_planner_bytes", "_planner_free", "_planner_make", "_planner_next", "_polykernel_version",
-    "_release_mask", "_run_stage", "_set_math", "_switch_free", "_switch_info", "_switch_launch", "_switch_make",
+    "_release_mask", "_run_stage", "_set_stage_teams", "_set_math", "_switch_free", "_switch_info", "_switch_launch", "_switch_make",
     "_switch_set", "_times_packed", "_trace_stages",
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ import collections
 
 import avit
 import common
+import dynconv_resnet
 import pytest
 import runner
 import torch
@@ -482,6 +483,22 @@ def test_avit_is_a_stage(batch, device):
     assert common.error(network, result, network.expected()) <= runner.BOUNDS["float16"]
     densities = network.densities()
     assert densities[0] == 1 and 0.02 < densities[-1] < densities[1] < 1
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("batch", [2, 14])
+def test_teams_compute_what_a_program_does(batch, device):
+    if device == "cpu":
+        pytest.skip("teams are of a GPU's blocks")
+    with torch.inference_mode(False):
+        network = dynconv_resnet.ThirdStage(14, 0.4, batch, count=3)
+        common.move(network, device, torch.half)
+    results = []
+    for teams in (True, False):
+        with distile.stage_teams(teams):
+            results.append(network.masked().clone())
+        assert common.error(network, results[-1], network.expected()) <= runner.BOUNDS["float16"]
+    assert not torch.equal(*results)  # They round at different places.
 
 
 def test_scores_add_up_until_a_token_halts():
