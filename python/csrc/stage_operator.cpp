@@ -160,11 +160,12 @@ public:
                 continue;
             }
             const StageImage &input = image(step.input);
-            if (input.is_empty() || (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS)) {
+            if (!may_multiply(step) || input.is_empty() ||
+                (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS)) {
                 return false;
             }
             if (step.kind == StageKind::scores) {
-                if (on_gpu() && input.sizes[1] % vector_channels != 0) {
+                if (on_gpu() && input.sizes[1] % vector_channels() != 0) {
                     return false;
                 }
                 continue;
@@ -253,13 +254,28 @@ public:
     }
 
 private:
-    static constexpr int64_t vector_channels = 8;
     static constexpr int64_t vector_bytes = 16;
-    static constexpr int64_t most_head_channels = 128;  ///< A head has at most these on a GPU.
-    static constexpr int64_t most_kept = 256 << 10;     ///< The numbers of an image for each thread that caches keep.
+    static constexpr int64_t head_channels = 8;      ///< A head has multiples of these on a GPU.
+    static constexpr int64_t most_head_bytes = 256;  ///< At most.
+    static constexpr int64_t most_kept = 256 << 10;  ///< The numbers of an image for each thread that caches keep.
 
     bool on_gpu() const {
         return !given_.front().is_cpu();
+    }
+    /** Tensors on a GPU have multiples of these channels. */
+    int64_t vector_channels() const {
+        return vector_bytes / given_.front().element_size();
+    }
+    int64_t most_head_channels() const {
+        return most_head_bytes / given_.front().element_size();
+    }
+    /** Whether a step may multiply: float32 on a GPU as TF32, if the math allows it for what runs in its place. */
+    bool may_multiply(const StageStep &step) const {
+        const bool by_default = step.kind == StageKind::conv2d && !are_tokens(step.input);
+        const bool has_products =
+            step.kind == StageKind::attention || (step.kind == StageKind::conv2d && step.groups == 1);
+        return !on_gpu() || given_.front().scalar_type() != ScalarType::Float || !has_products ||
+               session_.math() == DISTILE_MATH_TF32 || (by_default && session_.math() == DISTILE_MATH_DEFAULT);
     }
     const StageImage &image(int32_t number) const {
         return program_.images()[static_cast<size_t>(number)];
@@ -327,10 +343,10 @@ private:
         const auto [batch, height, width] = program_.pixels(step);
         const int64_t channels = image(step.result).sizes[1];
         if (step.kind == StageKind::norm) {
-            return channels % vector_channels == 0 && channels <= DISTILE_STAGE_NORMALIZED;
+            return channels % vector_channels() == 0 && channels <= DISTILE_STAGE_NORMALIZED;
         }
         const int64_t of_head = channels / step.heads;
-        return of_head % vector_channels == 0 && of_head <= most_head_channels &&
+        return of_head % head_channels == 0 && of_head <= most_head_channels() &&
                batch * height * ((width + 31) / 32) <= DISTILE_STAGE_ATTENTION_WORDS;
     }
 
@@ -541,8 +557,9 @@ private:
     bool is_step(const StageStep &step) const {
         const auto [batch, height, width] = program_.pixels(step);
         const bool pools = step.layer == StageLayer::max_pool;
-        return !on_gpu() || ((!pools || program_.can_pool(step)) && image(step.input).sizes[1] % vector_channels == 0 &&
-                             batch * height * ((width + 31) / 32) <= DISTILE_STAGE_WORDS);
+        return !on_gpu() ||
+               ((!pools || program_.can_pool(step)) && image(step.input).sizes[1] % vector_channels() == 0 &&
+                batch * height * ((width + 31) / 32) <= DISTILE_STAGE_WORDS);
     }
 
     /** A step of the library that takes each channel by itself, with a window of a pixel. */

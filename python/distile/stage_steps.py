@@ -14,7 +14,7 @@ from .fusion import hooked
 from .mappings import Layer, Traced, Unmapped
 from .nn_base import Masked
 from .stage_description import Reader, Window
-from .stages import CHANNELS
+from .stages import channels_at_once
 
 # Activations that change nothing of what these have made. A zero, too, stays one.
 SETTLED = {
@@ -225,8 +225,8 @@ def why_no_weights(layer: nn.Module, prefix: str, *channels: int) -> str:
     weight = parameters.get(f"{prefix}weight")
     if weight is None or f"{prefix}bias" not in parameters:
         return "its weight is no parameter"
-    if weight.is_cuda and any(count % CHANNELS for count in channels):
-        return f"stages on GPUs take channels in multiples of {CHANNELS}"
+    if weight.is_cuda and any(count % channels_at_once(weight.dtype) for count in channels):
+        return f"stages on GPUs take channels in multiples of {channels_at_once(weight.dtype)}"
     return ""
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import _facts, halting  # noqa: F401 halting defines an operator.
+from . import _facts, halting, numerics  # noqa: F401 halting defines an operator.
 from ._library import ops
 from .activations import split_slope
 from .shapes import convolved
@@ -20,13 +20,13 @@ from .shapes import convolved
 aten = torch.ops.aten
 
 # The library's numbers.
-TYPES = {torch.float16: 2, torch.bfloat16: 3}
+TYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 ACTIVATIONS = {name: number for number, name in enumerate(_facts.ACTIVATIONS)}
 CONVOLUTION, SCORES, MAX_POOL, AVERAGE_POOL, UPSAMPLE, SUM, NORMALIZE, ATTENTION, HALT = range(9)
 LAYER_NORM, RMS_NORM = range(2)
 
-CHANNELS = 8  # Tensors have multiples of these.
-MOST_HEAD_CHANNELS, MOST_NORMALIZED = 128, 2048
+OLDEST_CAPABILITY = (8, 0)
+HEAD_CHANNELS, MOST_HEAD_BYTES, MOST_NORMALIZED = 8, 256, 2048  # Heads have multiples of these channels.
 MOST_TOKENS = 65535  # A mask has no more columns, and tokens of a stage are one row.
 MOST_WORDS, MOST_ATTENTION_WORDS = ops._most_stage_words(False), ops._most_stage_words(True)
 OWN_BORDER = 1  # Around results that layers allocate in a stage, for windows of 3 x 3 behind them.
@@ -120,6 +120,16 @@ def _entry(made: dict[int, tuple], tensor: torch.Tensor) -> tuple | None:
     return found if found is not None and found[0]() is tensor else None
 
 
+def channels_at_once(dtype: torch.dtype) -> int:
+    """Tensors of a stage on a GPU have multiples of these channels: 16 bytes."""
+    return 16 // dtype.itemsize
+
+
+def _multiplies(x: torch.Tensor, by_default: bool) -> bool:
+    """Whether a stage may multiply tensors like x: float32 as TF32, where set_math() allows it."""
+    return x.dtype != torch.float32 or numerics.math() == "tf32" or (by_default and numerics.math() == "default")
+
+
 def _is_read_in_place(x: torch.Tensor) -> bool:
     """Whether a stage takes an image as it lies in memory."""
     return (
@@ -128,7 +138,7 @@ def _is_read_in_place(x: torch.Tensor) -> bool:
         and x.numel() > 0
         and x.stride(1) == 1
         and _is_in_order(x)
-        and all(x.stride(axis) % 8 == 0 or x.shape[axis] == 1 for axis in (0, 2, 3))
+        and all(x.stride(axis) % channels_at_once(x.dtype) == 0 or x.shape[axis] == 1 for axis in (0, 2, 3))
         and x.data_ptr() % 16 == 0
     )
 
@@ -322,7 +332,7 @@ def _launch(steps: list[_Step]) -> None:
 
 @functools.cache
 def _runs_on(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY
 
 
 def _has_device() -> bool:
@@ -351,9 +361,9 @@ class stage(TorchDispatchMode):
                 x = block(x)
 
     Results are those of the layers one by one, rounded at the same places. Convolutions, masks from scores, windows of
-    masks, and what pools, upsamples, adds and copies images between them go into a launch, with tensors of float16 or
-    bfloat16 on a GPU of compute capability 9.0 and without gradients; whatever else is called runs as always, after what
-    it may read. A convolution that reads outside its image needs an input from distile.bordered(). Code that reads memory
+    masks, and what pools, upsamples, adds and copies images between them go into a launch, on a GPU of compute
+    capability 8.0 or later and without gradients. Tensors are of float16 or bfloat16, or of float32 where set_math()
+    allows TF32; whatever else is called runs as always, after what it may read. A convolution that reads outside its image needs an input from distile.bordered(). Code that reads memory
     past PyTorch's dispatcher must come after the context.
     """
 
@@ -433,7 +443,7 @@ class stage(TorchDispatchMode):
     # Each of these records a call and returns its result in a tuple, or NotImplemented.
 
     def _takes(self, x: torch.Tensor) -> bool:
-        if not _runs_on(x.device) or not _is_read_in_place(x):
+        if not _runs_on(x.device) or not _is_read_in_place(x) or not _multiplies(x, by_default=True):
             return False
         first = self._steps[0].input if self._steps else x
         return first.dtype == x.dtype and first.device == x.device
@@ -455,8 +465,8 @@ class stage(TorchDispatchMode):
             and weight.dim() == 4
             and weight.shape[1] * groups == x.shape[1]
             and (groups == 1 or groups == weight.shape[0] == x.shape[1])
-            and x.shape[1] % CHANNELS == 0
-            and weight.shape[0] % CHANNELS == 0
+            and x.shape[1] % channels_at_once(x.dtype) == 0
+            and weight.shape[0] % channels_at_once(x.dtype) == 0
             and _words(x.shape[0], *extents) <= MOST_WORDS
             and _packed.can_have(weight, bias)
             and not _reaches_outside(x, extents, window)
@@ -518,7 +528,7 @@ class stage(TorchDispatchMode):
         return (
             bool(self._steps)
             and self._takes(x)
-            and x.shape[1] % CHANNELS == 0
+            and x.shape[1] % channels_at_once(x.dtype) == 0
             and min(extents) > 0
             and _words(x.shape[0], *extents) <= MOST_WORDS
         )
@@ -616,7 +626,7 @@ class stage(TorchDispatchMode):
         """Whether steps take these images, null or of one type, and none of them is too large."""
         ready = (
             self._takes(x)
-            and x.shape[1] % CHANNELS == 0
+            and x.shape[1] % channels_at_once(x.dtype) == 0
             and x.shape[3] <= MOST_TOKENS
             and _words(x.shape[0], *x.shape[2:]) <= MOST_WORDS
         )
@@ -654,7 +664,8 @@ class stage(TorchDispatchMode):
             self._takes_tokens(image, written, added)
             and weight.shape[1] == x.shape[2]
             and weight.shape[0] == result.shape[2]
-            and weight.shape[0] % CHANNELS == 0
+            and weight.shape[0] % channels_at_once(x.dtype) == 0
+            and _multiplies(x, by_default=False)
             and self._takes_mask(mask, x.device, written.shape)
             and _packed.can_have(weight)
             and self._may_pack(weight, x.device, x.dtype, 1)
@@ -711,8 +722,9 @@ class stage(TorchDispatchMode):
             all(image is not None for image in images)
             and self._takes_tokens(*images)
             and images[1].stride() == images[2].stride()
-            and channels % CHANNELS == 0
-            and channels <= MOST_HEAD_CHANNELS
+            and _multiplies(images[0], by_default=False)
+            and channels % HEAD_CHANNELS == 0
+            and channels * images[0].element_size() <= MOST_HEAD_BYTES
             and call.scale >= 0
             and _words(n, 1, tokens) <= MOST_ATTENTION_WORDS
             and (keys is None or keys is mask)
@@ -755,7 +767,7 @@ class stage(TorchDispatchMode):
         image, stride = _unsliced(call.input)
         ready = (
             self._takes(image)
-            and image.shape[1] % CHANNELS == 0
+            and image.shape[1] % channels_at_once(image.dtype) == 0
             and weight is not None
             and weight.dim() == 1
             and _packed.can_have(weight)

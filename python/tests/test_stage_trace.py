@@ -37,8 +37,8 @@ def fused(device):
 
 def test_a_trace_is_a_file_and_a_picture(fused, device, tmp_path):
     model, x = fused
-    if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("stages need compute capability 9.0")
+    if device == "cuda" and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("stages need compute capability 8.0")
     with torch.inference_mode(), distile.trace_stages(tmp_path / "stage.json"):
         for _ in range(2):
             model(x)

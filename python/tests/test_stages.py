@@ -1,6 +1,7 @@
 """Stages: what is recorded and when it runs, on a CPU by plain PyTorch in place of the launch; on a GPU, the launch."""
 
 import collections
+import contextlib
 
 import avit
 import common
@@ -138,7 +139,7 @@ def emulated(monkeypatch, device):
     RUN.clear()
     if device != "cpu":
         if not stages._runs_on(torch.empty(0).device):
-            pytest.skip("stages need a GPU of compute capability 9.0")
+            pytest.skip("stages need a GPU of compute capability 8.0")
         launch = stages._run
 
         def counted(*lists):
@@ -280,6 +281,37 @@ def test_results_without_out_are_zero_elsewhere():
     assert not torch.where(mask[:, None], 0, result).any()
 
 
+@contextlib.contextmanager
+def multiplying(math):
+    before = distile.set_math(math)
+    try:
+        yield
+    finally:
+        distile.set_math(before)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("math", ["default", "float32", "tf32"])
+def test_float32_runs_in_a_stage_where_it_may_be_tf32(math):
+    """As layers do: convolutions by default, and linear layers if they are told."""
+    torch.manual_seed(3)
+    first, second = MaskedConv2d(44, 36, 1, activation="relu"), MaskedConv2d(36, 44, 1)
+    linears = MaskedLinear(44, 36), MaskedLinear(36, 44)
+    x, mask = torch.randn(1, 44, 8, 40).contiguous(memory_format=torch.channels_last), torch.rand(1, 8, 40) < 0.4
+    tokens, of_tokens = torch.randn(2, 37, 44), torch.rand(2, 37) < 0.6
+    with multiplying(math):
+        for layers, given, active, may_be in (
+            ((first, second), x, mask, ("default", "tf32")),
+            (linears, tokens, of_tokens, ("tf32",)),
+        ):
+            RUN.clear()
+            expected = layers[1](layers[0](given, active), active)
+            with distile.stage():
+                result = layers[1](layers[0](given, active), active)
+            assert RUN == ([2] if math in may_be else [])
+            close(result, expected)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("why", ["border", "float32", "groups", "channels", "gradients", "alone", "large"])
 def test_what_cannot_run_in_a_stage_runs_alone(why):
@@ -292,7 +324,7 @@ def test_what_cannot_run_in_a_stage_runs_alone(why):
     x = torch.randn(1, channels, height, width).to(dtype).contiguous(memory_format=torch.channels_last)
     mask = torch.rand(1, height, width) < 0.4
     first, second = first.to(dtype), second.to(dtype)
-    with torch.set_grad_enabled(why == "gradients"):
+    with torch.set_grad_enabled(why == "gradients"), multiplying("float32" if why == "float32" else "default"):
         expected = second(first(x, mask), mask) if why != "alone" else first(x, mask)
         with distile.stage():
             result = second(first(x, mask), mask) if why != "alone" else first(x, mask)

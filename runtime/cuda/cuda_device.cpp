@@ -200,6 +200,7 @@ void CudaDevice::find_features() {
                            LibraryKernels::oldest_capability % 10)};
     }
     multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    most_shared_bytes = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 #ifdef DISTILE_CUDA_RESOURCES
     // A green context has fewer. A driver that cannot tell has no green contexts.
     CUdevResource resource{};
@@ -329,7 +330,7 @@ ScratchMemory CudaDevice::take_scratch(size_t bytes) {
 }
 
 const StageTarget *CudaDevice::stage_target() const {
-    return &gpu_stage_target;
+    return StageRunner::runs_on(*this) ? &gpu_stage_target : nullptr;
 }
 
 void CudaDevice::run_stage(const Stage &stage, StageTrace *trace) {

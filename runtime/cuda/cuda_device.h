@@ -137,6 +137,7 @@ public:
     double context_launch_us = 0;   ///< launch_us() of this context.
     int driver_version = 0;
     int32_t capability = 0;
+    int32_t most_shared_bytes = 0;  ///< The most that a block can have.
     std::optional<ModuleLoader> loader;
     std::unique_ptr<LibraryKernels> kernels;
     std::unique_ptr<CodeRunner> runner;

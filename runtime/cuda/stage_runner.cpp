@@ -5,17 +5,65 @@
 #include "runtime/cuda/stage_teams.h"
 #include "runtime/cuda/stage_views.h"
 #include "runtime/stage/check_stage.h"
-#include "stage_cubin.h"
+#include "stage_bfloat16_80_deep_ptx.h"
+#include "stage_bfloat16_80_ptx.h"
+#include "stage_bfloat16_cubin.h"
+#include "stage_float16_80_deep_ptx.h"
+#include "stage_float16_80_ptx.h"
+#include "stage_float16_cubin.h"
+#include "stage_tf32_80_deep_ptx.h"
+#include "stage_tf32_80_ptx.h"
+#include "stage_tf32_cubin.h"
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <set>
 
 namespace distile {
 
+/** Code for the kernels of stages, and the shared memory of their blocks. */
+struct StageCode {
+    const char *name;
+    int32_t capability;
+    bool is_machine_code;  ///< No other architecture runs it.
+    bool has_teams;        ///< Teams of blocks compute small residual blocks (stage_teams.h).
+    int32_t shared_bytes;
+    const char *float16, *bfloat16, *tf32;
+
+    bool runs_on(const CudaDevice &device) const {
+        return (is_machine_code ? device.capability == capability : device.capability >= capability) &&
+               shared_bytes <= device.most_shared_bytes;
+    }
+    const char *of(distile_dtype type) const {
+        return type == DISTILE_FLOAT32 ? tf32 : type == DISTILE_FLOAT16 ? float16 : bfloat16;
+    }
+};
+
 namespace {
 
-constexpr int32_t needed_capability = 90;
+const char *text_of(const unsigned char *cubin) {
+    return reinterpret_cast<const char *>(cubin);
+}
+
+/** The best first. */
+const StageCode stage_codes[] = {
+    {"sm_90", 90, true, true, stage_shared_bytes, text_of(distile_stage_float16_cubin),
+     text_of(distile_stage_bfloat16_cubin), text_of(distile_stage_tf32_cubin)},
+    {"sm_80", DISTILE_STAGE_FLOAT16_80_DEEP_CAPABILITY, false, false, stage_shared_bytes_deep,
+     distile_stage_float16_80_deep_ptx, distile_stage_bfloat16_80_deep_ptx, distile_stage_tf32_80_deep_ptx},
+    {"sm_86", DISTILE_STAGE_FLOAT16_80_CAPABILITY, false, false, stage_shared_bytes_shallow,
+     distile_stage_float16_80_ptx, distile_stage_bfloat16_80_ptx, distile_stage_tf32_80_ptx},
+};
+
+/** The code for a GPU: the first that it runs, or what tests ask for. Null: it has no stages. */
+const StageCode *find_code(const CudaDevice &device) {
+    const char *const wanted = std::getenv("DISTILE_STAGE_CODE");
+    const auto *const found = std::find_if(std::begin(stage_codes), std::end(stage_codes), [&](const StageCode &code) {
+        return (!wanted || std::string(wanted) == code.name) && code.runs_on(device);
+    });
+    return found == std::end(stage_codes) ? nullptr : found;
+}
 
 /** Fitted to times on an H200. */
 constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
@@ -23,7 +71,6 @@ constexpr StageCosts tile_costs{1500, 2.5f, 2.5f};
 constexpr ChannelCosts channel_costs{2500, 300, 60};
 constexpr AttentionCosts attention_costs{2500, 250, 8};
 
-constexpr uint32_t piece_channels = 8;  ///< The channels that a copy brings.
 constexpr float log2_of_e = 1.4426950408889634f;
 
 StageWindow axis(int32_t kernel, int32_t stride, int32_t dilation, int32_t pad) {
@@ -175,8 +222,9 @@ private:
         const auto inputs = static_cast<uint32_t>(checked.given.input->channels);
         uint32_t channel_steps = 1;
         if (checked.given.kind == DISTILE_STEP_CONV2D && !checked.filter().is_depthwise()) {
-            channel_steps = (inputs + stage_channels - 1) / stage_channels;
-            step.missing = static_cast<uint8_t>((channel_steps * stage_channels - inputs) / piece_channels);
+            const auto bytes = inputs * static_cast<uint32_t>(distile_dtype_size(checked.given.input->dtype));
+            channel_steps = (bytes + stage_row_bytes - 1) / stage_row_bytes;
+            step.missing = static_cast<uint8_t>((channel_steps * stage_row_bytes - bytes) / stage_piece_bytes);
         } else {
             step.work = StageWork::Channels;
             step.window_work = window_work_of(checked.given.kind);
@@ -290,36 +338,43 @@ bool has_tokens(const Stage &stage) {
 
 }  // namespace
 
-StageRunner::StageRunner(CudaDevice &device) : device_(device), memory_(device), counts_(device), times_(device) {
-    if (device.capability != needed_capability) {
-        throw Failure{fail(&device.context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                           "distile_run_stage: stages need a GPU of compute capability 9.0, and this one has %d.%d: "
-                           "call the layers one by one here",
-                           device.capability / 10, device.capability % 10)};
-    }
-    device.refuse_capture("the first stage loads its kernels");
-    module_ = device.loader->load(reinterpret_cast<const char *>(distile_stage_cubin));
-    try {
-        begin_ = device.loader->find(module_, "distile_stage_begin");
-        float16_ = device.loader->find(module_, "distile_stage_float16");
-        bfloat16_ = device.loader->find(module_, "distile_stage_bfloat16");
-        tokens_float16_ = device.loader->find(module_, "distile_stage_tokens_float16");
-        tokens_bfloat16_ = device.loader->find(module_, "distile_stage_tokens_bfloat16");
-        for (CUfunction function : {float16_, bfloat16_, tokens_float16_, tokens_bfloat16_}) {
-            device.check(device.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                          stage_shared_bytes),
-                         "cuFuncSetAttribute");
-        }
-        teams_ = std::make_unique<StageTeams>(device);
-    } catch (...) {
-        device.driver.cuModuleUnload(module_);
-        throw;
-    }
+bool StageRunner::runs_on(const CudaDevice &device) {
+    return find_code(device) != nullptr;
+}
+
+StageRunner::StageRunner(CudaDevice &device)
+    : device_(device), code_(*find_code(device)), memory_(device), counts_(device), times_(device) {
 }
 
 StageRunner::~StageRunner() {
     teams_.reset();
-    device_.driver.cuModuleUnload(module_);
+    for (const auto &[type, kernels] : kernels_) {
+        device_.driver.cuModuleUnload(kernels.module);
+    }
+}
+
+const StageRunner::Kernels &StageRunner::kernels_for(distile_dtype type) {
+    const auto known = kernels_.find(type);
+    if (known != kernels_.end()) {
+        return known->second;
+    }
+    device_.refuse_capture("the first stage of a type loads its kernels");
+    const ModuleLoader &loader = *device_.loader;
+    Kernels kernels{loader.load(code_.of(type)), nullptr, nullptr, nullptr};
+    try {
+        kernels.begin = loader.find(kernels.module, "distile_stage_begin");
+        kernels.tokens = loader.find(kernels.module, "distile_stage_tokens");
+        kernels.plain = code_.is_machine_code ? loader.find(kernels.module, "distile_stage") : kernels.tokens;
+        for (CUfunction function : {kernels.plain, kernels.tokens}) {
+            device_.check(device_.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                            code_.shared_bytes),
+                          "cuFuncSetAttribute");
+        }
+        return kernels_.emplace(type, kernels).first->second;
+    } catch (...) {
+        device_.driver.cuModuleUnload(kernels.module);
+        throw;
+    }
 }
 
 void StageRunner::check_memory(const Stage &stage) const {
@@ -348,6 +403,15 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
     check_memory(given);
+    const distile_dtype type = given.steps.front().given.input->dtype;
+    if (!code_.has_teams || type == DISTILE_FLOAT32) {
+        run_program(given, 0, trace);
+        return;
+    }
+    if (!teams_) {
+        device_.refuse_capture("the first stage loads its kernels");
+        teams_ = std::make_unique<StageTeams>(device_);
+    }
     for (const StageSection &section : teams_->divide(given)) {
         if (section.is_for_teams) {
             teams_->run(given, section, trace);
@@ -360,9 +424,8 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
 
 void StageRunner::run_program(Stage stage, int32_t first_number, StageTrace *trace) {
     const std::vector<int32_t> order = order_by_levels(stage);
-    const bool is_float16 = stage.steps.front().given.input->dtype == DISTILE_FLOAT16;
-    auto *const plain = is_float16 ? float16_ : bfloat16_;
-    auto *const function = !has_tokens(stage) ? plain : is_float16 ? tokens_float16_ : tokens_bfloat16_;
+    const Kernels &kernels = kernels_for(stage.steps.front().given.input->dtype);
+    auto *const function = has_tokens(stage) ? kernels.tokens : kernels.plain;
     memory_.reserve(sizeof(StageMemory));
     const CUdeviceptr memory = memory_.address();
     const auto program = std::make_unique<StageProgram>();
@@ -380,7 +443,7 @@ void StageRunner::run_program(Stage stage, int32_t first_number, StageTrace *tra
             std::copy_n(steps.begin() + static_cast<std::ptrdiff_t>(first), program->num_steps, program->steps);
             const uint64_t words = program->num_steps * (sizeof(StageStep) / sizeof(uint32_t));
             constexpr uint32_t words_of_block = 64;
-            device_.launch(begin_, device_.caller_stream, grid_of(words, words_of_block), *program, memory);
+            device_.launch(kernels.begin, device_.caller_stream, grid_of(words, words_of_block), *program, memory);
         }
         LaunchGrid grid{static_cast<uint32_t>(device_.threads())};
         StageSettings settings{};
@@ -394,7 +457,7 @@ void StageRunner::run_program(Stage stage, int32_t first_number, StageTrace *tra
             time_items(settings);
         }
         grid.threads = stage_threads;
-        grid.shared_bytes = stage_shared_bytes;
+        grid.shared_bytes = static_cast<uint32_t>(code_.shared_bytes);
         grid.together = true;
         device_.launch(function, device_.caller_stream, grid, settings, memory);
         if (trace) {

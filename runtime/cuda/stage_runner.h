@@ -6,10 +6,12 @@
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/stage/stage.h"
+#include <map>
 #include <memory>
 
 namespace distile {
 
+struct StageCode;
 struct StageStep;
 struct StageSettings;
 class StageTeams;
@@ -17,7 +19,9 @@ class StageTeams;
 /** Keeps the kernels loaded for its lifetime. */
 class StageRunner {
 public:
-    /** Throws Failure: UNSUPPORTED_DEVICE unless the GPU has compute capability 9.0. */
+    /** Whether there is code for a GPU: of compute capability 8.0 or later. */
+    static bool runs_on(const CudaDevice &device);
+    /** For a GPU on which they run. Throws Failure. */
     explicit StageRunner(CudaDevice &device);
     ~StageRunner();
     StageRunner(const StageRunner &) = delete;
@@ -26,6 +30,13 @@ public:
     void run(const Stage &given, StageTrace *trace);
 
 private:
+    /** The kernels for tensors of a type, once a stage has had some. */
+    struct Kernels {
+        CUmodule module;
+        CUfunction begin, plain, tokens;
+    };
+
+    const Kernels &kernels_for(distile_dtype type);
     void check_memory(const Stage &stage) const;
     /** Runs steps, of which the first has a number, as items of one program. */
     void run_program(Stage stage, int32_t first_number, StageTrace *trace);
@@ -36,9 +47,8 @@ private:
                    const std::vector<int32_t> &given, StageTrace &trace);
 
     CudaDevice &device_;
-    CUmodule module_ = nullptr;
-    CUfunction begin_ = nullptr, float16_ = nullptr, bfloat16_ = nullptr, tokens_float16_ = nullptr,
-               tokens_bfloat16_ = nullptr;
+    const StageCode &code_;
+    std::map<distile_dtype, Kernels> kernels_;
     DeviceMemory memory_, counts_, times_;
     std::unique_ptr<StageTeams> teams_;
 };

@@ -112,9 +112,9 @@ private:
         const int64_t span = (tensor->batch - 1) * tensor->stride_n +
                              (int64_t{tensor->height} + tensor->border_bottom) * tensor->stride_h +
                              (int64_t{tensor->width} + tensor->border_right) * tensor->stride_w;
-        if (span > largest_span) {
-            throw Failure{
-                fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the %s spans 2^31 elements or more", call_, what)};
+        if (span > largest_span || span * static_cast<int64_t>(element_bytes) >= target_.most_span_bytes) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_SHAPE, "%s: the %s spans 2^%d elements or more", call_, what,
+                               span > largest_span ? 31 : 30)};
         }
     }
 
@@ -157,12 +157,31 @@ private:
         check_made_mask(checked.output);
     }
 
+    int32_t channels_at_once() const {
+        return target_.channels_at_once(step_.input->dtype);
+    }
+    void check_channels() const {
+        if (step_.input->channels % channels_at_once() != 0) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
+                               call_, step_.input->channels, channels_at_once())};
+        }
+    }
+
+    /** Checks that the context allows products of the tensors' type, where it decides as it does about an operator of
+     * its own. */
+    void check_math(distile_math by_default) const {
+        const distile_math given = context_->options.math, allowed = given == DISTILE_MATH_DEFAULT ? by_default : given;
+        if (target_.multiplies_tf32(step_.input->dtype) && allowed != DISTILE_MATH_TF32) {
+            throw Failure{fail(context_, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                               "%s: stages multiply float32 as TF32 here, which the context does not allow %s: set its "
+                               "option math to DISTILE_MATH_TF32, or call the layers one by one",
+                               call_, given == DISTILE_MATH_DEFAULT ? "for attention" : "for any layer")};
+        }
+    }
+
     /** Checks what makes scores of pixels. */
     void check_factors() const {
-        if (step_.input->channels % target_.scored_channels != 0) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
-                               call_, step_.input->channels, target_.scored_channels)};
-        }
+        check_channels();
         if (std::isnan(step_.score_bias) || std::isnan(step_.threshold)) {
             throw bad_value("the bias or the threshold is NaN");
         }
@@ -245,10 +264,7 @@ private:
         check_batch();
         checked.output = {input.batch, input.height, input.width};
         check_words(checked.output);
-        if (input.channels % target_.output_channels != 0) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
-                               call_, input.channels, target_.output_channels)};
-        }
+        check_channels();
         if (step_.residual || step_.reader || step_.later || raw(step_.weights_dtype) != 0 || step_.groups != 0 ||
             step_.transient != 0 || raw(step_.activation) != DISTILE_ACTIVATION_NONE) {
             throw bad_value(
@@ -289,12 +305,13 @@ private:
             throw Failure{fail(context_, DISTILE_ERROR_BAD_STRIDE,
                                "%s: the key and the value have other strides than each other", call_)};
         }
+        check_math(DISTILE_MATH_FLOAT32);
         const int32_t heads = step_.heads, of_head = heads > 0 ? input.channels / heads : 0;
-        if (heads < 1 || of_head * heads != input.channels || of_head % target_.head_channels != 0 ||
-            of_head > target_.most_head_channels) {
+        const int32_t most = target_.most_head_channels(input.dtype);
+        if (heads < 1 || of_head * heads != input.channels || of_head % target_.head_channels != 0 || of_head > most) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
                                "%s: %d heads of %d channels; heads have multiples of %d, up to %d", call_, heads,
-                               input.channels, target_.head_channels, target_.most_head_channels)};
+                               input.channels, target_.head_channels, most)};
         }
         if (!(step_.scale > 0) || !std::isfinite(step_.scale)) {
             throw bad_value("the scale is no number above 0");
@@ -339,18 +356,19 @@ private:
         check_step_tensor(step_.output, "output", step_.output ? step_.output->channels : 0, false);
         const distile_tensor &output = *step_.output;
         checked.output = {output.batch, output.height, output.width};
-        if (input.channels % target_.input_channels != 0 || output.channels % target_.output_channels != 0) {
+        if (input.channels % channels_at_once() != 0 || output.channels % channels_at_once() != 0) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
-                               "%s: a convolution from %d to %d channels; stages take multiples of %d to multiples of "
-                               "%d",
-                               call_, input.channels, output.channels, target_.input_channels,
-                               target_.output_channels)};
+                               "%s: a convolution from %d to %d channels; stages take multiples of %d", call_,
+                               input.channels, output.channels, channels_at_once())};
         }
         const StageFilter filter = checked.filter();
         if (!target_.has_groups(filter)) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS,
                                "%s: a convolution from %d to %d channels in %d groups; stages take %s here", call_,
                                input.channels, output.channels, filter.groups, target_.group_text())};
+        }
+        if (!filter.is_depthwise()) {
+            check_math(DISTILE_MATH_TF32);
         }
         check_weights_type(checked);
         check_batch();
@@ -390,10 +408,7 @@ private:
         const distile_tensor &output = *step_.output;
         const distile_window &window = step_.window;
         checked.output = {output.batch, output.height, output.width};
-        if (input.channels % target_.output_channels != 0) {
-            throw Failure{fail(context_, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels, no multiple of %d",
-                               call_, input.channels, target_.output_channels)};
-        }
+        check_channels();
         if (step_.weights || step_.bias || step_.reader || step_.later || raw(step_.weights_dtype) != 0 ||
             step_.spreads != 0 || step_.groups != 0 || step_.transient != 0) {
             throw bad_value(

@@ -1,17 +1,18 @@
 /** \file
- * Stages on a GPU, and their weights: groups of 32 output channels, and in each, step by step of the reduction, 64
- * numbers for each output channel. Steps go through the channels of a tap, and then to the next tap; zeros fill them up
- * to a multiple of 4, a tap's channels to one of 64, and output channels to 32 or a multiple of 64. In a group, output
- * channels are in the order in which a thread has neighbours, and the pieces of 16 bytes of the lines of 128 bytes are
- * swizzled, both as the instructions for products have it. Weights of depthwise convolutions are all channels of a tap,
- * and then those of the next. Convolutions of the shapes that teams compute (team_layout.h) have their weights a second
- * time behind that, as teams read them.
+ * Stages on a GPU, and their weights: groups of 32 output channels, and in each, step by step of the reduction, a line
+ * of 128 bytes for each output channel: 64 numbers, or 32 of float32 rounded to TF32. Steps go through the channels of
+ * a tap, and then to the next tap; zeros fill them up to a multiple of 4, a tap's channels to whole lines, and output
+ * channels to 32 or a multiple of 64. In a group, output channels are in the order in which a thread has neighbours,
+ * and the pieces of 16 bytes of the lines are swizzled, both as the instructions for products have it. Weights of
+ * depthwise convolutions, which are not rounded to TF32, are all channels of a tap, and then those of the next.
+ * Convolutions in 16 bits of the shapes that teams compute (team_layout.h) have their weights a second time behind
+ * that, as teams read them.
  */
 #include "runtime/base/types.h"
+#include "runtime/kinds/tf32.h"
 #include "runtime/stage/limits.h"
 #include "runtime/stage/stage_target.h"
 #include "runtime/stage/team_layout.h"
-#include <array>
 #include <distile/stage.h>
 #include <vector>
 
@@ -19,9 +20,16 @@ namespace distile {
 
 namespace {
 
-constexpr int64_t step_channels = stage_channels, group_channels = stage_columns, steps_together = stage_reduction;
-constexpr size_t vector_bytes = 16, bulk_bytes = 128;
-constexpr int32_t vector_channels = vector_bytes / 2, most_head_channels = 128;
+constexpr int64_t group_channels = stage_columns, steps_together = stage_reduction, most_head_bytes = 256;
+constexpr size_t bulk_bytes = 128;
+constexpr int32_t head_channels = 8;
+/** Kernels keep offsets within a window in 31 bits, of which a float32's take one more than those of 16 bits. */
+constexpr int64_t most_span_bytes = int64_t{1} << 32;
+
+/** The numbers of a line. */
+int64_t step_channels(distile_dtype dtype) {
+    return stage_row_bytes / find_type(dtype)->bytes;
+}
 
 /** The output channel of a group that a line holds. Products give a thread columns 2 q and 2 q + 1 of every 8, for q
  * from 0 to 3: this order makes them 8 neighbours. */
@@ -29,9 +37,9 @@ constexpr int64_t channel_of_line(int64_t line) {
     return line % 8 / 2 * 8 + line / 8 * 2 + line % 2;
 }
 
-/** The place in a line of one of its numbers. */
-constexpr int64_t swizzled(int64_t line, int64_t number) {
-    return ((number / 8) ^ (line % 8)) * 8 + number % 8;
+/** The place in a line of one of its numbers, of which a piece has some. */
+constexpr int64_t swizzled(int64_t line, int64_t number, int64_t of_piece) {
+    return ((number / of_piece) ^ (line % 8)) * of_piece + number % of_piece;
 }
 
 int64_t round_up(int64_t number, int64_t to) {
@@ -39,13 +47,13 @@ int64_t round_up(int64_t number, int64_t to) {
 }
 
 /** The steps of the reduction in a tap. */
-int64_t steps_of_tap(const StageFilter &filter) {
-    return (filter.in_channels + step_channels - 1) / step_channels;
+int64_t steps_of_tap(const StageFilter &filter, distile_dtype dtype) {
+    return round_up(filter.in_channels, step_channels(dtype)) / step_channels(dtype);
 }
 
 /** The steps of the reduction, with zeros. */
-int64_t padded_steps(const StageFilter &filter) {
-    return round_up(filter.taps() * steps_of_tap(filter), steps_together);
+int64_t padded_steps(const StageFilter &filter, distile_dtype dtype) {
+    return round_up(filter.taps() * steps_of_tap(filter, dtype), steps_together);
 }
 
 /** The output channels, with zeros. */
@@ -54,8 +62,11 @@ int64_t padded_outputs(const StageFilter &filter) {
                     filter.out_channels > group_channels ? stage_columns_together : group_channels);
 }
 
-bool has_16_bits(distile_dtype dtype) {
-    return dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
+bool takes(distile_dtype dtype) {
+    return dtype == DISTILE_FLOAT32 || dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
+}
+bool is_float32(distile_dtype dtype) {
+    return dtype == DISTILE_FLOAT32;
 }
 
 /** How the units of a team's weights divide the weights of a convolution. */
@@ -66,11 +77,11 @@ struct TeamUnits {
 };
 
 /** Null: teams do not compute such a convolution. */
-const TeamUnits *team_units(const StageFilter &filter) {
+const TeamUnits *team_units(const StageFilter &filter, distile_dtype dtype) {
     static constexpr TeamUnits reducing{team_inner, 16, reducing_units, false},
         middle{team_inner, 16, middle_units, false}, expanding{outer_of_share, 64, expanding_units, true};
     const auto is = [&](uint32_t outputs, uint32_t inputs, int32_t kernel) {
-        return filter.groups == 1 && filter.out_channels == static_cast<int32_t>(outputs) &&
+        return !is_float32(dtype) && filter.groups == 1 && filter.out_channels == static_cast<int32_t>(outputs) &&
                filter.in_channels == static_cast<int32_t>(inputs) && filter.kernel_h == kernel &&
                filter.kernel_w == kernel;
     };
@@ -80,15 +91,15 @@ const TeamUnits *team_units(const StageFilter &filter) {
                                            : nullptr;
 }
 
-/** The numbers of packed weights in front of a team's. */
-int64_t plain_numbers(const StageFilter &filter) {
-    return filter.is_depthwise() ? filter.taps() * filter.out_channels
-                                 : padded_steps(filter) * step_channels * padded_outputs(filter);
+/** The bytes of packed weights in front of a team's. */
+int64_t plain_bytes(const StageFilter &filter, distile_dtype dtype) {
+    return filter.is_depthwise() ? filter.taps() * filter.out_channels * find_type(dtype)->bytes
+                                 : padded_steps(filter, dtype) * stage_row_bytes * padded_outputs(filter);
 }
 
 int64_t weight_bytes(const StageFilter &filter, distile_dtype dtype) {
-    const int64_t of_team = team_units(filter) ? filter.taps() * filter.out_channels * filter.in_channels : 0;
-    return (plain_numbers(filter) + of_team) * find_type(dtype)->bytes;
+    const int64_t of_team = team_units(filter, dtype) ? filter.taps() * filter.out_channels * filter.in_channels : 0;
+    return plain_bytes(filter, dtype) + of_team * find_type(dtype)->bytes;
 }
 
 void pack_depthwise(const StageFilter &filter, const Type &type, const float *weights, void *packed) {
@@ -113,14 +124,15 @@ int64_t channel_of_unit_line(const TeamUnits &units, int64_t line) {
 }
 
 void pack_for_team(const StageFilter &filter, const TeamUnits &units, const Type &type, const float *weights,
-                   uint16_t *packed) {
-    const int64_t taps = filter.taps(), of_tap = units.units / taps, pieces = units.numbers / 8;
+                   char *packed) {
+    const int64_t taps = filter.taps(), of_tap = units.units / taps, pieces = units.numbers / 8,
+                  line_bytes = units.numbers * type.bytes;
     std::vector<float> numbers(static_cast<size_t>(units.numbers));
     for (int64_t share = 0; share < team_shares; share++) {
         for (int64_t unit = 0; unit < units.units; unit++) {
             const int64_t tap = unit / of_tap;
             const int64_t first_input = (units.shares_outputs ? unit : share * of_tap + unit % of_tap) * units.numbers;
-            for (int64_t line = 0; line < units.lines; line++, packed += units.numbers) {
+            for (int64_t line = 0; line < units.lines; line++, packed += line_bytes) {
                 const int64_t out =
                     (units.shares_outputs ? share * units.lines : 0) + channel_of_unit_line(units, line);
                 // Lines of 32 bytes are swizzled by groups of four, those of 128 bytes one by one.
@@ -141,25 +153,26 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
         pack_depthwise(filter, type, weights, packed);
         return;
     }
-    const int64_t taps = filter.taps(), of_tap = steps_of_tap(filter);
-    auto *line = static_cast<uint16_t *>(packed);
-    std::array<float, step_channels> numbers{};
+    const int64_t taps = filter.taps(), of_tap = steps_of_tap(filter, dtype), of_line = step_channels(dtype);
+    auto *line = static_cast<char *>(packed);
+    std::vector<float> numbers(static_cast<size_t>(of_line));
     for (int64_t group = 0; group < padded_outputs(filter); group += group_channels) {
-        for (int64_t step = 0; step < padded_steps(filter); step++) {
-            const int64_t tap = step / of_tap, first = step % of_tap * step_channels;
-            for (int64_t at = 0; at < group_channels; at++, line += step_channels) {
+        for (int64_t step = 0; step < padded_steps(filter, dtype); step++) {
+            const int64_t tap = step / of_tap, first = step % of_tap * of_line;
+            for (int64_t at = 0; at < group_channels; at++, line += stage_row_bytes) {
                 const int64_t out = group + channel_of_line(at);
-                for (int64_t number = 0; number < step_channels; number++) {
+                for (int64_t number = 0; number < of_line; number++) {
                     const int64_t channel = first + number;
                     const bool exists = tap < taps && channel < filter.in_channels && out < filter.out_channels;
-                    numbers.at(static_cast<size_t>(swizzled(at, number))) =
-                        exists ? weights[(out * filter.in_channels + channel) * taps + tap] : 0;
+                    const float weight = exists ? weights[(out * filter.in_channels + channel) * taps + tap] : 0;
+                    numbers[static_cast<size_t>(swizzled(at, number, of_line / 8))] =
+                        is_float32(dtype) ? round_to_tf32(weight) : weight;
                 }
                 type.from_float(numbers.data(), line, numbers.size());
             }
         }
     }
-    if (const TeamUnits *const units = team_units(filter)) {
+    if (const TeamUnits *const units = team_units(filter, dtype)) {
         pack_for_team(filter, *units, type, weights, line);
     }
 }
@@ -167,24 +180,23 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
 }  // namespace
 
 int64_t team_weights_offset(const StageFilter &filter, distile_dtype dtype) {
-    return team_units(filter) ? plain_numbers(filter) * find_type(dtype)->bytes : 0;
+    return team_units(filter, dtype) ? plain_bytes(filter, dtype) : 0;
 }
 
-const StageTarget gpu_stage_target{"float16 and bfloat16",
-                                   "float16 and bfloat16",
-                                   has_16_bits,
-                                   has_16_bits,
+const StageTarget gpu_stage_target{"float32, float16 and bfloat16",
+                                   "float32, float16 and bfloat16",
+                                   takes,
+                                   takes,
+                                   is_float32,
                                    false,
-                                   vector_channels,
-                                   vector_channels,
-                                   vector_channels,
-                                   vector_bytes,
+                                   stage_piece_bytes,
+                                   most_span_bytes,
                                    bulk_bytes,
                                    false,
                                    false,
                                    DISTILE_STAGE_NORMALIZED,
-                                   vector_channels,
-                                   most_head_channels,
+                                   head_channels,
+                                   most_head_bytes,
                                    DISTILE_STAGE_ATTENTION_WORDS,
                                    int64_t{64} * 64,  // A tile.
                                    DISTILE_STAGE_WORDS,

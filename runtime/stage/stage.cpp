@@ -17,8 +17,8 @@ const StageTarget &target_of(distile_context *context, const char *call) {
     const StageTarget *const target = context->device->stage_target();
     if (!target) {
         throw Failure{fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                           "%s: stages run on CPUs and on NVIDIA GPUs of compute capability 9.0; call the layers one "
-                           "by one here",
+                           "%s: stages run on CPUs and on NVIDIA GPUs of compute capability 8.0 and later; call the "
+                           "layers one by one here",
                            call)};
     }
     return *target;
@@ -61,7 +61,8 @@ int64_t distile_stage_weights_bytes(const distile_context *context, distile_dtyp
                                     int32_t in_channels, int32_t kernel_h, int32_t kernel_w, int32_t groups) {
     const StageTarget *const target = context ? context->device->stage_target() : nullptr;
     const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w, groups};
-    const bool is_possible = target && find_type(raw(dtype)) && target->packs(dtype) && target->is_possible(filter);
+    const bool is_possible =
+        target && find_type(raw(dtype)) && target->packs(dtype) && target->is_possible(filter, dtype);
     return is_possible ? target->weight_bytes(filter, dtype) : 0;
 }
 
@@ -80,12 +81,13 @@ distile_status distile_pack_stage_weights(distile_context *context, distile_dtyp
                         TypeText(raw(dtype)).text, target.weight_types);
         }
         const StageFilter filter{out_channels, in_channels, kernel_h, kernel_w, groups};
-        if (!target.is_possible(filter)) {
-            return fail(context, DISTILE_ERROR_BAD_CHANNELS,
-                        "%s: a convolution of %d x %d from %d to %d channels in %d groups; stages take multiples of %d "
-                        "to multiples of %d, in %s here",
-                        call, kernel_h, kernel_w, in_channels, out_channels, groups, target.input_channels,
-                        target.output_channels, target.group_text());
+        if (!target.is_possible(filter, dtype)) {
+            return fail(
+                context, DISTILE_ERROR_BAD_CHANNELS,
+                "%s: a convolution of %d x %d from %d to %d channels in %d groups; stages take multiples of %d, "
+                "in %s here",
+                call, kernel_h, kernel_w, in_channels, out_channels, groups, target.channels_at_once(dtype),
+                target.group_text());
         }
         target.pack(filter, dtype, weights, packed);
         return DISTILE_OK;

@@ -8,7 +8,10 @@ namespace {
 
 struct GpuMachine : Gpu {
     template<typename T> using Array = DeviceArray<T>;
+    static constexpr bool multiplies_tf32 = true;
 };
+
+constexpr distile_dtype types[] = {DISTILE_FLOAT16, DISTILE_BFLOAT16, DISTILE_FLOAT32};
 
 }  // namespace
 
@@ -18,7 +21,7 @@ TEST_CASE("A stage computes what its steps do one by one, bit by bit where sums 
         return;
     }
     constexpr uint32_t all = 0;
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (const double density : {-1., .1, .5, 1., 0.}) {
             for (const bool spreads : {false, true}) {
                 TestedStage<GpuMachine> stage(gpu, dtype, 5, true);
@@ -28,11 +31,13 @@ TEST_CASE("A stage computes what its steps do one by one, bit by bit where sums 
         }
     }
     // Each shape of tiles.
-    for (uint32_t tile = 0; tile < 6; tile++) {
-        INFO("tile " << tile);
-        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 6 + tile, true);
-        add_bottlenecks(stage, 1, 24, 70, 256, 128, 1, -1);
-        stage.check(1u << tile);
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_FLOAT32}) {
+        for (uint32_t tile = 0; tile < 6; tile++) {
+            INFO("tile " << tile);
+            TestedStage<GpuMachine> stage(gpu, dtype, 6 + tile, true);
+            add_bottlenecks(stage, 1, 24, 70, 256, 128, 1, -1);
+            stage.check(1u << tile);
+        }
     }
 }
 
@@ -41,7 +46,7 @@ TEST_CASE("A stage rounds once for each step", "[gpu_stage]") {
     if (!gpu) {
         return;
     }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         TestedStage<GpuMachine> stage(gpu, dtype, 7, false);
         add_bottlenecks(stage, 3, 9, 34, 128, 64, 1, .3);
         stage.check(0);
@@ -136,7 +141,7 @@ TEST_CASE("Convolutions of a stage on a GPU have any multiple of 8 channels", "[
     }
     constexpr int32_t channels[] = {8, 24, 40, 64, 72, 96, 136, 200};
     constexpr size_t count = sizeof(channels) / sizeof(channels[0]);
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (size_t i = 0; i < count; i++) {
             // Each number of inputs with some numbers of outputs, and each shape of tiles.
             const int32_t in = channels[i], out = channels[(3 * i + 1) % count];
@@ -153,15 +158,84 @@ TEST_CASE("Convolutions of a stage on a GPU have any multiple of 8 channels", "[
         }
     }
     // Larger tiles, with a last group of columns that zeros fill up.
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_FLOAT32}) {
+        for (uint32_t tile = 0; tile < 6; tile++) {
+            INFO("tile " << tile);
+            TestedStage<GpuMachine> stage(gpu, dtype, 40 + tile, true);
+            // In float32, multiples of 4.
+            const int32_t less = dtype == DISTILE_FLOAT32 ? 4 : 0;
+            StageImage<GpuMachine> &x = stage.image(1, 20, 33, 88 - less, 1), &y = stage.image(1, 20, 33, 120 - less),
+                                   &z = stage.image(1, 20, 33, 240 - less);
+            TestedStage<GpuMachine>::TestMask &mask = stage.mask(1, 20, 33, .6);
+            stage.conv(x, y, 3, 1, 1, &mask, nullptr, &y);
+            stage.conv(y, z, 1, 1, 1, &mask, nullptr, &z);
+            stage.check(1u << tile);
+        }
+    }
+}
+
+TEST_CASE("Images of float32 of a stage on a GPU have multiples of 4 channels", "[gpu_stage][gpu_stage_tf32]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const int32_t channels : {4, 12, 36, 68, 100, 204}) {
+        INFO(channels << " channels");
+        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT32, 140, true);
+        StageImage<GpuMachine> &x = stage.image(2, 9, 37, channels);
+        TestedStage<GpuMachine>::TestMask &mask = stage.mask(2, 9, 37, -1);
+        stage.scores(x, mask, 1);
+        add_inverted_residual<GpuMachine>(stage, x, 2 * channels + 4, 3, &mask, nullptr, 1);
+        add_layers(stage, channels);
+        stage.check(0);
+        TestedStage<GpuMachine> tokens(gpu, DISTILE_FLOAT32, 141, false);
+        tokens.norm(tokens.image(2, 3, 70, channels), tokens.image(2, 3, 70, channels), &tokens.mask(2, 3, 70, .4));
+        add_halts(tokens, 2, 3, 35, channels);
+        tokens.check(0);
+    }
+}
+
+TEST_CASE("A stage on a GPU multiplies float32 as TF32 and sums in float32", "[gpu_stage][gpu_stage_tf32]") {
+    const GpuMachine gpu;
+    if (!gpu) {
+        return;
+    }
+    constexpr int32_t channels = 96, outputs = 160, kernel = 3, height = 16, width = 30;
     for (uint32_t tile = 0; tile < 6; tile++) {
         INFO("tile " << tile);
-        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT16, 40 + tile, true);
-        StageImage<GpuMachine> &x = stage.image(1, 20, 33, 88, 1), &y = stage.image(1, 20, 33, 120),
-                               &z = stage.image(1, 20, 33, 240);
-        TestedStage<GpuMachine>::TestMask &mask = stage.mask(1, 20, 33, .6);
-        stage.conv(x, y, 3, 1, 1, &mask, nullptr, &y);
-        stage.conv(y, z, 1, 1, 1, &mask, nullptr, &z);
-        stage.check(1u << tile);
+        TestedStage<GpuMachine> stage(gpu, DISTILE_FLOAT32, 150 + tile, false);
+        StageImage<GpuMachine> &x = stage.image(1, height, width, channels, 1),
+                               &y = stage.image(1, height, width, outputs);
+        auto &step = stage.conv(x, y, kernel, 1, 1, nullptr);
+        step.given.activation = DISTILE_ACTIVATION_NONE;
+        stage.launch(1u << tile);
+        const std::vector<float> found = y.download();
+        // Rounding to TF32 errs by 2^-10 of a pixel, which is truncated, and 2^-11 of a weight. Sums may be truncated.
+        constexpr double of_factors = 0x1p-10 + 0x1p-11 + 0x1p-21, of_sums = 2 * kernel * kernel * channels * 0x1p-24;
+        double most = 0;
+        bool is_within = true;
+        for (int32_t row = 0; row < height; row++) {
+            for (int32_t column = 0; column < width; column++) {
+                for (int32_t out = 0; out < outputs; out++) {
+                    double sum = step.bias[static_cast<size_t>(out)], all = std::abs(sum);
+                    const float *weight = step.weights.data() + size_t{channels} * kernel * kernel * out;
+                    for (int32_t c = 0; c < channels; c++) {
+                        for (int32_t tap = 0; tap < kernel * kernel; tap++, weight++) {
+                            const double product =
+                                double{*weight} * x.at(0, row + tap / kernel - 1, column + tap % kernel - 1, c);
+                            sum += product;
+                            all += std::abs(product);
+                        }
+                    }
+                    const auto place = static_cast<size_t>(&y.at(0, row, column, out) - y.values.data());
+                    const double error = std::abs(found[place] - sum);
+                    is_within = is_within && error <= all * (of_factors + of_sums);
+                    most = std::max(most, error / all);
+                }
+            }
+        }
+        CHECK(is_within);
+        CHECK(most > 0x1p-20);  // TF32 it is.
     }
 }
 
@@ -175,7 +249,7 @@ TEST_CASE("Convolutions of a stage on a GPU may be depthwise", "[gpu_stage][gpu_
     };
     constexpr Shape shapes[] = {{8, 3, 1, 1},  {24, 3, 2, 1}, {96, 5, 1, 1},  {144, 3, 1, 2}, {576, 3, 1, 1},
                                 {72, 1, 1, 1}, {64, 7, 2, 1}, {120, 3, 3, 2}, {40, 9, 1, 1},  {200, 2, 2, 1}};
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         unsigned seed = 50;
         for (const Shape &shape : shapes) {
             for (const double density : {0., .2, 1.}) {
@@ -232,7 +306,7 @@ TEST_CASE("Inverted residuals of a stage on a GPU make their masks", "[gpu_stage
         int32_t batch, height, width, narrow, wide;
     };
     constexpr Shape shapes[] = {{1, 40, 40, 96, 576}, {1, 8, 8, 96, 576}, {2, 16, 16, 24, 144}, {3, 33, 35, 8, 40}};
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (const Shape &shape : shapes) {
             for (const bool exact : {true, false}) {
                 INFO(shape.batch << " images of " << shape.height << " x " << shape.width << ", " << shape.narrow
@@ -259,7 +333,7 @@ TEST_CASE("Steps of a stage on a GPU pool, upsample and add", "[gpu_stage][gpu_s
     if (!gpu) {
         return;
     }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (const int32_t channels : {8, 72, 96}) {
             INFO(channels << " channels");
             TestedStage<GpuMachine> stage(gpu, dtype, 95, true);
@@ -274,7 +348,7 @@ TEST_CASE("Steps of a stage on a GPU normalize pixels", "[gpu_stage][gpu_stage_t
     if (!gpu) {
         return;
     }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (const int32_t channels : {8, 192, 384, 520, 768, 1152, 2048}) {
             for (const int32_t batch : {1, 8}) {
                 INFO(channels << " channels, " << batch << " images");
@@ -297,9 +371,13 @@ TEST_CASE("Steps of a stage on a GPU attend to the pixels of a mask", "[gpu_stag
     if (!gpu) {
         return;
     }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         unsigned seed = 110;
         for (const AttentionShape &shape : attention_shapes) {
+            constexpr int32_t most_of_float32 = 64;
+            if (dtype == DISTILE_FLOAT32 && shape.channels > most_of_float32) {
+                continue;
+            }
             INFO(text_of(shape));
             check_attention(gpu, dtype, seed, shape, {.02, .5, 1.});
             seed += 4;
@@ -314,7 +392,7 @@ TEST_CASE("Pixels of a stage on a GPU go on until their scores have added up", "
     }
     // A block scores eight pixels, or a warp does.
     for (const int32_t batch : {1, 20}) {
-        for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const distile_dtype dtype : types) {
             INFO(batch << " images");
             TestedStage<GpuMachine> stage(gpu, dtype, 120, false);
             add_halts(stage, batch, 1, 197, 192);
@@ -329,7 +407,7 @@ TEST_CASE("Layers of a transformer are a stage on a GPU", "[gpu_stage][gpu_stage
     if (!gpu) {
         return;
     }
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+    for (const distile_dtype dtype : types) {
         for (const int32_t batch : {1, 6}) {
             for (const bool all_keys : {false, true}) {
                 INFO(batch << " images" << (all_keys ? ", all keys" : ""));

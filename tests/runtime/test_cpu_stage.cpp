@@ -15,6 +15,7 @@ namespace {
 
 /** A context of a CPU with some of its features. */
 struct CpuMachine {
+    static constexpr bool multiplies_tf32 = false;
     template<typename T> class Array {
     public:
         explicit Array(size_t count) : values_(count) {

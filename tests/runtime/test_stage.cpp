@@ -3,6 +3,7 @@
 #include "runtime/base/device.h"
 #include "runtime/stage/check_stage.h"
 #include "tests/support/catch.h"
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <distile/distile.hpp>
@@ -263,14 +264,14 @@ TEST_CASE("Weights of a stage on a GPU hold each number once, in the order of gp
         }
     }
     CHECK(packed == due);
-    CHECK(gpu_stage_target.is_possible({40, 24, 1, 1, 1}));
-    CHECK(gpu_stage_target.is_possible({64, 64, 1, 1, 64}));
-    CHECK(!gpu_stage_target.is_possible({44, 64, 1, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({32, 36, 1, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1, 1}));
-    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 32}));
-    CHECK(!gpu_stage_target.is_possible({64, 128, 1, 1, 64}));
-    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 0}));
+    CHECK(gpu_stage_target.is_possible({40, 24, 1, 1, 1}, DISTILE_FLOAT16));
+    CHECK(gpu_stage_target.is_possible({64, 64, 1, 1, 64}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({44, 64, 1, 1, 1}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({32, 36, 1, 1, 1}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({32, 64, 0, 1, 1}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 32}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({64, 128, 1, 1, 64}, DISTILE_FLOAT16));
+    CHECK(!gpu_stage_target.is_possible({64, 64, 1, 1, 0}, DISTILE_FLOAT16));
 }
 
 TEST_CASE("Weights of a stage on a GPU have zeros for channels that fill up steps and groups", "[stage]") {
@@ -299,6 +300,74 @@ TEST_CASE("Weights of a stage on a GPU have zeros for channels that fill up step
             }
         }
     }
+}
+
+TEST_CASE("Weights of float32 of a stage on a GPU are rounded to TF32", "[stage]") {
+    constexpr int32_t outs = 36, ins = 44, columns = 2;
+    constexpr size_t steps = 4, groups = 2, of_line = 32, lines = 32;
+    const StageFilter filter{outs, ins, 1, columns, 1};
+    const int64_t bytes = gpu_stage_target.weight_bytes(filter, DISTILE_FLOAT32);
+    REQUIRE(bytes == int64_t{steps * groups * of_line * lines * 4});
+    std::vector<float> weights(size_t{outs} * ins * columns);
+    for (size_t i = 0; i < weights.size(); i++) {
+        weights[i] = 1 + static_cast<float>(i) * 0x1p-12f;  // TF32 has multiples of 2^-10 there.
+    }
+    std::vector<float> packed(static_cast<size_t>(bytes) / 4);
+    gpu_stage_target.pack(filter, DISTILE_FLOAT32, weights.data(), packed.data());
+    for (size_t group = 0; group < groups; group++) {
+        for (size_t step = 0; step < steps; step++) {
+            for (size_t line = 0; line < lines; line++) {
+                const size_t out = group * 32 + line % 8 / 2 * 8 + line / 8 * 2 + line % 2, tap = step / 2;
+                for (size_t number = 0; number < of_line; number++) {
+                    const size_t in = step % 2 * 32 + (number / 4 ^ line % 8) * 4 + number % 4;
+                    const float value = out < outs && in < ins ? weights[(out * ins + in) * columns + tap] : 0;
+                    CHECK(packed[((group * steps + step) * lines + line) * of_line + number] ==
+                          std::nearbyint(value * 0x1p10f) * 0x1p-10f);
+                }
+            }
+        }
+    }
+    CHECK(gpu_stage_target.is_possible({44, 36, 1, 1, 1}, DISTILE_FLOAT32));
+    CHECK(!gpu_stage_target.is_possible({42, 36, 1, 1, 1}, DISTILE_FLOAT32));
+}
+
+TEST_CASE("A stage on a GPU multiplies float32 only where the context allows TF32", "[stage]") {
+    const Context context = make_context();
+    // Twice as high as their views: there is room for float32.
+    Image x{18, 40, 64}, y{18, 40, 64};
+    for (Image *const image : {&x, &y}) {
+        image->view.dtype = DISTILE_FLOAT32;
+        image->view.height = 9;
+    }
+    distile_stage_step convolution{}, attention{}, norm{};
+    for (distile_stage_step *const step : {&convolution, &attention, &norm}) {
+        step->input = &x.view;
+        step->output = &y.view;
+        step->window = point;
+    }
+    convolution.weights = x.view.data;
+    attention.kind = DISTILE_STEP_ATTENTION;
+    attention.key = attention.value = &x.view;
+    attention.heads = 1;
+    attention.scale = 1;
+    norm.kind = DISTILE_STEP_NORMALIZE;
+    const auto check = [&](distile_math math, const distile_stage_step &step) {
+        context->options.math = math;
+        return guarded(context.get(), "a test", [&] {
+            checked_stage(context.get(), distile_stage_args{&step, 1, 0, {}}, gpu_stage_target);
+            return DISTILE_OK;
+        });
+    };
+    CHECK(check(DISTILE_MATH_DEFAULT, convolution) == DISTILE_OK);
+    CHECK(check(DISTILE_MATH_TF32, convolution) == DISTILE_OK);
+    CHECK(check(DISTILE_MATH_FLOAT32, convolution) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    CHECK(check(DISTILE_MATH_DEFAULT, attention) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    CHECK(std::string(distile_context_message(context.get())).find("DISTILE_MATH_TF32") != std::string::npos);
+    CHECK(check(DISTILE_MATH_TF32, attention) == DISTILE_OK);
+    CHECK(check(DISTILE_MATH_FLOAT32, norm) == DISTILE_OK);
+    // Each channel by itself.
+    convolution.groups = 64;
+    CHECK(check(DISTILE_MATH_FLOAT32, convolution) == DISTILE_OK);
 }
 
 TEST_CASE("Depthwise weights of a stage on a GPU are tap by tap", "[stage]") {

@@ -1,4 +1,4 @@
-// A stage: masked steps in one launch.
+// A stage: masked steps in one launch, of tensors of the type DISTILE_STAGE_TYPE.
 #include "runtime/cuda/kernels/stage_products.cuh"
 #include "runtime/cuda/kernels/stage_roles.cuh"
 
@@ -16,27 +16,22 @@ __device__ void init_barriers(StageBlock &block) {
     init(block.plan_left, plan_readers);
     init(block.pixels_full, gather_warps * 32);
     init(block.pixels_empty, multiply_warps);
-    init(block.weights_full, 1);
+    init(block.weights_full, architecture::fetching_threads);
     init(block.weights_empty, multiply_warps);
     init(block.prepared, gather_warps);
     init(block.listed, gather_warps);
     init(block.may_start, 1);
     init(block.finished, multiply_warps);
     init(block.told, 1);
-    tc::publish_barriers();
+    architecture::publish_barriers();
 }
 
-/** `tokens`: steps may be of tokens. Stages without them have kernels of their own, whose registers suffice. */
+/** `tokens`: steps may be of tokens. On 9.0, stages without them have a kernel of their own, whose registers suffice.
+ */
 template<class Element, bool tokens>
 __device__ __forceinline__ void run(const StageSettings &settings, StageMemory &stage) {
     const uint32_t num_steps = settings.num_steps;
-    extern __shared__ __align__(1024) char memory[];
-    char *const behind = memory + weight_slots * weight_slot + pixel_slots * pixel_slot;
-    const Shared shared{tc::shared_address(memory),
-                        tc::shared_address(memory) + weight_slots * weight_slot,
-                        reinterpret_cast<float4 *>(behind),
-                        *reinterpret_cast<StageBlock *>(behind + sums_bytes),
-                        {settings.times + blockIdx.x * settings.timed_items, settings.timed_items}};
+    const Shared shared = shared_by({settings.times + blockIdx.x * settings.timed_items, settings.timed_items});
     StageBlock &block = shared.block;
     if (threadIdx.x == 0) {
         init_barriers(block);
@@ -44,25 +39,25 @@ __device__ __forceinline__ void run(const StageSettings &settings, StageMemory &
     __syncthreads();
     const uint32_t warp = threadIdx.x / 32;
     if (warp < multiply_warps) {
-        tc::raise_registers<152>();
+        architecture::raise_registers<152>();
         Multiplier<Element, tokens> multiplier(shared);
         for_each_item<Walker::Warp>(num_steps, block, multiplier);
         return;
     }
-    tc::lower_registers<104>();
+    architecture::lower_registers<104>();
     if (warp < multiply_warps + gather_warps) {
-        Gatherer<tokens>(shared).run(num_steps);
+        Gatherer<Element, tokens>(shared).run(num_steps);
         return;
     }
     switch (warp - multiply_warps - gather_warps) {
     case 0:
-        Planner(settings, stage.steps, shared).run();
+        Planner<Element>(settings, stage.steps, shared).run();
         break;
     case 1:
         open_items_of(num_steps, &stage.done, shared);
         break;
     case 2:
-        if (lane() == 0) {
+        if (lane() < architecture::fetching_threads) {
             fetch_weights(num_steps, shared);
         }
         break;
@@ -88,12 +83,12 @@ extern "C" __global__ void distile_stage_begin(const __grid_constant__ StageProg
     }
 }
 
-#define DISTILE_STAGE(name, Element, tokens)                                                                           \
+#define DISTILE_STAGE(name, tokens)                                                                                    \
     extern "C" __global__ void __launch_bounds__(stage_threads, 1)                                                     \
-        distile_stage_##name(const __grid_constant__ StageSettings settings, StageMemory *stage) {                     \
-        run<Element, tokens>(settings, *stage);                                                                        \
+        name(const __grid_constant__ StageSettings settings, StageMemory *stage) {                                     \
+        run<tc::DISTILE_STAGE_TYPE, tokens>(settings, *stage);                                                         \
     }
-DISTILE_STAGE(float16, tc::Float16, false)
-DISTILE_STAGE(bfloat16, tc::Bfloat16, false)
-DISTILE_STAGE(tokens_float16, tc::Float16, true)
-DISTILE_STAGE(tokens_bfloat16, tc::Bfloat16, true)
+DISTILE_STAGE(distile_stage_tokens, true)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+DISTILE_STAGE(distile_stage, false)
+#endif

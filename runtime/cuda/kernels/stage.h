@@ -14,14 +14,16 @@ namespace distile {
 constexpr uint32_t most_stage_steps = 416;   ///< The most steps of a launch.
 constexpr uint32_t most_passed_steps = 102;  ///< As many as the arguments of a kernel can hold.
 constexpr uint32_t stage_threads = 512;
-constexpr uint32_t stage_shared_bytes = 232448;                      ///< Shared memory of a block.
+/** Shared memory of a block on compute capability 9.0; of the code for 8.0 and later, with deep rings where a block may
+ * have as much as on 8.0, and with shallow ones on 8.6, 8.9 and 12.0. */
+constexpr int32_t stage_shared_bytes = 232448, stage_shared_bytes_deep = 166912, stage_shared_bytes_shallow = 101376;
 constexpr uint32_t most_kept_words = DISTILE_STAGE_ATTENTION_WORDS;  ///< The most words of a mask that a block keeps.
 
-/** How many rows of pixels and columns of channels a block computes at once, each in 16 bits. In tiles of up to 64
- * rows, two warp groups share the reduction; tiles of 128 have 64 for each. */
+/** How many rows of pixels and columns of channels a block computes at once. On 9.0, two warp groups share the reduction
+ * in tiles of up to 64 rows; those of 128 have 64 for each. */
 #define DISTILE_STAGE_TILES(ROW) ROW(16, 32) ROW(32, 32) ROW(32, 64) ROW(64, 64) ROW(128, 64) ROW(128, 128)
 
-/** An image tensor of 16-bit elements. Strides are in elements. */
+/** An image tensor. Strides are in elements. */
 struct StageView {
     char *data;
     int32_t stride_n, stride_h, stride_w;
@@ -86,7 +88,7 @@ struct StageStep {
     uint16_t heads, head_channels;
     StageWork work;
     uint8_t starts_level;  ///< Waits for all steps before.
-    /** The pieces of 8 channels that the last step of the reduction in a pixel has beyond the input's. */
+    /** The pieces of 16 bytes that the last step of the reduction in a pixel has beyond the input's. */
     uint8_t missing;
     WindowWork window_work;
     uint8_t is_centred;  ///< A norm subtracts the mean.

@@ -5,15 +5,14 @@
 #ifndef DISTILE_CUDA_KERNELS_STAGE_ATTENTION_CUH
 #define DISTILE_CUDA_KERNELS_STAGE_ATTENTION_CUH
 
-#include "kernels/tensor_core/mma.cuh"
+#include "kernels/tensor_core/attention_factors.cuh"
 #include "kernels/tensor_core/softmax.cuh"
-#include "kernels/tensor_core/types.cuh"
 #include "runtime/cuda/kernels/stage_queries.cuh"
 
 namespace distile {
 
 /** A block of query rows and their keys, which pass by 64 at a time. Each warp has 16 rows and a part of each 64 keys;
- * those with the same rows unite what they have in the end. A head has `Slots` slots of 64 channels. */
+ * those with the same rows unite what they have in the end. A head has `Slots` slots of a step's channels. */
 template<class Element, uint32_t Rows, uint32_t Slots> class AttentionTile {
 public:
     __device__ AttentionTile(const StageStep &step, const Shared &shared, RingUses &uses)
@@ -45,7 +44,8 @@ private:
     static constexpr uint32_t turn_keys = own_keys < 32 ? own_keys : 32;  ///< How many registers have scores of.
     /** The softmax takes scores of as many keys. */
     static constexpr uint32_t scored_keys = 32;
-    static constexpr uint32_t eights = stage_channels / 8;  ///< Groups of 8 channels in a slot.
+    static constexpr uint32_t eights = step_channels<Element> / 8;   ///< Groups of 8 channels in a slot.
+    static constexpr bool has_pairs = piece_channels<Element> == 8;  ///< Registers have two factors each.
     static_assert(groups * parts == multiply_warps && own_keys % 16 == 0);
 
     __device__ uint32_t slot_of(uint32_t use) const {
@@ -82,6 +82,7 @@ private:
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
                 tc::load_matrices(queries_[slot * 4 + i], from + ((2 * i + lane() / 16) ^ row % 8) * 16);
+                tc::round_factors<Element>(queries_[slot * 4 + i]);
             }
         }
         leave(halves * Slots);
@@ -111,7 +112,11 @@ private:
                 take(uses_.pixels + Slots, Slots);
                 has_values = true;
             }
-            add_values(own, scores);
+            if constexpr (has_pairs) {
+                add_values(own, scores);
+            } else {
+                add_single_values(own, scores);
+            }
         }
         if (!has_values) {
             take(uses_.pixels + Slots, Slots);  // A slot's phase must not be missed.
@@ -134,6 +139,7 @@ private:
                 for (uint32_t j = 0; j < turn_keys / 16; j++) {
                     uint32_t keys[4];
                     tc::load_matrices(keys, from + j * 16 * row_bytes + piece);
+                    tc::round_factors<Element>(keys);
                     multiply(sums[2 * j], queries_[slot * 4 + i], keys);
                     multiply(sums[2 * j + 1], queries_[slot * 4 + i], keys + 2);
                 }
@@ -174,6 +180,34 @@ private:
                     tc::load_transposed(values, from + ((2 * i + half) ^ line % 8) * 16);
                     multiply(sums_[slot * eights + 2 * i], weights, values);
                     multiply(sums_[slot * eights + 2 * i + 1], weights, values + 2);
+                }
+            }
+        }
+    }
+
+    /** add_values() of factors of 32 bits, which instructions cannot transpose. They multiply eight keys in any order:
+     * a lane gives the weights of two neighbouring ones, which it has, and loads a piece of both. So element i of sums
+     * 4 s
+     * + j is of channel 4 c + j of slot s, with c = 2 (lane % 4) + i % 2. */
+    __device__ void add_single_values(uint32_t own, const float (&scores)[scored_keys / 2]) {
+        const uint32_t line = lane() % 4 * 2, piece = lane() / 4;
+#pragma unroll
+        for (uint32_t j = 0; j < turn_keys / 8; j++) {
+            const uint32_t weights[4] = {tc::round_to_tf32(scores[4 * j]), tc::round_to_tf32(scores[4 * j + 2]),
+                                         tc::round_to_tf32(scores[4 * j + 1]), tc::round_to_tf32(scores[4 * j + 3])};
+#pragma unroll
+            for (uint32_t slot = 0; slot < Slots; slot++) {
+                const uint32_t from = slot_of(uses_.pixels + Slots + slot) + (own + j * 8 + line) * row_bytes;
+                uint32_t values[2][4];
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++) {
+                    tc::load_words(values[i], from + i * row_bytes + (piece ^ (line + i)) * 16);
+                    tc::round_factors<Element>(values[i]);
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < eights; i++) {
+                    const uint32_t pair[2] = {values[0][i], values[1][i]};
+                    multiply(sums_[slot * eights + i], weights, pair);
                 }
             }
         }
@@ -241,15 +275,39 @@ private:
             if (output == ItemRows::none) {
                 continue;
             }
-            const int64_t first = int64_t{output} + rows_.slice * step_.head_channels + lane() % 4 * 2;
+            const int64_t first = int64_t{output} + rows_.slice * step_.head_channels;
+            if constexpr (has_pairs) {
+                store_pairs(first + lane() % 4 * 2, below, factors[below]);
+            } else {
+                store_pieces(first, below, factors[below]);
+            }
+        }
+    }
+
+    __device__ void store_pairs(int64_t first, uint32_t below, float factor) const {
 #pragma unroll
-            for (uint32_t i = 0; i < Slots * eights; i++) {
-                if (i * 8 < step_.head_channels) {
-                    const float *const sums = sums_[i] + 2 * below;
-                    const uint32_t packed =
-                        tc::Storage<Element>::pack(sums[0] * factors[below], sums[1] * factors[below]);
-                    __stcg(reinterpret_cast<uint32_t *>(step_.output.data + (first + i * 8) * 2), packed);
+        for (uint32_t i = 0; i < Slots * eights; i++) {
+            if (i * 8 < step_.head_channels) {
+                const float *const sums = sums_[i] + 2 * below;
+                const uint32_t packed = tc::Storage<Element>::pack(sums[0] * factor, sums[1] * factor);
+                __stcg(reinterpret_cast<uint32_t *>(step_.output.data + (first + i * 8) * element_bytes<Element>),
+                       packed);
+            }
+        }
+    }
+
+    /** Stores what add_single_values() has added up. */
+    __device__ void store_pieces(int64_t first, uint32_t below, float factor) const {
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * Slots; i++) {
+            const uint32_t channel = i / 2 * step_channels<Element> + (lane() % 4 * 2 + i % 2) * eights;
+            if (channel < step_.head_channels) {
+                float values[eights];
+#pragma unroll
+                for (uint32_t j = 0; j < eights; j++) {
+                    values[j] = sums_[i / 2 * eights + j][2 * below + i % 2] * factor;
                 }
+                __stcg(piece_at<Element>(step_.output.data, first + channel), pack_channels<Element>(values));
             }
         }
     }
@@ -264,24 +322,31 @@ private:
     tc::Softmax softmax_;
 };
 
+template<class Element, uint32_t Rows, uint32_t Slots> struct AttentionWork {
+    __device__ static void compute(const StagePlan &plan, uint32_t, const Shared &shared, RingUses &uses) {
+        AttentionTile<Element, Rows, Slots>(plan.step, shared, uses).compute();
+    }
+};
+
 template<class Element, uint32_t Rows>
-__device__ void compute_queries(const StageStep &step, const Shared &shared, RingUses &uses) {
-    if (step.head_channels <= stage_channels) {
-        AttentionTile<Element, Rows, 1>(step, shared, uses).compute();
+__device__ void compute_queries(const StagePlan &plan, uint32_t item, const Shared &shared, RingUses &uses) {
+    if (plan.step.head_channels <= step_channels<Element>) {
+        compute_item<AttentionWork<Element, Rows, 1>>(plan, item, shared, uses);
     } else {
-        AttentionTile<Element, Rows, 2>(step, shared, uses).compute();
+        compute_item<AttentionWork<Element, Rows, 2>>(plan, item, shared, uses);
     }
 }
 
 /** Computes an item of a step with attention. */
-template<class Element> __device__ void compute_attention(const StagePlan &plan, const Shared &shared, RingUses &uses) {
+template<class Element>
+__device__ void compute_attention(const StagePlan &plan, uint32_t item, const Shared &shared, RingUses &uses) {
     const uint32_t rows = tc::uniform(plan.tile_rows);
     if (rows == 32) {
-        compute_queries<Element, 32>(plan.step, shared, uses);
+        compute_queries<Element, 32>(plan, item, shared, uses);
     } else if (rows == 64) {
-        compute_queries<Element, 64>(plan.step, shared, uses);
+        compute_queries<Element, 64>(plan, item, shared, uses);
     } else {
-        compute_queries<Element, 128>(plan.step, shared, uses);
+        compute_queries<Element, 128>(plan, item, shared, uses);
     }
 }
 

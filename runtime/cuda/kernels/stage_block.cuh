@@ -9,26 +9,26 @@
 #ifndef DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
 #define DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
 
-#include "kernels/tensor_core/ptx.cuh"
+#include "runtime/cuda/kernels/stage_architecture.cuh"
 #include "runtime/cuda/kernels/stage_rows.cuh"
 
 namespace distile {
 
-namespace tc = tensor_core;
-
-constexpr uint32_t weight_slot = 16384, weight_slots = 8;  ///< Bytes and number of the slots of the weights' ring.
-constexpr uint32_t pixel_slot = 8192, pixel_slots = 8;     ///< 64 rows of 64 channels.
-constexpr uint32_t sums_bytes = 16384;                     ///< What two warp groups hand to each other.
-constexpr uint32_t row_bytes = stage_channels * 2;
+constexpr uint32_t weight_slot = 16384;  ///< Bytes of a slot of the weights' ring.
+constexpr uint32_t pixel_slot = 8192;    ///< 64 rows of a step of the reduction.
+constexpr uint32_t sums_bytes = 16384;   ///< What warps hand to each other.
+constexpr uint32_t row_bytes = stage_row_bytes;
 constexpr uint32_t listed_items = 3, open_items = 8, awaited_items = 16, planned_steps = 4, prepared_masks = 2;
 
 constexpr uint32_t listed_places = 56;  ///< The steps of a reduction whose places a plan lists.
 constexpr int32_t no_place = INT32_MIN;
-/** Places are multiples of 8. The bits below say how many pieces of a step are no channels of the input. */
+/** Places count eighths of pieces. The bits that are not those of pieces say how many pieces of a step are no channels
+ * of the input. */
 constexpr int32_t missing_pieces = 7;
 
-/** Items that take each channel by itself have as many columns, and this many rows for each row of a thread. */
-constexpr uint32_t channel_columns = 64, channel_rows = 32, most_channel_rows = 4;
+/** Items that take each channel by itself have as many columns as a step of a reduction, and this many rows for each
+ * row of a thread. */
+constexpr uint32_t channel_rows = 32, most_channel_rows = 4;
 constexpr uint32_t most_scored_bytes = 8;  ///< The most bytes of a mask that a warp scores in an item.
 constexpr uint32_t least_plain_rows = 2;   ///< Without weights, a thread has at least as many rows.
 
@@ -46,7 +46,7 @@ struct StagePlan {
 
 /** What an item's rows read and write, in elements from the first pixel of the tensors. */
 struct ItemRows {
-    static constexpr int32_t none = -1;  ///< No such row. Offsets are multiples of 8.
+    static constexpr int32_t none = -1;  ///< No such row. Offsets are multiples of a piece's channels.
     int32_t input[128], output[128], residual[128];
     float bias[128];
     uint32_t slice;  ///< Which columns the item computes, or which head.
@@ -68,7 +68,7 @@ struct StageBlock {
 };
 
 static_assert(weight_slots * weight_slot + pixel_slots * pixel_slot + sums_bytes + sizeof(StageBlock) <=
-                  stage_shared_bytes,
+                  architecture::block_bytes,
               "a block asks for less shared memory");
 
 /** Warps of each role. Planning, waiting, fetching and telling are a warp each. */
@@ -118,13 +118,39 @@ struct Shared {
     StageClock clock;
 };
 
+/** What a block shares, in its dynamic shared memory. */
+__device__ inline Shared shared_by(const StageClock &clock) {
+    extern __shared__ __align__(1024) char memory[];
+    char *const behind = memory + weight_slots * weight_slot + pixel_slots * pixel_slot;
+    return {tc::shared_address(memory), tc::shared_address(memory) + weight_slots * weight_slot,
+            reinterpret_cast<float4 *>(behind), *reinterpret_cast<StageBlock *>(behind + sums_bytes), clock};
+}
+
+/** Work::compute() as a function of its own. */
+template<class Work>
+__noinline__ __device__ RingUses call_work(uint32_t plan, uint32_t item, StageClock clock, RingUses uses) {
+    const Shared shared = shared_by(clock);
+    Work::compute(shared.block.plans[plan], item, shared, uses);
+    return uses;
+}
+/** Calls Work::compute(plan, item, shared, uses), by which warps that multiply compute an item. On 9.0 it is inlined,
+ * so that the compiler knows of no call between products; elsewhere it is called, so that it has all registers. */
+template<class Work> __device__ __forceinline__ void compute_item(const StagePlan &plan, uint32_t item,
+                                                                  const Shared &shared, RingUses &uses) {
+    if constexpr (architecture::is_sm90) {
+        Work::compute(plan, item, shared, uses);
+    } else {
+        uses = call_work<Work>(plan.number % planned_steps, item, shared.clock, uses);
+    }
+}
+
 __device__ inline uint32_t barrier_of(uint64_t &barrier) {
     return tc::shared_address(&barrier);
 }
 
 /** Waits until a barrier of a ring has seen its uses up to this one, from 0. */
 template<uint32_t slots> __device__ void wait_for_use(uint64_t (&ring)[slots], uint32_t use) {
-    tc::wait(barrier_of(ring[use % slots]), use / slots & 1);
+    architecture::wait(barrier_of(ring[use % slots]), use / slots & 1);
 }
 template<uint32_t slots> __device__ void arrive_at_use(uint64_t (&ring)[slots], uint32_t use) {
     tc::arrive(barrier_of(ring[use % slots]));

@@ -5,14 +5,14 @@
 #ifndef DISTILE_CUDA_KERNELS_STAGE_CHANNELS_CUH
 #define DISTILE_CUDA_KERNELS_STAGE_CHANNELS_CUH
 
-#include "kernels/tensor_core/types.cuh"
 #include "runtime/cuda/kernels/activations.cuh"
 #include "runtime/cuda/kernels/stage_block.cuh"
+#include "runtime/cuda/kernels/stage_pieces.cuh"
 
 namespace distile {
 
 /** Applies an activation. Turns the values through the first place, so that one call is enough code. */
-__device__ inline void activate_channels(const Activation &activation, float (&values)[8]) {
+template<uint32_t count> __device__ void activate_channels(const Activation &activation, float (&values)[count]) {
     if (activation.function == DISTILE_ACTIVATION_RELU) {
 #pragma unroll
         for (float &value : values) {
@@ -25,44 +25,65 @@ __device__ inline void activate_channels(const Activation &activation, float (&v
         }
     } else if (activation.function != DISTILE_ACTIVATION_NONE) {
 #pragma unroll 1
-        for (int i = 0; i < 8; i++) {
+        for (uint32_t i = 0; i < count; i++) {
             const float first = activate_one(values[0], activation);
 #pragma unroll
-            for (int j = 0; j < 7; j++) {
+            for (uint32_t j = 0; j + 1 < count; j++) {
                 values[j] = values[j + 1];
             }
-            values[7] = first;
+            values[count - 1] = first;
         }
     }
 }
 
-/** Adds bias and residual to the sums of 8 channels of a pixel, from a column of the step on, and stores them. */
-template<class Element> __device__ void store_channels(const StageStep &step, int32_t output, uint32_t column,
-                                                       const float *bias, const uint4 &residual, float (&values)[8]) {
-    using Storage = tc::Storage<Element>;
-    const uint32_t words[4] = {residual.x, residual.y, residual.z, residual.w};
+/** Adds bias and residual to the sums of a piece of a pixel, from a column of the step on, and stores them. */
+template<class Element> __device__ void store_piece(const StageStep &step, int32_t output, uint32_t column,
+                                                    const float *bias, const uint4 &residual,
+                                                    float (&values)[piece_channels<Element>]) {
+    float added[piece_channels<Element>];
+    unpack_channels<Element>(residual, added);
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const float2 pair = Storage::unpack(words[i]);
-        values[2 * i] += bias[2 * i] + pair.x;
-        values[2 * i + 1] += bias[2 * i + 1] + pair.y;
+    for (uint32_t i = 0; i < piece_channels<Element>; i++) {
+        values[i] += bias[i] + added[i];
     }
     if ((output & keeps_sums) == 0) {
         activate_channels(step.activation, values);
     }
-    const uint4 packed{Storage::pack(values[0], values[1]), Storage::pack(values[2], values[3]),
-                       Storage::pack(values[4], values[5]), Storage::pack(values[6], values[7])};
-    __stcg(reinterpret_cast<uint4 *>(step.output.data + (int64_t{output & ~keeps_sums} + column) * 2), packed);
+    __stcg(piece_at<Element>(step.output.data, int64_t{output & ~keeps_sums} + column), pack_channels<Element>(values));
 }
 
-/** 8 channels as numbers. */
-template<class Element> __device__ void unpack_channels(const uint4 &packed, float (&values)[8]) {
-    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+/** A pixel's residual of the 8 channels that products leave in a thread, as far as the step has them. */
+template<class Element> struct ResidualOfEight {
+    uint4 pieces[pieces_of_eight<Element>];
+
+    /** `from` is where the first of the channels is, which is `column` of the step. */
+    __device__ void load(const StageStep &step, bool adds, int64_t from, uint32_t column) {
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const float2 pair = tc::Storage<Element>::unpack(words[i]);
-        values[2 * i] = pair.x;
-        values[2 * i + 1] = pair.y;
+        for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
+            const uint32_t more = i * piece_channels<Element>;
+            pieces[i] = uint4{};
+            if (adds && column + more < step.channels) {
+                pieces[i] = __ldcg(piece_at<Element>(step.residual.data, from + more));
+            }
+        }
+    }
+};
+
+/** Stores these channels, of which the step has the first. */
+template<class Element> __device__ void store_eight(const StageStep &step, int32_t output, uint32_t column,
+                                                    const float *bias, const ResidualOfEight<Element> &residual,
+                                                    const float (&values)[8]) {
+#pragma unroll
+    for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
+        const uint32_t first = i * piece_channels<Element>;
+        if (i == 0 || column + first < step.channels) {
+            float own[piece_channels<Element>];
+#pragma unroll
+            for (uint32_t j = 0; j < piece_channels<Element>; j++) {
+                own[j] = values[first + j];
+            }
+            store_piece<Element>(step, output, column + first, bias + first, residual.pieces[i], own);
+        }
     }
 }
 
@@ -90,12 +111,14 @@ private:
     int32_t place_ = 0;
 };
 
-/** A tile of 64 channels: eight neighbouring threads have eight channels each of the same rows, one of every 32. */
+/** A tile of as many channels as a step of a reduction has: eight neighbouring threads have a piece each of the same
+ * rows, one of every 32. */
 template<class Element, uint32_t own_rows, bool weighs> class ChannelTile {
 public:
     __device__ ChannelTile(const StageStep &step, const Shared &shared, uint32_t item)
         : step_(step), shared_(shared), rows_(shared.block.rows[item % listed_items]), item_(item),
-          column_(threadIdx.x % 8 * 8), channel_(rows_.slice * channel_columns + column_), data_(step_.input.data) {
+          column_(threadIdx.x % 8 * piece_channels<Element>), channel_(rows_.slice * step_channels<Element> + column_),
+          data_(step_.input.data) {
     }
 
     __device__ void compute() {
@@ -141,7 +164,7 @@ public:
                 if (own_rows == most_channel_rows) {  // There were no registers for it before.
                     residual[i] = load_residual(i, true);
                 }
-                store_channels<Element>(step_, output_[i], channel_, rows_.bias + column_, residual[i], sums_[i]);
+                store_piece<Element>(step_, output_[i], channel_, rows_.bias + column_, residual[i], sums_[i]);
             }
         }
     }
@@ -154,19 +177,18 @@ private:
         uint4 residual{};
         if (now && step_.residual.data && output_[i] != ItemRows::none) {
             const int64_t from = int64_t{rows_.residual[threadIdx.x / 8 + i * channel_rows]} + channel_;
-            residual = __ldcg(reinterpret_cast<const uint4 *>(step_.residual.data + from * 2));
+            residual = __ldcg(piece_at<Element>(step_.residual.data, from));
         }
         return residual;
     }
 
     /** Loads weights, or zeros behind the last tap. */
     __device__ void load_weights(uint32_t begin, uint4 (&weights)[taps_at_once]) const {
-        const char *const from = step_.weights + int64_t{channel_} * 2;
 #pragma unroll
         for (uint32_t i = 0; i < taps_at_once; i++) {
             const uint32_t tap = begin + i;
             weights[i] = weighs && channel_ < step_.channels && tap < step_.reduction
-                             ? __ldg(reinterpret_cast<const uint4 *>(from + int64_t{tap} * step_.channels * 2))
+                             ? __ldg(piece_at<Element>(step_.weights, int64_t{tap} * step_.channels + channel_))
                              : uint4{};
         }
     }
@@ -178,24 +200,24 @@ private:
 #pragma unroll
         for (uint32_t i = 0; i < own_rows; i++) {
             pixels[i] = exists && output_[i] != ItemRows::none
-                            ? __ldca(reinterpret_cast<const uint4 *>(data_ + (int64_t{from[i]} + place) * 2))
+                            ? __ldca(piece_at<Element>(data_, int64_t{from[i]} + place))
                             : uint4{};
         }
     }
 
     /** Takes a tap's pixels into the results. */
     __device__ void take(uint32_t tap, const uint4 (&pixels)[own_rows], const uint4 &weights) {
-        float factors[8];
+        float factors[piece_channels<Element>];
         if constexpr (weighs) {
             unpack_channels<Element>(weights, factors);
         }
         const bool takes_largest = step_.window_work == WindowWork::Largest;
 #pragma unroll
         for (uint32_t i = 0; i < own_rows; i++) {
-            float values[8];
+            float values[piece_channels<Element>];
             unpack_channels<Element>(pixels[i], values);
 #pragma unroll
-            for (uint32_t c = 0; c < 8; c++) {
+            for (uint32_t c = 0; c < piece_channels<Element>; c++) {
                 float &sum = sums_[i][c];
                 if constexpr (weighs) {
                     sum += values[c] * factors[c];
@@ -211,7 +233,7 @@ private:
         return b > a || b != b ? b : a;
     }
 
-    __device__ void finish(float (&values)[8]) const {
+    __device__ void finish(float (&values)[piece_channels<Element>]) const {
         if (!weighs && step_.window_work == WindowWork::Mean && step_.reduction > 1) {
 #pragma unroll
             for (float &value : values) {
@@ -226,7 +248,7 @@ private:
     const uint32_t item_, column_, channel_;
     const char *const data_;
     int32_t output_[own_rows];
-    float sums_[own_rows][8] = {};
+    float sums_[own_rows][piece_channels<Element>] = {};
 };
 
 /** Computes an item of a step that takes each channel by itself. */

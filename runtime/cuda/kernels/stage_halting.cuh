@@ -41,23 +41,22 @@ __device__ void add_part(const StageStep &step, uint32_t image, uint32_t y, uint
         return;
     }
     const auto at = [&](const StageView &view) {
-        return view.data +
-               2 * (int64_t{view.stride_n} * image + int64_t{view.stride_h} * y + int64_t{view.stride_w} * x);
+        return piece_at<Element>(view.data, int64_t{view.stride_n} * image + int64_t{view.stride_h} * y +
+                                                int64_t{view.stride_w} * x);
     };
-    const auto *const from = reinterpret_cast<const uint4 *>(at(step.input));
-    auto *const to = reinterpret_cast<uint4 *>(at(step.output));
+    const uint4 *const from = at(step.input);
+    uint4 *const to = at(step.output);
+    constexpr uint32_t channels = piece_channels<Element>;
 #pragma unroll 1
-    for (uint32_t piece = lane(); piece < step.channels / 8; piece += 32) {
-        float values[8], sums[8];
+    for (uint32_t piece = lane(); piece < step.channels / channels; piece += 32) {
+        float values[channels], sums[channels];
         unpack_channels<Element>(__ldcg(from + piece), values);
         unpack_channels<Element>(__ldcg(to + piece), sums);
 #pragma unroll
-        for (uint32_t c = 0; c < 8; c++) {
+        for (uint32_t c = 0; c < channels; c++) {
             sums[c] += part * values[c];
         }
-        using Storage = tc::Storage<Element>;
-        __stcg(to + piece, uint4{Storage::pack(sums[0], sums[1]), Storage::pack(sums[2], sums[3]),
-                                 Storage::pack(sums[4], sums[5]), Storage::pack(sums[6], sums[7])});
+        __stcg(to + piece, pack_channels<Element>(sums));
     }
 }
 

@@ -9,9 +9,10 @@
 
 namespace distile {
 
-/** The pieces of 8 channels that a thread has at most. */
-constexpr uint32_t most_norm_pieces = 8;
-static_assert(32 * most_norm_pieces * 8 == DISTILE_STAGE_NORMALIZED, "a warp has a pixel");
+/** The channels, and the pieces of them, that a thread has at most. */
+constexpr uint32_t most_norm_channels = 64;
+template<class Element> constexpr uint32_t most_norm_pieces = most_norm_channels / piece_channels<Element>;
+static_assert(32 * most_norm_channels == DISTILE_STAGE_NORMALIZED, "a warp has a pixel");
 
 /** Adds up a number of neighbouring lanes, as many as a power of 2. */
 __device__ inline float sum_of_lanes(float value, uint32_t lanes) {
@@ -25,7 +26,8 @@ __device__ inline float sum_of_lanes(float value, uint32_t lanes) {
 template<class Element> class PixelNorm {
 public:
     __device__ PixelNorm(const StageStep &step, const ItemRows &rows)
-        : step_(step), rows_(rows), pieces_(step.channels / 8), lanes_(lanes_of(pieces_)), own_(threadIdx.x % lanes_) {
+        : step_(step), rows_(rows), pieces_(step.channels / piece_channels<Element>), lanes_(lanes_of(pieces_)),
+          own_(threadIdx.x % lanes_) {
     }
 
     /** Called by all threads of a warp, also for rows that do not exist. */
@@ -47,16 +49,18 @@ public:
     }
 
 private:
+    static constexpr uint32_t most_pieces = most_norm_pieces<Element>;
+
     __device__ static uint32_t lanes_of(uint32_t pieces) {
-        return pieces <= 8 * most_norm_pieces ? 8 : pieces <= 16 * most_norm_pieces ? 16 : 32;
+        return pieces <= 8 * most_pieces ? 8 : pieces <= 16 * most_pieces ? 16 : 32;
     }
 
     __device__ void load(int32_t input, bool exists) {
-        const char *const from = step_.input.data + int64_t{exists ? input : 0} * 2;
+        const uint4 *const from = piece_at<Element>(step_.input.data, exists ? input : 0);
 #pragma unroll
-        for (uint32_t i = 0; i < most_norm_pieces; i++) {
+        for (uint32_t i = 0; i < most_pieces; i++) {
             const uint32_t piece = own_ + i * lanes_;
-            kept_[i] = exists && piece < pieces_ ? __ldcg(reinterpret_cast<const uint4 *>(from) + piece) : uint4{};
+            kept_[i] = exists && piece < pieces_ ? __ldcg(from + piece) : uint4{};
         }
     }
 
@@ -64,9 +68,9 @@ private:
     template<class Function> __device__ float sum(const Function &of) const {
         float all = 0;
 #pragma unroll
-        for (uint32_t i = 0; i < most_norm_pieces; i++) {
+        for (uint32_t i = 0; i < most_pieces; i++) {
             if (own_ + i * lanes_ < pieces_) {
-                float values[8];
+                float values[piece_channels<Element>];
                 unpack_channels<Element>(kept_[i], values);
 #pragma unroll
                 for (const float value : values) {
@@ -80,29 +84,26 @@ private:
     __device__ void store(int32_t output, float mean, float factor) const {
         const float *const gamma = reinterpret_cast<const float *>(step_.weights), *const beta = step_.bias;
 #pragma unroll
-        for (uint32_t i = 0; i < most_norm_pieces; i++) {
-            const uint32_t piece = own_ + i * lanes_, channel = piece * 8;
+        for (uint32_t i = 0; i < most_pieces; i++) {
+            const uint32_t piece = own_ + i * lanes_, channel = piece * piece_channels<Element>;
             if (piece >= pieces_) {
                 break;
             }
-            float values[8];
+            float values[piece_channels<Element>];
             unpack_channels<Element>(kept_[i], values);
 #pragma unroll
-            for (uint32_t c = 0; c < 8; c++) {
+            for (uint32_t c = 0; c < piece_channels<Element>; c++) {
                 values[c] = (values[c] - mean) * factor * (gamma ? __ldg(gamma + channel + c) : 1) +
                             (beta ? __ldg(beta + channel + c) : 0);
             }
-            using Storage = tc::Storage<Element>;
-            const uint4 packed{Storage::pack(values[0], values[1]), Storage::pack(values[2], values[3]),
-                               Storage::pack(values[4], values[5]), Storage::pack(values[6], values[7])};
-            __stcg(reinterpret_cast<uint4 *>(step_.output.data + (int64_t{output} + channel) * 2), packed);
+            __stcg(piece_at<Element>(step_.output.data, int64_t{output} + channel), pack_channels<Element>(values));
         }
     }
 
     const StageStep &step_;
     const ItemRows &rows_;
     const uint32_t pieces_, lanes_, own_;
-    uint4 kept_[most_norm_pieces];
+    uint4 kept_[most_pieces];
 };
 
 /** Computes an item of a norm. */

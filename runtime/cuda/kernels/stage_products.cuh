@@ -10,6 +10,7 @@
 #include "runtime/cuda/kernels/stage_channels.cuh"
 #include "runtime/cuda/kernels/stage_halting.cuh"
 #include "runtime/cuda/kernels/stage_norms.cuh"
+#include "runtime/cuda/kernels/stage_warp_tile.cuh"
 
 namespace distile {
 
@@ -24,7 +25,13 @@ public:
     __device__ void compute() {
         find_outputs();
         wait_for_use(shared_.block.may_start, uses_.items);
-        load_residual();
+        if constexpr (loads_early) {
+#pragma unroll
+            for (uint32_t half = 0; half < halves; half++) {
+                load_residual(half);
+            }
+            __syncwarp();
+        }
         multiply();
         if constexpr (shares_reduction) {
             merge();
@@ -39,6 +46,8 @@ private:
     static constexpr uint32_t weight_steps = 128 / Columns / (shares_reduction ? 2 : 1);
     static constexpr uint32_t halves = shares_reduction ? 1 : 2;  ///< How many of a thread's rows it stores.
     static constexpr uint32_t groups = Columns / stage_columns;
+    /** Whether there are registers for residuals beside the sums. */
+    static constexpr bool loads_early = halves * groups * pieces_of_eight<Element> <= 8;
 
     __device__ static uint32_t warp_group() {
         return threadIdx.x / 128;
@@ -67,21 +76,14 @@ private:
         }
     }
 
-    __device__ void load_residual() {
+    __device__ void load_residual(uint32_t half) {
+        const bool adds = step_.residual.data && output_[half] != ItemRows::none;
+        const int64_t from = adds ? int64_t{rows_.residual[own_row(half)]} + first_column_ : 0;
 #pragma unroll
-        for (uint32_t half = 0; half < halves; half++) {
-            const bool adds = step_.residual.data && output_[half] != ItemRows::none;
-            const int64_t from = adds ? int64_t{rows_.residual[own_row(half)]} + first_column_ : 0;
-#pragma unroll
-            for (uint32_t group = 0; group < groups; group++) {
-                residual_[half][group] = uint4{};
-                if (adds && first_column_ + group * stage_columns < step_.channels) {
-                    residual_[half][group] = __ldcg(
-                        reinterpret_cast<const uint4 *>(step_.residual.data + (from + group * stage_columns) * 2));
-                }
-            }
+        for (uint32_t group = 0; group < groups; group++) {
+            const uint32_t more = group * stage_columns;
+            residual_[half][group].load(step_, adds, from + more, first_column_ + more);
         }
-        __syncwarp();
     }
 
     /** Waits for a slot of pixels. Both warp groups take slots in turns. */
@@ -188,6 +190,9 @@ private:
             if (output_[half] == ItemRows::none) {
                 continue;
             }
+            if constexpr (!loads_early) {
+                load_residual(half);
+            }
 #pragma unroll
             for (uint32_t group = 0; group < groups; group++) {
                 if (first_column_ + group * stage_columns >= step_.channels) {
@@ -199,9 +204,9 @@ private:
                     values[2 * i] = sums_[group * 16 + i * 4 + 2 * half];
                     values[2 * i + 1] = sums_[group * 16 + i * 4 + 2 * half + 1];
                 }
-                store_channels<Element>(step_, output_[half], first_column_ + group * stage_columns,
-                                        rows_.bias + group * stage_columns + lane() % 4 * 8, residual_[half][group],
-                                        values);
+                store_eight<Element>(step_, output_[half], first_column_ + group * stage_columns,
+                                     rows_.bias + group * stage_columns + lane() % 4 * 8, residual_[half][group],
+                                     values);
             }
         }
     }
@@ -213,7 +218,7 @@ private:
     uint32_t first_column_ = 0, pixels_ = 0, weights_ = 0;
     float sums_[Columns / 2] = {};
     int32_t output_[halves];
-    uint4 residual_[halves][groups];
+    ResidualOfEight<Element> residual_[halves][groups];
 };
 
 /** The products of a tile of 16 or 32 rows, in which instructions of warp groups would waste most of their rows. Each
@@ -232,11 +237,10 @@ public:
         const int32_t output = group < groups ? rows_.output[row] : ItemRows::none;
         const bool stores = output != ItemRows::none && rows_.slice * Columns + column < step_.channels;
         wait_for_use(shared_.block.may_start, uses_.items);
-        uint4 residual{};
-        if (stores && step_.residual.data) {
-            residual = __ldcg(reinterpret_cast<const uint4 *>(
-                step_.residual.data + (int64_t{rows_.residual[row]} + rows_.slice * Columns + column) * 2));
-        }
+        const bool adds = stores && step_.residual.data;
+        ResidualOfEight<Element> residual;
+        residual.load(step_, adds, adds ? int64_t{rows_.residual[row]} + rows_.slice * Columns + column : 0,
+                      rows_.slice * Columns + column);
         __syncwarp();
         multiply();
         if (threadIdx.x == 0) {
@@ -245,8 +249,7 @@ public:
         float values[8];
         merge(own, group, values);
         if (stores) {
-            store_channels<Element>(step_, output, rows_.slice * Columns + column, rows_.bias + column, residual,
-                                    values);
+            store_eight<Element>(step_, output, rows_.slice * Columns + column, rows_.bias + column, residual, values);
         }
     }
 
@@ -427,16 +430,20 @@ __device__ inline MaskByte mask_byte(const StageStep &step, uint32_t number) {
     return {image, row - image * step.height.value, number - row * step.row_bytes.value};
 }
 
-/** What a lane reads of `own` neighbouring pixels for their scores: 8 channels of every 256. */
-template<uint32_t own> class ScoredPixels {
+/** Channels that a warp scores at once. */
+template<class Element> constexpr uint32_t scored_at_once = 32 * piece_channels<Element>;
+
+/** What a lane reads of `own` neighbouring pixels for their scores: a piece of every 32. */
+template<class Element, uint32_t own> class ScoredPixels {
 public:
     __device__ ScoredPixels(const StageStep &step, const MaskByte &at, uint32_t first) {
 #pragma unroll
         for (uint32_t i = 0; i < own; i++) {
             const uint32_t x = min(at.column * 8 + first + i, step.width.value - 1);
-            from_[i] = step.input.data + 2 * (int64_t{step.input.stride_n} * at.image +
-                                              int64_t{step.input.stride_h} * (at.y * step.down.stride) +
-                                              int64_t{step.input.stride_w} * (x * step.across.stride));
+            from_[i] =
+                step.input.data + element_bytes<Element> * (int64_t{step.input.stride_n} * at.image +
+                                                            int64_t{step.input.stride_h} * (at.y * step.down.stride) +
+                                                            int64_t{step.input.stride_w} * (x * step.across.stride));
         }
     }
 
@@ -444,8 +451,7 @@ public:
     __device__ void load(const StageStep &step, uint32_t channel, uint4 (&values)[own]) const {
 #pragma unroll
         for (uint32_t i = 0; i < own; i++) {
-            values[i] =
-                channel < step.channels ? __ldcg(reinterpret_cast<const uint4 *>(from_[i] + channel * 2)) : uint4{};
+            values[i] = channel < step.channels ? __ldcg(piece_at<Element>(from_[i], channel)) : uint4{};
         }
     }
 
@@ -453,24 +459,30 @@ private:
     const char *from_[own];
 };
 
-/** Adds products of 8 channels and their factors to the sums of pixels. */
+/** Adds products of a piece and its factors to the sums of pixels. */
 template<class Element, uint32_t own>
 __device__ void add_scores(const StageStep &step, uint32_t channel, const uint4 (&values)[own], float (&sums)[own]) {
+    constexpr uint32_t channels = piece_channels<Element>;
     const float4 *const factors = reinterpret_cast<const float4 *>(step.bias + (channel < step.channels ? channel : 0));
-    const float4 low = __ldg(factors), high = __ldg(factors + 1);
-    const float numbers[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    float numbers[channels];
+#pragma unroll
+    for (uint32_t i = 0; i < channels / 4; i++) {
+        const float4 four = __ldg(factors + i);
+        numbers[4 * i] = four.x;
+        numbers[4 * i + 1] = four.y;
+        numbers[4 * i + 2] = four.z;
+        numbers[4 * i + 3] = four.w;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < own; i++) {
-        const uint32_t words[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
+        float both[channels];
+        unpack_channels<Element>(values[i], both);
 #pragma unroll
-        for (uint32_t pair = 0; pair < 4; pair++) {
-            const float2 both = tc::Storage<Element>::unpack(words[pair]);
-            sums[i] += both.x * numbers[2 * pair] + both.y * numbers[2 * pair + 1];
+        for (uint32_t pair = 0; pair < channels / 2; pair++) {
+            sums[i] += both[2 * pair] * numbers[2 * pair] + both[2 * pair + 1] * numbers[2 * pair + 1];
         }
     }
 }
-
-constexpr uint32_t scored_at_once = 256;  ///< Channels that a warp reads at once.
 
 /** Writes a byte of a mask, with zeros behind the last one of a row up to the end of its word. One thread writes it,
  * and eight lanes the bytes of the mirror. */
@@ -496,19 +508,19 @@ template<class Element, bool tokens>
 __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &block, uint32_t turn) {
     const MaskByte at = mask_byte(step, number);
     const uint32_t warp = threadIdx.x / 32;
-    const ScoredPixels<1> pixel(step, at, warp);
-    constexpr uint32_t at_once = 4;
+    const ScoredPixels<Element, 1> pixel(step, at, warp);
+    constexpr uint32_t at_once = 4, channels = piece_channels<Element>, scored = scored_at_once<Element>;
     float sum[1] = {};
 #pragma unroll 1
-    for (uint32_t begin = lane() * 8; begin < step.channels; begin += at_once * scored_at_once) {
+    for (uint32_t begin = lane() * channels; begin < step.channels; begin += at_once * scored) {
         uint4 values[at_once][1];
 #pragma unroll
         for (uint32_t i = 0; i < at_once; i++) {
-            pixel.load(step, begin + i * scored_at_once, values[i]);
+            pixel.load(step, begin + i * scored, values[i]);
         }
 #pragma unroll
         for (uint32_t i = 0; i < at_once; i++) {
-            add_scores<Element>(step, begin + i * scored_at_once, values[i], sum);
+            add_scores<Element>(step, begin + i * scored, values[i], sum);
         }
     }
     __syncwarp();
@@ -554,28 +566,30 @@ __device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_wa
         return;
     }
     MaskByte at = mask_byte(step, first);
-    ScoredPixels<8> pixels(step, at, 0);
+    ScoredPixels<Element, 8> pixels(step, at, 0);
+    constexpr uint32_t scored = scored_at_once<Element>;
+    const uint32_t own = lane() * piece_channels<Element>;
     uint4 values[8];
-    pixels.load(step, lane() * 8, values);
+    pixels.load(step, own, values);
 #pragma unroll 1
     for (uint32_t number = first; number < end; number++) {
         const MaskByte written = at;
         float sums[8] = {};
 #pragma unroll 1
-        for (uint32_t begin = 0; begin < step.channels; begin += scored_at_once) {
-            uint32_t next = begin + scored_at_once;
+        for (uint32_t begin = 0; begin < step.channels; begin += scored) {
+            uint32_t next = begin + scored;
             if (next >= step.channels && number + 1 < end) {
                 next = 0;
                 at = mask_byte(step, number + 1);
-                pixels = ScoredPixels<8>(step, at, 0);
+                pixels = ScoredPixels<Element, 8>(step, at, 0);
             }
             uint4 now[8];
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) {
                 now[i] = values[i];
             }
-            pixels.load(step, next + lane() * 8, values);
-            add_scores<Element>(step, begin + lane() * 8, now, sums);
+            pixels.load(step, next + own, values);
+            add_scores<Element>(step, begin + own, now, sums);
         }
         __syncwarp();
         const float sum = sum_of_eight(sums);
@@ -590,11 +604,39 @@ __device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_wa
     }
 }
 
-template<class Element, uint32_t Rows, uint32_t Columns> using Tile =
-    std::conditional_t<(Rows < 64), SmallTile<Element, Rows, Columns>, LargeTile<Element, Rows, Columns>>;
+template<class Element, uint32_t Rows, uint32_t Columns> using Tile = std::conditional_t<
+    (Rows < 64), SmallTile<Element, Rows, Columns>,
+    std::conditional_t<architecture::is_sm90, LargeTile<Element, Rows, Columns>, WarpTile<Element, Rows, Columns>>>;
 
-/** Computes items. Inlined, so that the compiler knows of no call between products. `tokens`: steps may be of tokens.
- */
+template<class Element, uint32_t Rows, uint32_t Columns> struct TileWork {
+    __device__ static void compute(const StagePlan &plan, uint32_t, const Shared &shared, RingUses &uses) {
+        Tile<Element, Rows, Columns>(plan.step, shared, uses).compute();
+    }
+};
+
+template<class Element, bool tokens> struct ScoreWork {
+    __device__ static void compute(const StagePlan &plan, uint32_t item, const Shared &shared, RingUses &uses) {
+        if (plan.tile_rows == 1) {
+            score_byte<Element, tokens>(plan.step, item, shared.block, uses.items);
+        } else {
+            score_bytes<Element, tokens>(plan.step, item, plan.tile_rows / 8);
+        }
+    }
+};
+
+template<class Element> struct ChannelWork {
+    __device__ static void compute(const StagePlan &plan, uint32_t, const Shared &shared, RingUses &uses) {
+        compute_channels<Element>(plan, shared, uses.items);
+    }
+};
+
+template<class Element> struct NormWork {
+    __device__ static void compute(const StagePlan &plan, uint32_t, const Shared &shared, RingUses &uses) {
+        normalize_pixels<Element>(plan, shared, uses.items);
+    }
+};
+
+/** Computes items. `tokens`: steps may be of tokens. */
 template<class Element, bool tokens> class Multiplier {
 public:
     __device__ explicit Multiplier(const Shared &shared) : shared_(shared) {
@@ -607,11 +649,7 @@ public:
         __syncwarp();
         if (step.work == StageWork::Score) {
             wait_for_use(block.may_start, uses_.items);
-            if (plan.tile_rows == 1) {
-                score_byte<Element, tokens>(step, item, block, uses_.items);
-            } else {
-                score_bytes<Element, tokens>(step, item, plan.tile_rows / 8);
-            }
+            compute_item<ScoreWork<Element, tokens>>(plan, item, shared_, uses_);
         } else if (step.work == StageWork::Count) {
             wait_for_use(block.may_start, uses_.items);
             __syncwarp();
@@ -622,15 +660,15 @@ public:
         } else if (step.work == StageWork::Prepare) {
             // Warps that gather do it.
         } else if (step.work == StageWork::Channels) {
-            compute_channels<Element>(plan, shared_, uses_.items);
+            compute_item<ChannelWork<Element>>(plan, item, shared_, uses_);
         } else if (tokens && step.work == StageWork::Normalize) {
-            normalize_pixels<Element>(plan, shared_, uses_.items);
+            compute_item<NormWork<Element>>(plan, item, shared_, uses_);
         } else if (tokens && step.work == StageWork::Attend) {
-            compute_attention<Element>(plan, shared_, uses_);
+            compute_attention<Element>(plan, item, shared_, uses_);
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \
     else if (tc::uniform(plan.tile_rows << 16 | plan.tile_columns) == (rows << 16 | columns)) {                        \
-        Tile<Element, rows, columns>(step, shared_, uses_).compute();                                                  \
+        compute_item<TileWork<Element, rows, columns>>(plan, item, shared_, uses_);                                    \
     }
         DISTILE_STAGE_TILES(DISTILE_ROW)
 #undef DISTILE_ROW

@@ -5,15 +5,16 @@
 #define DISTILE_CUDA_KERNELS_STAGE_QUERIES_CUH
 
 #include "runtime/cuda/kernels/stage_block.cuh"
+#include "runtime/cuda/kernels/stage_pieces.cuh"
 
 namespace distile {
 
-constexpr uint32_t keys_at_once = 64;  ///< A slot of pixels has as many keys or values, of up to 64 channels.
+constexpr uint32_t keys_at_once = 64;  ///< A slot of pixels has as many keys or values, of a step's channels.
 constexpr uint32_t least_query_rows = 32, most_query_rows = 128;
 
-/** The slots of 64 channels of a head. */
-inline __device__ uint32_t head_slots(const StageStep &step) {
-    return (step.head_channels + stage_channels - 1) / stage_channels;
+/** The slots of a head, of a step's channels each. */
+template<class Element> __device__ uint32_t head_slots(const StageStep &step) {
+    return (step.head_channels + step_channels<Element> - 1) / step_channels<Element>;
 }
 /** The slots of a block's queries, for 64 rows each. */
 inline __device__ uint32_t query_slots(uint32_t rows) {
@@ -97,11 +98,11 @@ private:
 };
 
 /** The rows of blocks of queries that should take least time. */
-__device__ inline uint32_t choose_query_rows(const StageSettings &settings, const StageStep &step,
-                                             const ImageRows &rows, uint32_t all_rows) {
+template<class Element> __device__ uint32_t choose_query_rows(const StageSettings &settings, const StageStep &step,
+                                                              const ImageRows &rows, uint32_t all_rows) {
     const AttentionCosts &costs = settings.attention_costs;
     const uint32_t keys = step.all_keys != 0 ? step.height.value * step.width.value : all_rows / step.batch;
-    const uint32_t steps = (keys + keys_at_once - 1) / keys_at_once * head_slots(step);
+    const uint32_t steps = (keys + keys_at_once - 1) / keys_at_once * head_slots<Element>(step);
     uint32_t best = least_query_rows;
     float least = 3e38f;
 #pragma unroll 1

@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_KERNELS_STAGE_ROLES_CUH
 
 #include "runtime/cuda/kernels/stage_block.cuh"
+#include "runtime/cuda/kernels/stage_pieces.cuh"
 #include "runtime/cuda/kernels/stage_queries.cuh"
 
 namespace distile {
@@ -78,10 +79,11 @@ __device__ inline TileShape choose_tile(const StageSettings &settings, const Sta
 }
 
 /** The items of a step that takes each channel by itself which should take least time. */
-__device__ inline TileShape choose_channels(const StageSettings &settings, const StageStep &step, uint32_t all_rows) {
-    const uint32_t slices = (step.channels + channel_columns - 1) / channel_columns;
+template<class Element>
+__device__ TileShape choose_channels(const StageSettings &settings, const StageStep &step, uint32_t all_rows) {
+    const uint32_t slices = (step.channels + step_channels<Element> - 1) / step_channels<Element>;
     const ChannelCosts &costs = settings.channel_costs;
-    TileShape best{channel_rows, channel_columns};
+    TileShape best{channel_rows, step_channels<Element>};
     float least = 3e38f;
     const uint32_t first = step.window_work == WindowWork::Weigh ? 1 : least_plain_rows;
 #pragma unroll 1
@@ -107,20 +109,24 @@ __device__ inline uint32_t choose_norm_rows(const StageSettings &settings, uint3
     return rows;
 }
 
-/** Where a step of the reduction reads, in elements from where a window begins, with the pieces that are missing;
- * no_place behind the last one. */
-__device__ inline int32_t place_of(const StageStep &step, uint32_t at) {
+/** By how many bits a place is shifted to the left of the elements that it counts. */
+template<class Element> constexpr uint32_t place_shift = piece_channels<Element> == 8 ? 0 : 1;
+
+/** Where a step of the reduction reads, from where a window begins, with the pieces that are missing; no_place behind
+ * the last one. */
+template<class Element> __device__ int32_t place_of(const StageStep &step, uint32_t at) {
     const uint32_t tap = divide(at, step.channel_steps), ky = divide(tap, step.kernel_w);
     const uint32_t channel_step = at - tap * step.channel_steps.value;
-    const int32_t kx = tap - ky * step.kernel_w.value, channel = channel_step * stage_channels;
-    const int32_t place = static_cast<int32_t>(ky) * step.down.dilation * step.input.stride_h +
-                          kx * step.across.dilation * step.input.stride_w + channel;
+    const int32_t kx = tap - ky * step.kernel_w.value, channel = channel_step * step_channels<Element>;
+    const int32_t place = (static_cast<int32_t>(ky) * step.down.dilation * step.input.stride_h +
+                           kx * step.across.dilation * step.input.stride_w + channel)
+                          << place_shift<Element>;
     const int32_t missing = channel_step + 1 == step.channel_steps.value ? step.missing : 0;
     return at < step.reduction ? place | missing : no_place;
 }
 
 /** Plans the steps. */
-class Planner {
+template<class Element> class Planner {
 public:
     __device__ Planner(const StageSettings &settings, const StageStep *steps, const Shared &shared)
         : settings_(settings), steps_(steps), block_(shared.block) {
@@ -225,17 +231,17 @@ private:
         } else if (step.work == StageWork::Attend) {
             const uint32_t rows = count(step);
             const ImageRows images(step, block_.kept);
-            const uint32_t of_item = choose_query_rows(settings_, step, images, rows);
+            const uint32_t of_item = choose_query_rows<Element>(settings_, step, images, rows);
             items = images.count_blocks(of_item) * step.heads;
             store_tiles(plan, rows, {of_item, 0}, step.heads);
         } else {
             // Before the wait for a mask.
             for (uint32_t at = lane(); at < min(padded_reduction(step), listed_places); at += 32) {
-                plan.places[at] = place_of(step, at);
+                plan.places[at] = place_of<Element>(step, at);
             }
             const uint32_t rows = count(step);
             const TileShape tile = step.work == StageWork::Convolve ? choose_tile(settings_, step, rows)
-                                                                    : choose_channels(settings_, step, rows);
+                                                                    : choose_channels<Element>(settings_, step, rows);
             const uint32_t slices = (step.channels + tile.columns - 1) >> (__ffs(tile.columns) - 1);
             items = ((rows + tile.rows - 1) >> (__ffs(tile.rows) - 1)) * slices;
             store_tiles(plan, rows, tile, slices);
@@ -308,13 +314,14 @@ __device__ inline void tell_items(uint32_t num_steps, StageItems *done, const Sh
     });
 }
 
-/** Fetches weights ahead of all waits. One thread. Weights are packed in groups of columns, step by step of the
- * reduction, and a slot has the groups of a tile side by side. */
+/** Fetches weights ahead of all waits. Weights are packed in groups of columns, step by step of the reduction, and a
+ * slot has the groups of a tile side by side. */
 __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
     constexpr uint32_t piece = stage_columns * row_bytes;
+    constexpr Walker walker = architecture::fetching_threads == 1 ? Walker::Thread : Walker::Warp;
     StageBlock &block = shared.block;
     uint32_t use = 0, read_by_threads = 0;  // Uses up to this one.
-    for_each_item<Walker::Thread>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
+    for_each_item<walker>(num_steps, block, [&](const StageStep &step, const StagePlan &plan, uint32_t item) {
         if (step.work != StageWork::Convolve) {
             return;
         }
@@ -329,18 +336,19 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
                     tc::fence_shared();  // Copies would not wait for what threads have read.
                 }
             }
-            tc::arrive_and_expect(barrier, weight_slot);
+            architecture::begin_weights(barrier, weight_slot);
             const uint32_t to = shared.weights + slot * weight_slot;
             if (groups == 1) {
-                tc::copy_bulk(to, from + begin * piece, weight_slot, barrier);
-                continue;
-            }
-            for (uint32_t i = 0; i < steps; i++) {
-                for (uint32_t group = 0; group < groups; group++) {
-                    tc::copy_bulk(to + (i * groups + group) * piece, from + (group * reduction + begin + i) * piece,
-                                  piece, barrier);
+                architecture::copy_weights(to, from + begin * piece, weight_slot, barrier);
+            } else {
+                for (uint32_t i = 0; i < steps; i++) {
+                    for (uint32_t group = 0; group < groups; group++) {
+                        architecture::copy_weights(to + (i * groups + group) * piece,
+                                                   from + (group * reduction + begin + i) * piece, piece, barrier);
+                    }
                 }
             }
+            architecture::end_weights(barrier);
         }
         read_by_threads = plan.tile_rows < 64 ? use : read_by_threads;  // In small tiles.
     });
@@ -348,7 +356,7 @@ __device__ inline void fetch_weights(uint32_t num_steps, const Shared &shared) {
 
 /** Lists rows and gathers their pixels. A slot has a step of the reduction for 64 rows, or several for fewer. All warps
  * fill each slot together, so that a thread has few rows, whose places it keeps in registers for all of an item. */
-template<bool tokens> class Gatherer {
+template<class Element, bool tokens> class Gatherer {
 public:
     __device__ explicit Gatherer(const Shared &shared)
         : shared_(shared), warp_(threadIdx.x / 32 % gather_warps), row_(threadIdx.x % gather_threads / pieces),
@@ -515,11 +523,11 @@ private:
         return block;
     }
 
-    /** Gathers queries, and then keys and values in turns. A slot has 64 channels of 64 of them. */
+    /** Gathers queries, and then keys and values in turns. A slot has a step's channels of 64 of them. */
     __device__ void gather_attention(const StageStep &step, const StagePlan &plan, const QueryBlock &block) {
         const ItemRows &rows = shared_.block.rows[own_items_ % listed_items];
         const ImageRows images(step, shared_.block.kept);
-        const uint32_t keys = images.count_keys(block), slots = head_slots(step);
+        const uint32_t keys = images.count_keys(block), slots = head_slots<Element>(step);
         // Each of these lanes finds the place of a row that its warp copies.
         const bool finds = lane() < warp_rows * copies;
         const uint32_t own_row = lane() / warp_rows * rows_at_once + warp_ * warp_rows + lane() % warp_rows;
@@ -530,8 +538,8 @@ private:
         const auto fill = [&](const char *tensor, int32_t place) {
 #pragma unroll 1
             for (uint32_t slot = 0; slot < slots; slot++) {
-                const uint32_t channel = slot * stage_channels + piece_ * 8;
-                fill_slot(tensor + (rows.slice * step.head_channels + channel) * 2, place,
+                const uint32_t channel = slot * step_channels<Element> + piece_ * piece_channels<Element>;
+                fill_slot(tensor + (rows.slice * step.head_channels + channel) * element_bytes<Element>, place,
                           channel < step.head_channels);
             }
         };
@@ -569,7 +577,8 @@ private:
         for (uint32_t i = 0; i < copies; i++) {
             const int32_t begins = __shfl_sync(all_lanes, place, static_cast<int>(i * warp_rows + row_ % warp_rows));
             const bool copied = exists && begins != ItemRows::none;
-            tc::copy_or_zero(to + i * rows_at_once * row_bytes, copied ? data + int64_t{begins} * 2 : data, copied);
+            tc::copy_or_zero(to + i * rows_at_once * row_bytes,
+                             copied ? data + int64_t{begins} * element_bytes<Element> : data, copied);
         }
         tc::arrive_after_copies(barrier_of(block.pixels_full[slot]));
         use_++;
@@ -603,7 +612,8 @@ private:
 #pragma unroll
             for (uint32_t i = 0; i < of_step; i++) {
                 const int32_t begin = input[half * rows + i * rows_at_once + row_];
-                begins[half][i] = begin == ItemRows::none ? no_place : begin + static_cast<int32_t>(piece_) * 8;
+                begins[half][i] =
+                    begin == ItemRows::none ? no_place : begin + static_cast<int32_t>(piece_ * piece_channels<Element>);
             }
         }
         const StageStep &step = plan.step;
@@ -616,7 +626,7 @@ private:
             int32_t places[steps];
 #pragma unroll
             for (uint32_t i = 0; i < steps; i++) {
-                places[i] = begin + i < listed_places ? plan.places[begin + i] : place_of(step, begin + i);
+                places[i] = begin + i < listed_places ? plan.places[begin + i] : place_of<Element>(step, begin + i);
             }
 #pragma unroll
             for (uint32_t half = 0; half < halves; half++, use_++) {
@@ -642,8 +652,9 @@ private:
         }
         const bool exists =
             place != no_place && (whole || piece_ + static_cast<uint32_t>(place & missing_pieces) < pieces);
-        const int32_t from = exists ? begins + (whole ? place : place & ~missing_pieces) : begins;
-        tc::copy_or_zero(to, data + int64_t{from} * 2, exists);
+        const int32_t from =
+            exists ? begins + ((whole ? place : place & ~missing_pieces) >> place_shift<Element>) : begins;
+        tc::copy_or_zero(to, data + int64_t{from} * element_bytes<Element>, exists);
     }
 
     const Shared &shared_;

@@ -2,9 +2,11 @@
  * Stages: many masked steps in one call. On a GPU a small layer costs a launch, lists and tails that take longer than
  * its products; a stage pays them once. Masks from scores and the pixels that later steps need are found inside.
  *
- * On NVIDIA GPUs of compute capability 9.0, tensors are of float16 or bfloat16, and their channels are multiples of 8;
- * convolutions have one group, or are depthwise. On CPUs tensors are of float32, with any channels and groups. A
- * convolution's products are summed in float32 and rounded once; teams (distile_stage_args) round parts of sums, too.
+ * On NVIDIA GPUs of compute capability 8.0 and later, tensors are of float16 or bfloat16, and their channels are
+ * multiples of 8; or they are of float32, with multiples of 4. Convolutions have one group, or are depthwise. Factors
+ * of float32 are rounded to TF32, which the context must allow, for steps of attention as for operators of attention.
+ * On CPUs tensors are of float32, with any channels and groups. A convolution's products are summed in float32 and
+ * rounded once; teams (distile_stage_args) round parts of sums, too.
  */
 #ifndef DISTILE_STAGE_H
 #define DISTILE_STAGE_H
@@ -34,8 +36,8 @@ typedef enum distile_step_kind {
      * DISTILE_STAGE_NORMALIZED channels. */
     DISTILE_STEP_NORMALIZE = 6,
     /** The pixels of the mask attend, in each head of the channels by itself, to those of their image: output = softmax
-     * of scale * (input, key) over the pixels of `key`, times `value`. On a GPU heads have up to 128 channels, a
-     * multiple of 8, and masks up to DISTILE_STAGE_ATTENTION_WORDS words. The window is 1 x 1. */
+     * of scale * (input, key) over the pixels of `key`, times `value`. On a GPU heads have up to 128 channels, or 64 of
+     * float32, a multiple of 8, and masks up to DISTILE_STAGE_ATTENTION_WORDS words. The window is 1 x 1. */
     DISTILE_STEP_ATTENTION = 7,
     /** A mask of pixels that go on, of those in `from`. A pixel's score is the sigmoid of its channels times weights
      * plus score_bias; it is added to `totals`, and the pixel goes on while its total is below the threshold. With an
