@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace distile::bindings {
 
@@ -112,7 +113,9 @@ StageProgram::StageProgram(const std::vector<int64_t> &steps, const std::vector<
             images_[static_cast<size_t>(output)].is_output = true;
         }
     }
+    check_totals();
     find_uses();
+    find_early();
 }
 
 void StageProgram::read_step(const int64_t *integers, const double *reals, const std::string &activation) {
@@ -120,13 +123,14 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     Numbers from(integers, number);
     StageStep step{};
     const int64_t kind = from.kind();
-    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::attention)) {
+    if (kind < static_cast<int64_t>(StageKind::conv2d) || kind > static_cast<int64_t>(StageKind::halt)) {
         fail_step(number, "has the kind " + std::to_string(kind) + ", which does not exist");
     }
     step.kind = static_cast<StageKind>(kind);
     const bool convolves = step.kind == StageKind::conv2d, scores = step.kind == StageKind::scores;
     const bool combines = step.kind == StageKind::algebra, is_layer = step.kind == StageKind::layer;
     const bool normalizes = step.kind == StageKind::norm, attends = step.kind == StageKind::attention;
+    const bool halts = step.kind == StageKind::halt;
     if (combines) {
         constexpr auto algebras = static_cast<size_t>(MaskAlgebra::pool) + 1;
         step.algebra = static_cast<MaskAlgebra>(from.index(algebras, "the algebra of masks", false));
@@ -134,8 +138,8 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     } else {
         step.input = from.index(images_.size(), "the image", false);
     }
-    step.residual = from.index(convolves || is_layer ? images_.size() : 0, "the residual", true);
-    step.base = from.index(convolves ? images_.size() : 0, "the base", true);
+    step.residual = from.index(convolves || is_layer || halts ? images_.size() : 0, "the residual", true);
+    step.base = from.index(convolves || halts ? images_.size() : 0, "the base", true);
     step.mask = from.index(scores ? 0 : masks, "the mask", !combines);
     const bool is_alone = combines && step.algebra > MaskAlgebra::subtract;
     if (is_layer) {
@@ -148,7 +152,8 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
         step.all_keys = attends && choice == 1;
         step.later = -1;
     } else {
-        step.later = from.index(scores || is_alone ? 0 : masks, "the mask of later pixels", !combines || is_alone);
+        step.later =
+            from.index(scores || is_alone || halts ? 0 : masks, "the mask of later pixels", !combines || is_alone);
     }
     step.window = from.window(combines || is_layer);
     step.window.pad_top = from.positive("padding", 0);
@@ -158,9 +163,9 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.reader = from.window(true);
     step.reader.pad_top = from.positive("padding", 0);
     step.reader.pad_left = from.positive("padding", 0);
-    const bool has_weights = convolves || scores || normalizes;
+    const bool has_weights = convolves || scores || normalizes || halts;
     step.weights = from.index(has_weights ? given_.parameters : 0, "the parameter", !has_weights || normalizes);
-    const bool has_bias = convolves || (normalizes && step.norm == DISTILE_LAYER_NORM);
+    const bool has_bias = convolves || halts || (normalizes && step.norm == DISTILE_LAYER_NORM);
     step.bias = from.index(has_bias ? given_.parameters : 0, "the parameter", true);
     step.groups = convolves ? from.positive("number of groups") : 0;
     step.heads = attends ? from.positive("number of heads") : 0;
@@ -172,6 +177,9 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     step.threshold = static_cast<float>(reals[1]);
     if (step.has_reader() && (step.mask < 0 || !convolves)) {
         fail_step(number, "has a reader and no mask, or is no convolution");
+    }
+    if (halts) {
+        read_halt(step);
     }
     if (step.base >= 0 && step.mask < 0) {
         fail_step(number, "has a base and no mask: it writes every pixel");
@@ -187,19 +195,55 @@ void StageProgram::read_step(const int64_t *integers, const double *reals, const
     if (is_layer) {
         read_layer(step);
     }
-    if ((normalizes || attends) &&
+    if ((normalizes || attends || halts) &&
         (!is_one_pixel(window) || step.pad_bottom != 0 || step.pad_right != 0 || !std::isfinite(reals[0]))) {
         fail_step(number, "has a window other than 1 x 1, or a number that is not finite");
     }
     if (step.makes_image()) {
-        step.result = static_cast<int32_t>(images_.size());
-        images_.emplace_back();
-        images_.back().maker = static_cast<int32_t>(number);
+        step.result = add_image(number);
     } else {
         step.result = static_cast<int32_t>(masks);
         mask_sizes_.emplace_back();
     }
     steps_.push_back(step);
+}
+
+int32_t StageProgram::add_image(size_t maker) {
+    images_.emplace_back();
+    images_.back().maker = static_cast<int32_t>(maker);
+    return static_cast<int32_t>(images_.size()) - 1;
+}
+
+void StageProgram::read_halt(StageStep &step) {
+    step.totals.to = std::exchange(step.base, -1);
+    step.sums.to = std::exchange(step.residual, -1);
+    if (std::isnan(step.score_bias) || std::isnan(step.threshold) || step.has_reader()) {
+        fail_step(steps_.size(), "halts by a bias or a threshold that is no number, or has a reader");
+    }
+    if (step.totals.to >= 0) {
+        images_[static_cast<size_t>(step.totals.to)].is_totals = true;
+    }
+    step.totals.made = add_image(steps_.size());
+    images_.back().is_totals = true;
+    if (step.sums.to >= 0) {
+        step.sums.made = add_image(steps_.size());
+    }
+}
+
+void StageProgram::check_totals() const {
+    const auto are = [&](int32_t image) { return image >= 0 && images_[static_cast<size_t>(image)].is_totals; };
+    for (size_t number = 0; number < steps_.size(); number++) {
+        const StageStep &step = steps_[number];
+        const int32_t totals = step.totals.to;
+        const int32_t maker = totals < 0 ? -1 : images_[static_cast<size_t>(totals)].maker;
+        const bool is_other = maker >= 0 && steps_[static_cast<size_t>(maker)].totals.made != totals;
+        if (is_other || are(step.input) || are(step.residual) || are(step.base) || are(step.sums.to)) {
+            fail_step(number, "takes totals as an image, or an image as totals");
+        }
+    }
+    if (given_.images == 0 || images_.front().is_totals) {
+        fail("the first input of a stage is an image or tokens");
+    }
 }
 
 void StageProgram::read_layer(const StageStep &step) const {
@@ -224,11 +268,41 @@ void StageProgram::note_use(int32_t image, int32_t step) {
     }
 }
 
-bool StageProgram::spreads(const StageStep &step) const {
+bool StageProgram::spreads(const StageStep &step, bool tokens) const {
+    if (tokens) {
+        return step.is_early;
+    }
     const StageImage &image = images_[static_cast<size_t>(step.result)];
     const bool is_depthwise = step.groups > 1 && step.groups == image.sizes[1];  // It takes little to compute all.
-    return (step.has_reader() || (is_depthwise && step.mask >= 0)) && !image.needs_zeros && !image.is_output &&
-           step.residual < 0 && step.base < 0 && step.later < 0;
+    return step.kind == StageKind::conv2d && (step.has_reader() || (is_depthwise && step.mask >= 0)) && is_free(step);
+}
+
+bool StageProgram::is_free(const StageStep &step) const {
+    const StageImage &image = images_[static_cast<size_t>(step.result)];
+    return !image.needs_zeros && !image.is_output && step.residual < 0 && step.base < 0 && step.later < 0;
+}
+
+void StageProgram::find_early() {
+    std::vector<bool> is_awaited(mask_sizes_.size(), false);
+    for (StageStep &step : steps_) {
+        if (!step.makes_image() || step.mask < 0) {
+            continue;
+        }
+        const auto mask = static_cast<size_t>(step.mask);
+        const bool can_be = step.kind == StageKind::norm || step.kind == StageKind::conv2d;
+        step.is_early = can_be && !is_awaited[mask] && is_free(step);
+        is_awaited[mask] = is_awaited[mask] || !step.is_early;
+    }
+}
+
+bool StageProgram::is_within(int32_t mask, int32_t other) const {
+    while (mask >= 0 && mask != other) {
+        const auto maker = std::find_if(steps_.begin(), steps_.end(), [&](const StageStep &step) {
+            return step.kind == StageKind::halt && step.result == mask;
+        });
+        mask = maker == steps_.end() ? -1 : maker->mask;
+    }
+    return mask == other;
 }
 
 bool StageProgram::is_transient(const StageStep &step) const {
@@ -251,8 +325,9 @@ bool StageProgram::is_transient(const StageStep &step) const {
 
 bool StageProgram::reads_written(const StageStep &maker, const StageStep &reader) const {
     const bool reads_by_mask = reader.kind == StageKind::conv2d || reader.kind == StageKind::norm ||
+                               reader.kind == StageKind::halt ||
                                (reader.kind == StageKind::attention && !reader.all_keys);
-    if (!reads_by_mask || reader.mask != maker.mask || reader.has_reader()) {
+    if (!reads_by_mask || !is_within(reader.mask, maker.mask) || reader.has_reader()) {
         return false;
     }
     const int32_t image = maker.result;
@@ -270,9 +345,12 @@ void StageProgram::find_uses() {
     std::vector<bool> reads_more(images_.size(), false);
     for (size_t number = 0; number < steps_.size(); number++) {
         const StageStep &step = steps_[number];
-        for (const int32_t image : {step.input, step.residual, step.base}) {
+        for (const int32_t image : {step.input, step.residual, step.base, step.sums.to, step.totals.to}) {
             note_use(image, static_cast<int32_t>(number));
             const int32_t maker = image < 0 ? -1 : images_[static_cast<size_t>(image)].maker;
+            if (image == step.sums.to && maker >= 0) {
+                reads_more[static_cast<size_t>(image)] = true;
+            }
             if (maker >= 0 && !reads_written(steps_[static_cast<size_t>(maker)], step)) {
                 reads_more[static_cast<size_t>(image)] = true;
             }
@@ -285,6 +363,10 @@ void StageProgram::find_uses() {
             continue;
         }
         const StageStep &maker = steps_[static_cast<size_t>(image.maker)];
+        if (maker.kind == StageKind::halt) {
+            image.needs_zeros = false;  // It has what totals and sums were before.
+            continue;
+        }
         image.needs_zeros = maker.mask >= 0 && maker.base < 0 && (image.is_output || reads_more[i]);
     }
     for (size_t number = 0; number < steps_.size(); number++) {
@@ -293,6 +375,13 @@ void StageProgram::find_uses() {
             const StageImage &base = images_[static_cast<size_t>(step.base)];
             step.takes_base = base.maker >= 0 && !base.is_output && step.input != step.base &&
                               base.last_use == static_cast<int32_t>(number);
+        }
+        for (StageStep::Added *const added : {&step.totals, &step.sums}) {
+            if (added->to >= 0) {
+                const StageImage &before = images_[static_cast<size_t>(added->to)];
+                added->takes = before.maker >= 0 && !before.is_output && step.input != added->to &&
+                               before.last_use == static_cast<int32_t>(number);
+            }
         }
     }
 }
@@ -313,6 +402,8 @@ void StageProgram::find_sizes(const std::vector<ImageSizes> &given, const std::v
             images_[static_cast<size_t>(norm.result)].sizes = images_[static_cast<size_t>(norm.input)].sizes;
         } else if (steps_[number].kind == StageKind::attention) {
             find_attention(steps_[number], number);
+        } else if (steps_[number].kind == StageKind::halt) {
+            find_halt(steps_[number], number);
         } else {
             find_mask(steps_[number]);
         }
@@ -448,6 +539,26 @@ void StageProgram::find_attention(const StageStep &step, size_t number) {
     }
     sizes[1] /= parts;
     images_[static_cast<size_t>(step.result)].sizes = sizes;
+}
+
+void StageProgram::find_halt(const StageStep &step, size_t number) {
+    const ImageSizes &input = images_[static_cast<size_t>(step.input)].sizes;
+    const ImageSizes totals{input[0], 1, input[2], input[3]};
+    if (step.totals.to >= 0 && images_[static_cast<size_t>(step.totals.to)].sizes != totals) {
+        fail_step(number, "has totals that are not a number for each of its tokens");
+    }
+    images_[static_cast<size_t>(step.totals.made)].sizes = totals;
+    if (step.sums.to >= 0) {
+        const ImageSizes &sums = images_[static_cast<size_t>(step.sums.to)].sizes;
+        if (sums[0] != input[0] || sums[1] != input[1] || sums[2] != input[2] || sums[3] > input[3]) {
+            fail_step(number, "has sums that are not those of its first tokens");
+        }
+        images_[static_cast<size_t>(step.sums.made)].sizes = sums;
+    }
+    mask_sizes_[static_cast<size_t>(step.result)] = {input[0], input[2], input[3]};
+    if (step.mask >= 0 && mask_sizes(step.mask) != mask_sizes(step.result)) {
+        fail_step(number, "has a mask that is not of its tokens");
+    }
 }
 
 void StageProgram::find_image(const StageStep &step, size_t number, const std::vector<int64_t> &channels) {

@@ -29,6 +29,7 @@ struct StageImage {
     bool is_negative = true;     /**< Whether a pixel may be less than 0. */
     bool reads_zeros = false;    /**< Whether steps read zeros outside. */
     bool leaves_outside = false; /**< Whether max pools read outside what does not count, in a border of their own. */
+    bool is_totals = false;      /**< Whether it has the float32 numbers of tokens that halts add to. */
 
     bool is_empty() const {
         return sizes[0] == 0 || sizes[1] == 0 || sizes[2] == 0 || sizes[3] == 0;
@@ -42,7 +43,8 @@ enum class StageKind : int32_t {
     algebra = 2, /**< A mask from others, as mask_algebra.h has them. */
     layer = 3,   /**< An image from others, as layers.h and upsample.h have them. */
     norm = 4,
-    attention = 5 /**< Its input has the channels of queries, keys and values side by side. */
+    attention = 5, /**< Its input has the channels of queries, keys and values side by side. */
+    halt = 6       /**< Makes totals, maybe sums, and the mask of the tokens that go on. */
 };
 
 enum class StageLayer : int32_t { max_pool, average_pool, upsample, sum };
@@ -56,14 +58,14 @@ struct StageStep {
     MaskAlgebra algebra; /**< How a mask follows from others. Its radius or factor is the window's padding. */
     StageLayer layer;    /**< The factors of an upsampling are the window's padding. */
     int32_t input;
-    int32_t residual; /**< A sum has it, too. */
-    int32_t base;     /**< What the result is at pixels that the step does not compute; none: 0. */
-    int32_t mask, later;
+    int32_t residual;    /**< A sum has it, too. */
+    int32_t base;        /**< What the result is at pixels that the step does not compute; none: 0. */
+    int32_t mask, later; /**< A halt's mask is that of the tokens that may go on. */
     distile_window window;
     int32_t pad_bottom, pad_right;
     distile_window reader; /**< Its kernel is 0 without a reader. */
-    int32_t weights, bias;
-    int32_t groups; /**< A convolution has them; 0 for other steps. */
+    int32_t weights, bias; /**< A halt has limits in the place of the bias. */
+    int32_t groups;        /**< A convolution has them; 0 for other steps. */
     distile_norm norm;
     float epsilon; /**< A norm has it; less than 0: that of the input's type. */
     int32_t heads; /**< Attention has them. */
@@ -74,12 +76,18 @@ struct StageStep {
     float score_bias, threshold;
     int32_t result;  /**< The image or the mask that it makes. */
     bool takes_base; /**< Whether the result may take the memory of its base: nobody else reads that later. */
+    bool is_early;   /**< Whether no step before it waits for its mask, and other pixels of its result do not count. */
+    /** Halts have what they add to, -1 for none, and the images that they make of it: they may take its memory. */
+    struct Added {
+        int32_t to = -1, made = -1;
+        bool takes = false;
+    } totals, sums;
 
     bool has_reader() const {
         return reader.kernel_h > 0;
     }
     bool makes_image() const {
-        return kind != StageKind::scores && kind != StageKind::algebra;
+        return kind != StageKind::scores && kind != StageKind::algebra && kind != StageKind::halt;
     }
 };
 
@@ -96,8 +104,9 @@ public:
      * layer, the norm, or 1 for all keys), kernel, stride, dilation, padding (top, bottom, left, right), the reader's
      * kernel, stride, dilation and padding (top, left), weights, bias and the groups of a convolution (or the heads of
      * attention); its reals are the bias and the threshold of scores, or the epsilon of a norm or the scale of
-     * attention, less than 0 for the usual one, and 0. Activations are names with commas between. `outputs` are images,
-     * or masks as -1 - mask. Fails for numbers that name what is not there. */
+     * attention, less than 0 for the usual one, and 0. A halt has sums as residual, totals as base, limits as bias, and
+     * the reals of scores. It makes the images of totals and then of sums, if it has some. Activations are names with
+     * commas between. `outputs` are images, or masks as -1 - mask. Fails for numbers that name what is not there. */
     StageProgram(const std::vector<int64_t> &steps, const std::vector<double> &numbers, const std::string &activations,
                  const std::vector<int64_t> &outputs, const StageCounts &given);
 
@@ -118,8 +127,9 @@ public:
     size_t given_masks() const {
         return given_.masks;
     }
-    /** Whether a convolution may write other pixels, too, that nobody reads: where it need not wait for its mask. */
-    bool spreads(const StageStep &step) const;
+    /** Whether a step may write other pixels, too, that nobody reads: where it need not wait for its mask. Those of
+     * `tokens` are norms and linear layers. */
+    bool spreads(const StageStep &step, bool tokens) const;
     /** Whether the next step alone reads what a convolution makes, where it makes it, and needs no copy first of what a
      * step makes, before which all steps must have run. */
     bool is_transient(const StageStep &step) const;
@@ -143,6 +153,15 @@ private:
     int32_t reach(const StageStep &step, const ImageSizes &made) const;
     void find_layer(const StageStep &step, size_t number);
     void find_attention(const StageStep &step, size_t number);
+    void read_halt(StageStep &step);
+    void find_halt(const StageStep &step, size_t number);
+    int32_t add_image(size_t maker);
+    /** Whether nobody reads pixels of a result that its step does not compute, and it adds nothing. */
+    bool is_free(const StageStep &step) const;
+    void check_totals() const;
+    void find_early();
+    /** Whether a mask has no pixels but those of another. */
+    bool is_within(int32_t mask, int32_t other) const;
     void find_outside();
     bool makes_negative(const StageStep &step) const;
     bool has_own_memory(int32_t image) const;

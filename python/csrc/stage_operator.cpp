@@ -117,13 +117,23 @@ Tensor image_of_tokens(const Tensor &tokens) {
 Tensor tokens_of_image(const Tensor &image) {
     return torch::stable::transpose(torch::stable::squeeze(image, 2), 1, 2);
 }
+/** Totals [N, T] as an image of one row and one channel. */
+Tensor image_of_totals(const Tensor &totals) {
+    return torch::stable::unsqueeze(torch::stable::unsqueeze(totals, 1), 1);
+}
+Tensor totals_of_image(const Tensor &image) {
+    return torch::stable::squeeze(torch::stable::squeeze(image, 1), 1);
+}
 
 /** Images and masks as steps have them: tokens are images of one row. */
 struct AsImages {
     AsImages(const std::vector<Tensor> &given, const std::vector<Tensor> &given_masks) {
         for (const Tensor &tensor : given) {
-            are_tokens.push_back(tensor.dim() == 3);
-            images.push_back(tensor.dim() == 3 ? image_of_tokens(tensor) : tensor);
+            are_tokens.push_back(tensor.dim() == 3 || tensor.dim() == 2);
+            are_totals.push_back(tensor.dim() == 2);
+            images.push_back(tensor.dim() == 3   ? image_of_tokens(tensor)
+                             : tensor.dim() == 2 ? image_of_totals(tensor)
+                                                 : tensor);
         }
         for (const Tensor &mask : given_masks) {
             are_of_tokens.push_back(mask.dim() == 2);
@@ -131,8 +141,14 @@ struct AsImages {
         }
     }
     std::vector<Tensor> images, masks;
-    std::vector<bool> are_tokens, are_of_tokens;
+    std::vector<bool> are_tokens, are_totals, are_of_tokens;
 };
+
+[[noreturn]] void fail_inputs() {
+    fail(
+        "the inputs of a stage are images [N, C, H, W] or tokens [N, T, C] of one type, and totals of tokens [N, T] of "
+        "float32");
+}
 
 class StageCall {
 public:
@@ -140,6 +156,11 @@ public:
         : given_(given.images), masks_(given.masks), parameters_(parameters), places_(places), program_(program),
           session_(Session::of(given_.front())), images_(given_), are_tokens_(given.are_tokens),
           are_of_tokens_(given.are_of_tokens) {
+        for (size_t i = 0; i < given_.size(); i++) {
+            if (given.are_totals[i] != program_.images()[i].is_totals) {
+                fail_inputs();
+            }
+        }
         find_tokens();
         check();
         images_.reserve(program_.images().size());
@@ -160,18 +181,20 @@ public:
                 continue;
             }
             const StageImage &input = image(step.input);
-            if (!may_multiply(step) || input.is_empty() ||
-                (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS)) {
+            if (!may_multiply(step) || input.is_empty() || (step.sums.to >= 0 && image(step.sums.to).is_empty())) {
                 return false;
             }
-            if (step.kind == StageKind::scores) {
+            if (on_gpu() && batch * height * ((width + 31) / 32) > DISTILE_STAGE_WORDS) {
+                return false;
+            }
+            if (are_tokens(step.input) && width > largest_extent) {
+                return false;
+            }
+            if (step.kind == StageKind::scores || step.kind == StageKind::halt) {
                 if (on_gpu() && input.sizes[1] % vector_channels() != 0) {
                     return false;
                 }
                 continue;
-            }
-            if (are_tokens(step.input) && width > largest_extent) {
-                return false;
             }
             if (step.kind == StageKind::norm || step.kind == StageKind::attention) {
                 if (on_gpu() && !fits_gpu(step)) {
@@ -200,7 +223,8 @@ public:
         const stages::Masks masks(session_, masks_, made);
         const distile_dtype type = *type_of(given_.front());
         for (size_t i = 0; i < given_.size(); i++) {
-            images_[i] = readable(given_[i], image(static_cast<int32_t>(i)));
+            const StageImage &described = image(static_cast<int32_t>(i));
+            images_[i] = described.is_totals ? given_[i] : readable(given_[i], described);
         }
         for (const StageStep &step : program_.steps()) {
             if (step.kind == StageKind::conv2d) {
@@ -219,6 +243,8 @@ public:
             } else if (step.kind == StageKind::norm || step.kind == StageKind::attention) {
                 images_.push_back(make_image(image(step.result)));
                 add_tokens(step, masks, type);
+            } else if (step.kind == StageKind::halt) {
+                add_halt(step, masks, type);
             } else {
                 add(step, masks, type);
             }
@@ -239,6 +265,8 @@ public:
                 images_.push_back(normalized(step));
             } else if (step.kind == StageKind::attention) {
                 images_.push_back(attended(step));
+            } else if (step.kind == StageKind::halt) {
+                halt(step);
             } else if (are_tokens(step.input)) {
                 images_.push_back(without_later(step, linear(step, way)));
             } else {
@@ -310,11 +338,11 @@ private:
             const bool takes_both = step.kind == StageKind::norm ||
                                     (step.kind == StageKind::layer && step.layer == StageLayer::sum) ||
                                     (step.kind == StageKind::conv2d && is_point(step));
-            if ((tokens && !takes_both && step.kind != StageKind::attention) ||
-                (!tokens && step.kind == StageKind::attention)) {
+            const bool takes_tokens = step.kind == StageKind::attention || step.kind == StageKind::halt;
+            if ((tokens && !takes_both && !takes_tokens) || (!tokens && takes_tokens)) {
                 fail(where + (tokens ? "takes images, and not tokens" : "takes tokens, and not images"));
             }
-            for (const int32_t other : {step.residual, step.base}) {
+            for (const int32_t other : {step.residual, step.base, step.sums.to}) {
                 if (other >= 0 && are_tokens(other) != tokens) {
                     fail(where + "adds tokens to an image, or an image to tokens");
                 }
@@ -327,9 +355,14 @@ private:
             if (step.makes_image()) {
                 are_tokens_.push_back(tokens);
             } else {
-                are_of_tokens_.push_back(false);
+                are_tokens_.insert(are_tokens_.end(), (step.totals.made >= 0 ? 1 : 0) + (step.sums.made >= 0 ? 1 : 0),
+                                   true);
+                are_of_tokens_.push_back(tokens);
             }
         }
+    }
+    int32_t spreads(const StageStep &step) const {
+        return program_.spreads(step, are_tokens(step.input)) ? 1 : 0;
     }
     static bool is_point(const StageStep &step) {
         const distile_window &window = step.window;
@@ -354,8 +387,10 @@ private:
     void check() const {
         std::vector<ImageSizes> sizes;
         for (const Tensor &tensor : given_) {
-            if (tensor.dim() != 4 || tensor.scalar_type() != given_.front().scalar_type()) {
-                fail("the inputs of a stage are images [N, C, H, W] or tokens [N, T, C] of one type");
+            const bool is_totals = program_.images()[sizes.size()].is_totals;
+            if (tensor.dim() != 4 ||
+                tensor.scalar_type() != (is_totals ? ScalarType::Float : given_.front().scalar_type())) {
+                fail_inputs();
             }
             session_.check_device(tensor, "an input");
             sizes.push_back(sizes_of(tensor));
@@ -375,7 +410,7 @@ private:
         }
         program_.find_sizes(sizes, masks, channels);
         for (const StageStep &step : program_.steps()) {
-            if (step.kind == StageKind::conv2d || step.kind == StageKind::scores) {
+            if (step.kind == StageKind::conv2d || step.kind == StageKind::scores || step.kind == StageKind::halt) {
                 check_parameters(step);
             }
             for (const int32_t vector : {step.weights, step.bias}) {
@@ -402,9 +437,12 @@ private:
     void check_parameters(const StageStep &step) const {
         const Tensor &weight = parameter(step.weights);
         int64_t channels = image(step.input).sizes[1];
-        if (step.kind == StageKind::scores) {
+        if (step.kind == StageKind::scores || step.kind == StageKind::halt) {
             if (!have_sizes_of(weight, {channels})) {
                 fail("the weights of scores must have one element for each channel");
+            }
+            if (step.bias >= 0 && !have_sizes_of(parameter(step.bias), {image(step.input).sizes[3]})) {
+                fail("the limits of a halt must have one element for each token");
             }
             return;
         }
@@ -533,7 +571,8 @@ private:
     bool is_free(int32_t number) const {
         const auto &steps = program_.steps();
         return !image(number).needs_zeros && !image(number).is_output &&
-               std::none_of(steps.begin(), steps.end(), [&](const StageStep &step) { return step.base == number; });
+               std::none_of(steps.begin(), steps.end(),
+                            [&](const StageStep &step) { return step.base == number || step.sums.to == number; });
     }
 
     /** Memory that no step reads any more, with its border: writing that takes as long as a small step. */
@@ -601,6 +640,7 @@ private:
             added.bias = vector_of(step, step.bias);
             added.norm = step.norm;
             added.epsilon = epsilon(step);
+            added.spreads = spreads(step);
         } else {
             const int64_t channels = image(step.result).sizes[1];
             Tensor parts = images_[static_cast<size_t>(step.input)];
@@ -615,6 +655,47 @@ private:
             added.all_keys = step.all_keys ? 1 : 0;
         }
         pending_.push_back(added);
+    }
+    /** Adds a halt, with memory for its totals and sums that nobody else reads. */
+    void add_halt(const StageStep &step, const stages::Masks &masks, distile_dtype type) {
+        if (step.totals.to < 0) {
+            images_.push_back(no_totals(step));
+        } else {
+            images_.push_back(own(step.totals));
+        }
+        if (step.sums.to >= 0) {
+            images_.push_back(own(step.sums));
+        }
+        distile_stage_step added = pixel_step(DISTILE_STEP_HALT);
+        added.input = view_of_image(step.input, type);
+        added.output = view_of_image(step.sums.made, type);
+        added.mask = masks.at(step.result);
+        added.from = masks.at(step.mask);
+        added.weights = vector_of(step, step.weights);
+        added.limits = vector_of(step, step.bias);
+        added.totals = static_cast<float *>(images_[static_cast<size_t>(step.totals.made)].mutable_data_ptr());
+        added.score_bias = step.score_bias;
+        added.threshold = step.threshold;
+        pending_.push_back(added);
+    }
+    Tensor no_totals(const StageStep &step) const {
+        const auto [batch, height, width] = program_.pixels(step);
+        return torch::stable::new_zeros(given_.front(), Ints{batch, 1, height, width}, ScalarType::Float);
+    }
+    /** What a halt adds to, where it may be changed. */
+    Tensor own(const StageStep::Added &added) {
+        const Tensor &before = images_[static_cast<size_t>(added.to)];
+        if (added.takes) {
+            return before;
+        }
+        if (image(added.to).maker >= 0) {
+            flush();  // It must be there.
+        }
+        if (!image(added.to).is_totals) {
+            return copy_of(before);
+        }
+        Tensor copy = empty(before, {before.size(0), 1, before.size(2), before.size(3)}, ScalarType::Float);
+        return torch::stable::copy_(copy, before);
     }
     float epsilon(const StageStep &step) const {
         return step.epsilon < 0 ? epsilon_of(given_.front().scalar_type()) : step.epsilon;
@@ -685,7 +766,7 @@ private:
             added.mask = masks.at(step.mask);
             added.later = masks.at(step.later);
             added.reader = step.has_reader() ? &step.reader : nullptr;
-            added.spreads = program_.spreads(step) ? 1 : 0;
+            added.spreads = spreads(step);
             added.groups = step.groups;
             added.transient = program_.is_transient(step) ? 1 : 0;
             added.weights_dtype = *weights_type(parameter(step.weights), type);
@@ -755,7 +836,9 @@ private:
             const auto number = static_cast<int32_t>(output);
             const Tensor &made = images_[static_cast<size_t>(output)];
             const Tensor result = border_of(image(number)) > 0 ? copy_of(made) : made;
-            found.push_back(are_tokens(number) ? tokens_of_image(result) : result);
+            found.push_back(image(number).is_totals ? totals_of_image(result)
+                            : are_tokens(number)    ? tokens_of_image(result)
+                                                    : result);
         }
         return found;
     }
@@ -851,6 +934,48 @@ private:
         const OptionalTensor keys = step.all_keys ? OptionalTensor{} : OptionalTensor{mask};
         const Tensor made = attention(part(0), part(1), part(2), mask, keys, scale(step), false);
         return image_of_tokens(torch::stable::flatten(torch::stable::transpose(made, 1, 2), 2, 3));
+    }
+
+    /** A halt by PyTorch's operators, as python/distile/halting.py has it. */
+    void halt(const StageStep &step) {
+        const Tensor input = torch::stable::to(as_layers_have(step.input), ScalarType::Float);
+        const Tensor weight = torch::stable::to(parameter(step.weights), ScalarType::Float);
+        const auto filled = [&](const Tensor &like, double value) {
+            Tensor made = torch::stable::new_zeros(like, Ints{}, ScalarType::Float);
+            return torch::stable::fill_(made, value);
+        };
+        Tensor score = call("aten::matmul", "", input, weight);
+        score = call("aten::sigmoid", "", torch::stable::subtract(score, filled(score, step.score_bias), -1));
+        if (step.bias >= 0) {
+            score = call("aten::minimum", "", score, torch::stable::to(parameter(step.bias), ScalarType::Float));
+        }
+        const Tensor before =
+            totals_of_image(step.totals.to < 0 ? no_totals(step) : images_[static_cast<size_t>(step.totals.to)]);
+        const Tensor left = torch::stable::to(active_of_layer(step), ScalarType::Bool);
+        const Tensor total = torch::stable::subtract(before, score, -1);
+        const Tensor is_below = call("aten::lt", "Tensor", total, filled(total, step.threshold));
+        const Tensor going = call("aten::logical_and", "", left, is_below);
+        images_.push_back(image_of_totals(call("aten::where", "self", left, total, before)));
+        if (step.sums.to >= 0) {
+            const Tensor rest = torch::stable::subtract(filled(before, 1), before);
+            const Tensor part =
+                call("aten::where", "self", left, call("aten::where", "self", going, score, rest), filled(before, 0));
+            images_.push_back(summed(step, input, part));
+        }
+        masks_.push_back(torch::stable::unsqueeze(going, 1));
+    }
+    /** Sums with the first tokens times their parts. */
+    Tensor summed(const StageStep &step, const Tensor &input, const Tensor &part) const {
+        const Tensor before = as_layers_have(step.sums.to);
+        const int64_t first = before.size(1);
+        Tensor all = input, parts = part;
+        const Tensor tokens = torch::stable::narrow(all, 1, 0, first);
+        const Tensor factors = torch::stable::unsqueeze(torch::stable::narrow(parts, 1, 0, first), 2);
+        const Tensor zero = torch::stable::new_zeros(factors, Ints{}, ScalarType::Float);
+        const Tensor none = call("aten::eq", "Tensor", factors, zero);
+        const Tensor added = call("aten::where", "self", none, zero, call("aten::mul", "Tensor", tokens, factors));
+        const Tensor sum = torch::stable::subtract(torch::stable::to(before, ScalarType::Float), added, -1);
+        return image_of_tokens(torch::stable::to(sum, before.scalar_type()));
     }
 
     Tensor linear(const StageStep &step, Way way) const {

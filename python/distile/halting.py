@@ -7,6 +7,26 @@ from typing import Optional
 import torch
 
 
+def halted(input, weight, mask, totals, limits, bias: float, threshold: float) -> tuple:
+    """The mask of the tokens that go on, their totals, and the factor by which each is added to sums, which is 0 for
+    tokens that had halted before."""
+    score = torch.sigmoid(input.float() @ weight.float() + bias)
+    if limits is not None:
+        score = torch.minimum(score, limits)
+    left = torch.ones_like(score, dtype=torch.bool) if mask is None else mask.bool()
+    total = totals + score
+    going = left & (total < threshold)
+    part = torch.where(left, torch.where(going, score, 1 - totals), 0.0)
+    return going, torch.where(left, total, totals), part
+
+
+def summed(sums: torch.Tensor, part: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
+    """Sums [N, F, C] with the first F tokens times their parts, rounded once. What tokens of no part hold is not read."""
+    first = sums.shape[1]
+    part = part[:, :first, None]
+    return (sums.float() + torch.where(part == 0, 0.0, part * input[:, :first].float())).to(sums.dtype)
+
+
 @torch.library.custom_op("distile::_halt", mutates_args=("totals", "sums"))
 def _halt(
     input: torch.Tensor,
@@ -18,17 +38,10 @@ def _halt(
     bias: float,
     threshold: float,
 ) -> torch.Tensor:
-    score = torch.sigmoid(input.float() @ weight.float() + bias)
-    if limits is not None:
-        score = torch.minimum(score, limits)
-    left = torch.ones_like(score, dtype=torch.bool) if mask is None else mask
-    total = totals + score
-    going = left & (total < threshold)
+    going, total, part = halted(input, weight, mask, totals, limits, bias, threshold)
     if sums is not None:
-        part = torch.where(going, score, 1 - totals) * left
-        first = sums.shape[1]
-        sums += (part[:, :first, None] * input[:, :first]).to(sums.dtype)
-    torch.where(left, total, totals, out=totals)
+        sums.copy_(summed(sums, part, input))
+    totals.copy_(total)
     return going
 
 

@@ -33,8 +33,10 @@ from .stage_layers import LayerCall, layer_call
 from .stage_module import GivenMask
 from .stage_steps import (
     AT_ZERO,
+    HALTS,
     SETTLED,
     AttentionStep,
+    HaltStep,
     Image,
     LayerStep,
     Mask,
@@ -42,6 +44,7 @@ from .stage_steps import (
     NormStep,
     OpenStep,
     Refused,
+    Totals,
     UnitStep,
     changes_a_tensor,
     channels_of,
@@ -54,6 +57,7 @@ from .stage_steps import (
     settled_by,
     why_no_step,
     why_no_weights,
+    works_in_place,
 )
 
 _ADD = {operator.add, operator.iadd, torch.add, "add", "add_"}
@@ -64,6 +68,9 @@ _TWO = {
     "or": {operator.or_, torch.logical_or, torch.bitwise_or, "logical_or", "bitwise_or"},
 }
 _SHAPES = {"size", "dim"}
+# What makes a tensor that nobody else holds.
+_FRESH = {torch.zeros, torch.zeros_like, torch.ones, torch.ones_like, torch.full, torch.full_like, torch.clone,
+          "new_zeros", "new_ones", "new_full", "clone"}  # fmt: skip
 _NORMS = {MaskedLayerNorm: "layer_norm", MaskedLayerNorm2d: "layer_norm", MaskedRMSNorm: "rms_norm",
           MaskedRMSNorm2d: "rms_norm"}  # fmt: skip
 _POINT = Window((1, 1))
@@ -77,11 +84,13 @@ class Chain:
         self.absorbed: list[torch.fx.Node] = []
         self.beside: list[torch.fx.Node] = []  # What reads it, or only its shapes, and runs after it.
         self.shapes: set[torch.fx.Node] = set()
-        self.found: dict[torch.fx.Node, Image | Mask] = {}
+        self.same: dict[torch.fx.Node, torch.fx.Node] = {}  # Calls that return the tensors of calls before them.
+        self.found: dict[torch.fx.Node, Image | Mask | Totals] = {}
+        self.changed: dict[torch.fx.Node, torch.fx.Node] = {}  # What halts change, and the first of those halts.
         self.given: dict[torch.fx.Node, Image] = {}
         self.masks: dict[object, tuple[str, GivenMask | None]] = {}
         self.mask_nodes: dict[str, torch.fx.Node] = {}
-        self.steps: list[OpenStep | UnitStep | MaskStep | LayerStep | NormStep | AttentionStep] = []
+        self.steps: list[OpenStep | UnitStep | MaskStep | LayerStep | NormStep | AttentionStep | HaltStep] = []
         self.ends = "the model ends"
 
     # ---- What a call reads
@@ -93,8 +102,10 @@ class Chain:
         if node in self.found:
             found = self.found[node]
             if not isinstance(found, Image):
-                raise Refused("it reads a mask as an image")
+                raise Refused("it reads a mask or totals as an image")
             return found
+        if node in self.beside:
+            raise Refused("it reads what is made of an image of the stage")
         shape = self.finder.shapes.get(node)
         if shape is None or len(shape) not in (3, 4) or node.op == "get_attr":
             raise Refused("it reads what is neither an image [N, C, H, W] nor tokens [N, T, C]")
@@ -122,6 +133,8 @@ class Chain:
             found = self.found.get(argument)
             if isinstance(found, Mask):
                 return found
+            if argument in self.beside:
+                raise Refused("its mask is made of what the stage makes")
             if found is not None:
                 raise Refused("its mask is an image of the stage")
         elif argument is not None:
@@ -155,6 +168,8 @@ class Chain:
         """Makes a call a part of the stage. Raises Refused."""
         if node.op == "call_module":
             layer = self.finder.modules[node.target]
+            if hooked(layer):
+                raise Refused("it has hooks")
             if type(layer) in (MaskedConv2d, nn.Conv2d):
                 found = self._convolution(node, layer)
             elif type(layer) is MaskedLinear:
@@ -174,6 +189,7 @@ class Chain:
                 found = self._masked_activation(node, layer)
             elif passes(layer):
                 found = self._read(node.args[0])
+                self._note_same(node, node.args[0])
             elif (call := layer_call(node, self.finder.modules)) is not None:
                 found = self._layer(node, call)
             elif activation_of(layer):
@@ -182,8 +198,10 @@ class Chain:
                 raise Refused(f"{type(layer).__name__} is no step of a stage")
         elif node.target in _ADD:
             found = self._sum(node)
+        elif node.target in HALTS:
+            found = self._halt(node)
         elif node.target in FUNCTIONS:
-            changes = node.kwargs.get("inplace", False) or is_named_in_place(node)
+            changes = works_in_place(node) or is_named_in_place(node)
             found = self._activated(node, node.args[0], FUNCTIONS[node.target], changes)
         elif (combined := self._combined(node)) is not None:
             found = combined
@@ -198,6 +216,11 @@ class Chain:
             raise Refused(f"{name_of(node)} is no step of a stage")
         self.found[node] = found
         self.absorbed.append(node)
+
+    def _note_same(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
+        """Notes that a call returns the tensor that another has returned."""
+        if node is not other:
+            self.same[node] = self.same.get(other, other)
 
     def _read(self, node) -> Image:
         if node not in self.found:
@@ -242,6 +265,69 @@ class Chain:
         return Image(step.output, shape, step, support, settled)
 
     # Layers of tokens
+
+    def _halt(self, node) -> Mask:
+        """A halt, with the totals and sums that it changes: those that it makes take their place."""
+        given = dict(zip(HALTS[node.target], node.args)) | node.kwargs
+        bias, threshold = given.get("bias", 0.0), given.get("threshold", 0.99)
+        if any(type(one) not in (int, float) or one != one for one in (bias, threshold)):
+            raise Refused("its bias or threshold is no number")
+        x, shapes, types = self.tokens(given["input"]), self.finder.shapes, self.finder.types
+        of, (n, tokens, channels) = given.get("mask"), x.shape
+        weights, limits, totals, sums = (given.get(name) for name in ("weight", "limits", "totals", "sums"))
+        for one, due in ((weights, (channels,)), (limits, (tokens,)), (totals, (n, tokens))):
+            if one is not None and (shapes.get(one) != due or one in self.found.keys() - {totals} or one in self.beside):
+                raise Refused("its weights, limits or totals are no tensors of its tokens that come before the stage")
+        if types[totals] != torch.float32 or (sums is not None and types.get(sums) != types[given["input"]]):
+            raise Refused("its totals are not of float32, or its sums not of the type of its tokens")
+        for one in (totals, sums):
+            self._check_own(node, one, [other for name, other in given.items() if other is one])
+        step = HaltStep(f"s{len(self.steps)}", x.name, float(bias), float(threshold), None, f"t{len(self.steps)}",
+                        self._totals(totals), None, None, weights, limits)  # fmt: skip
+        if of is not None:
+            step.of = self._mask_before(of, node)
+        self.found[totals] = Totals(step.totals)
+        if sums is not None:
+            before = self.tokens(sums)
+            if before.shape[::2] != (n, channels) or not 1 <= before.shape[1] <= tokens:
+                raise Refused("its sums are not those of its first tokens")
+            step.sums, step.base = self._new_name(), before.name
+            self.found[sums] = Image(step.sums, before.shape, None, None, frozenset())
+        for one in (totals, sums):
+            if one is not None:
+                self.changed.setdefault(one, node)
+        self.masks[node] = step.mask, None
+        self.steps.append(step)
+        return Mask(step.mask)
+
+    def _check_own(self, node, tensor, uses: list) -> None:
+        """Refuses what a halt changes where others may see that, or have seen what it was before."""
+        if tensor is None:
+            return
+        if not isinstance(tensor, torch.fx.Node) or tensor.target not in _FRESH or len(uses) != 1:
+            raise Refused("its totals or sums are not the model's own, as torch.zeros_like makes them")
+        order = self.finder.order
+        before = [user for user in tensor.users if order[user] < order[node]]
+        if any(user.target not in HALTS and not only_reads_shapes(user) for user in before):
+            raise Refused("others read its totals or sums before it")
+
+    def _totals(self, node) -> str:
+        """The name of the totals that a halt begins with."""
+        if (found := self.found.get(node)) is not None:
+            return found.name
+        if node not in self.given:
+            self.given[node] = Image(f"x{len(self.given)}", self.finder.shapes[node], None, None, frozenset())
+        return self.given[node].name
+
+    def _mask_before(self, mask, node) -> str:
+        """The name of the mask of the tokens that may go on: that by which layers know it, if they do."""
+        known = (name for key, (name, _) in self.masks.items() if isinstance(key, tuple) and key[0] is mask)
+        name = next(known, None)
+        if mask in self.found or name is None:
+            return self._operand(mask, node)
+        if self.finder.types.get(mask) != torch.bool or self.finder.shapes.get(mask) != self.finder.shapes.get(node):
+            raise Refused("the mask of those that may go on is not of its tokens")
+        return name
 
     def _mask_of(self, argument, layer: Masked) -> str | None:
         """The name of the mask of a layer that has no windows; None if it has none."""
@@ -338,6 +424,7 @@ class Chain:
         for one in (node, *results):
             self.found[one] = found
             self.absorbed.append(one)
+            self._note_same(one, node)
 
     def _cloned(self, out, node) -> Image:
         """The image that a call writes into a copy of."""
@@ -394,6 +481,8 @@ class Chain:
         if isinstance(found, Mask) and found.reader is None:
             return found.name
         shape, kind = self.finder.shapes.get(node), self.finder.types.get(node)
+        if node in self.beside:
+            raise Refused("its mask is made of what the stage makes")
         if found is not None or kind != torch.bool or shape != self.finder.shapes.get(reader):
             raise Refused("it reads what is no mask of its size")
         if node not in self.masks:
@@ -453,6 +542,8 @@ class Chain:
 
     def _activated(self, node, operand, name: str, in_place: bool) -> Image:
         image = self._read(operand)
+        if in_place:
+            self._note_same(node, operand)
         if name in image.settled:
             return image
         step = image.step
@@ -574,7 +665,7 @@ class Chain:
             return Image(image.name, image.shape, step, mask.name, settled_by(layer.activation))
         return image
 
-    _LISTS = ("absorbed", "beside", "shapes", "found", "given", "masks", "mask_nodes", "steps")
+    _LISTS = ("absorbed", "beside", "shapes", "same", "found", "changed", "given", "masks", "mask_nodes", "steps")
 
     def state(self) -> tuple:
         """What a call that is refused may have changed."""
@@ -603,10 +694,15 @@ class Chain:
         """The calls whose results others read, by the names of those."""
         inside = self.inside()
         found: dict[str, list[torch.fx.Node]] = {}
-        for node in self.absorbed:
-            if node in self.found and not set(node.users) <= inside:
+        for node in (*self.absorbed, *self.changed):
+            if node in self.found and not set(self.users_of(node)) <= inside:
                 found.setdefault(self.found[node].name, []).append(node)
         return found
+
+    def users_of(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """The calls that read what the stage makes of a call: of what halts change, those behind the first of them."""
+        first, order = self.changed.get(node), self.finder.order
+        return [user for user in node.users if first is None or order.get(user, -1) > order[first]]
 
 
 class Finder:
@@ -618,6 +714,7 @@ class Finder:
         self.types = {node: dtype for node, (_, dtype) in tensors.items()}
         self.chains: list[Chain] = []
         self.refused: dict[str, str] = {}
+        self.order = {node: place for place, node in enumerate(graph.nodes)}
         self._settled: dict[torch.fx.Node, frozenset] = {}
 
     def run(self) -> list[Chain]:
@@ -631,7 +728,7 @@ class Finder:
 
     def _visit(self, node: torch.fx.Node, chain: Chain) -> Chain:
         read = node.all_input_nodes
-        copied = {one for one in read if is_clone_for(one, node)}
+        copied = {one for one in read if one is self._out_of(node) and is_clone_for(one, node)}
         late = {one for one in chain.beside if one not in chain.shapes}
         if node in chain.found:  # A part of a call before it.
             return chain
@@ -640,14 +737,13 @@ class Finder:
             if not self._is_layer(node) and not changes_a_tensor(node, self.modules):
                 chain.beside.append(node)
                 return chain
-            blocked = next(one for one in needed if one in late)
-            self._close(chain, f"{name_of(node)} reads what {self._source(blocked, late)} makes, which is no step")
+            self._close(chain, self._why_late(node, next(one for one in needed if one in late), late))
             chain = Chain(self)
         if reads_shapes(node, chain):
             chain.beside.append(node)
             chain.shapes.add(node)
             return chain
-        before = chain.state()
+        before, reason = chain.state(), ""
         try:
             chain.take(node)
             found = chain.found[node]
@@ -658,18 +754,30 @@ class Finder:
             if self._is_layer(node):
                 known = isinstance(why, Refused)
                 self.refused[node.target] = str(why) if known else "its arguments are not those of such a layer"
+            elif node.target in HALTS:
+                reason = f": {why}"
         if changes_a_tensor(node, self.modules):
-            self._close(chain, f"{name_of(node)} changes a tensor")
+            self._close(chain, f"{name_of(node)} changes a tensor{reason}")
             return Chain(self)
         if any(one in chain.found or one in chain.shapes for one in read):
             chain.beside.append(node)
         return chain
 
-    def _source(self, node: torch.fx.Node, late: set) -> str:
-        """The call that began what is late."""
-        while before := next((one for one in node.all_input_nodes if one in late), None):
-            node = before
-        return name_of(node, self.modules)
+    def _out_of(self, node: torch.fx.Node):
+        """What a layer is given to write into."""
+        is_convolution = node.op == "call_module" and type(self.modules[node.target]) is MaskedConv2d
+        return node.args[3] if is_convolution and len(node.args) > 3 else node.kwargs.get("out")
+
+    def _why_late(self, reader: torch.fx.Node, blocked: torch.fx.Node, late: set) -> str:
+        """Why a chain ends in front of a call that reads what is late."""
+        source = blocked
+        while before := next((one for one in source.all_input_nodes if one in late), None):
+            source = before
+        name, made = name_of(source, self.modules), name_of(reader)
+        read = {len(self.shapes.get(one, ())) for one in source.all_input_nodes}
+        if len(self.shapes.get(blocked, ())) == 3 and 4 in read:
+            return f"{name} makes tokens of its image: another chain begins with {made}"
+        return f"{made} reads what {name} makes, which is no step"
 
     def _close(self, chain: Chain, why: str) -> None:
         chain.ends = why
@@ -711,13 +819,18 @@ class Finder:
         return frozenset()
 
 
+def only_reads_shapes(node: torch.fx.Node) -> bool:
+    """Whether a call reads nothing of a tensor but its shape, type or device."""
+    if node.target is getattr:
+        return node.args[1] in ("shape", "device", "dtype", "ndim")
+    return node.op == "call_method" and node.target in _SHAPES
+
+
 def reads_shapes(node: torch.fx.Node, chain: Chain) -> bool:
     """Whether a call reads only shapes of what a stage makes."""
     read = node.all_input_nodes
     if not any(one in chain.found or one in chain.shapes for one in read):
         return False
-    if node.target is getattr and node.args[1] in ("shape", "device", "dtype", "ndim"):
-        return True
-    if node.op == "call_method" and node.target in _SHAPES:
+    if only_reads_shapes(node):
         return True
     return all(one in chain.shapes and one not in chain.found for one in read) and node.op == "call_function"

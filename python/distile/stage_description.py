@@ -17,7 +17,7 @@ from .activations import split_slope
 
 VERSION = 1
 LARGEST = 32767  # The largest number of a window.
-CONVOLUTION, SCORES, ALGEBRA, LAYER, NORM, ATTENTION = range(6)
+CONVOLUTION, SCORES, ALGEBRA, LAYER, NORM, ATTENTION, HALT = range(7)
 # How masks follow from others, in the order of the numbers: of how many, and what their size is.
 ALGEBRAS = {
     "or": (2, ""), "and": (2, ""), "and not": (2, ""), "not": (1, ""), "dilate": (1, "radius"), "pool": (1, "factor")
@@ -146,7 +146,40 @@ class Attention:
     all_keys: bool = False
 
 
-Step = Union[Convolution, Scores, Combined, Layer, Norm, Attention]
+@dataclasses.dataclass(frozen=True)
+class Halt:
+    """A mask of the tokens that go on, of those of the mask `of`, or of all. A token's score is the sigmoid of its
+    channels times weights plus the bias, at most its `limits`, a number for each token. The totals, which begin with
+    those of `before` or with 0, are made larger by it, and a token goes on while its own is below the threshold. `sums`
+    are those of `base`, [N, F, C], to which each of the first F tokens is added: times its score, or where it halts,
+    times what its total was below 1."""
+
+    mask: str
+    input: str
+    weights: str
+    totals: str
+    bias: float = 0.0
+    threshold: float = 0.99
+    of: tuple[str, ...] = ()
+    limits: str | None = None
+    before: str | None = None
+    sums: str | None = None
+    base: str | None = None
+
+
+Step = Union[Convolution, Scores, Combined, Layer, Norm, Attention, Halt]
+
+
+def images_of(step: Step) -> tuple[str, ...]:
+    """The names of the images that a step makes, in their order; totals are some, too."""
+    if isinstance(step, Halt):
+        return (step.totals,) if step.sums is None else (step.totals, step.sums)
+    return () if mask_of(step) else (step.output,)
+
+
+def mask_of(step: Step) -> str | None:
+    """The name of the mask that a step makes."""
+    return step.mask if isinstance(step, (Scores, Combined, Halt)) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,13 +197,15 @@ class Numbers:
 class Stage:
     """Steps in their order. `inputs` are names of images and their channels, `masks` names of masks, `outputs` names of
     images and masks that steps make, `tokens` names of inputs that are tokens [N, T, C] instead, with masks [N, T]. So
-    is what steps make of them. Raises ValueError for what does not fit together."""
+    is what steps make of them. `totals` are names of inputs with a float32 number for each token, [N, T], that halts
+    begin with; they have one channel. Raises ValueError for what does not fit together."""
 
     inputs: tuple[tuple[str, int], ...]
     masks: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     tokens: tuple[str, ...] = ()
+    totals: tuple[str, ...] = ()
 
     def __post_init__(self):
         _Check(self).run()
@@ -179,15 +214,17 @@ class Stage:
         """What a file holds: a JSON object."""
         found = {
             "distile_stage": VERSION,
-            "inputs": [
-                {"name": name, "channels": channels, **({"tokens": True} if name in self.tokens else {})}
-                for name, channels in self.inputs
-            ],
+            "inputs": [self._written_input(*one) for one in self.inputs],
             "masks": list(self.masks),
             "steps": [_written(step) for step in self.steps],
             "outputs": list(self.outputs),
         }
         return json.dumps(found, indent=2) + "\n"
+
+    def _written_input(self, name: str, channels: int) -> dict:
+        if name in self.totals:
+            return {"name": name, "totals": True}
+        return {"name": name, "channels": channels, **({"tokens": True} if name in self.tokens else {})}
 
     def numbers(self) -> Numbers:
         """What operators get."""
@@ -234,6 +271,15 @@ class Stage:
                 activations.append("none")
                 images[step.output] = len(images)
                 continue
+            if isinstance(step, Halt):
+                sums, before = (-1 if name is None else images[name] for name in (step.base, step.before))
+                steps += [HALT, images[step.input], sums, before, masks[step.of[0]] if step.of else -1, -1]
+                steps += [*[1] * 6, *[0] * 4, *[0] * 8, parameter(step.weights), parameter(step.limits), 0]
+                numbers += [step.bias, step.threshold]
+                activations.append("none")
+                images |= {name: len(images) + place for place, name in enumerate(images_of(step))}
+                masks[step.mask] = len(masks)
+                continue
             if isinstance(step, Scores):
                 window = [1, 1, *step.stride, 1, 1, 0, 0, 0, 0]
                 steps += [SCORES, images[step.input], -1, -1, -1, -1, *window, *[0] * 8, parameter(step.weights), -1, 0]
@@ -273,7 +319,8 @@ def read_stage(text: str) -> Stage:
     outputs = root.take("outputs", _list_of(_name))
     root.finish()
     inputs = tuple((name, channels) for name, channels, _ in given)
-    return Stage(inputs, masks, steps, outputs, tuple(name for name, _, are_tokens in given if are_tokens))
+    tokens, totals = (tuple(name for name, _, kind in given if kind == wanted) for wanted in ("tokens", "totals"))
+    return Stage(inputs, masks, steps, outputs, tokens, totals)
 
 
 # ---- What fits together ------------------------------------------------------------------------
@@ -287,6 +334,7 @@ class _Check:
         self.channels: dict[str, int] = {}
         self.masks: set[str] = set()
         self.tokens: set[str] = set(stage.tokens)
+        self.totals: set[str] = set(stage.totals)
         self.parameters: dict[str, tuple] = {}
 
     def run(self) -> None:
@@ -297,8 +345,10 @@ class _Check:
             self._make(name, channels, "inputs")
         for name in stage.masks:
             self._make(name, None, "masks")
-        if unknown := set(stage.tokens) - {name for name, _ in stage.inputs}:
-            raise ValueError(f"tokens: no input has the name {min(unknown)!r}")
+        if unknown := {*stage.tokens, *stage.totals} - {name for name, _ in stage.inputs}:
+            raise ValueError(f"tokens or totals: no input has the name {min(unknown)!r}")
+        if stage.inputs[0][0] in self.totals or any(count != 1 for name, count in stage.inputs if name in self.totals):
+            raise ValueError("inputs: totals have one channel, and another input is before them")
         made = set()
         for place, step in enumerate(stage.steps):
             where = f"steps[{place}]"
@@ -311,6 +361,9 @@ class _Check:
                 self._parameter(step.weights, ("scores", self._image(step.input, f"{where}.input")), where)
                 self._make(step.mask, None, where)
                 made.add(step.mask)
+            elif isinstance(step, Halt):
+                self._halt(step, where)
+                made.update((*images_of(step), step.mask))
             else:
                 checks = {Layer: self._layer, Norm: self._norm, Attention: self._attention, Convolution: self._convolution}
                 checks[type(step)](step, where)
@@ -379,6 +432,32 @@ class _Check:
         self._known(step.mask, f"{where}.mask")
         self._make(step.output, channels // 3, where)
 
+    def _halt(self, step: Halt, where: str) -> None:
+        channels = self._image(step.input, f"{where}.input")
+        if step.input not in self.tokens:
+            raise ValueError(f"{where}.input: {step.input!r} are no tokens")
+        if len(step.of) > 1:
+            raise ValueError(f"{where}.of: a halt takes one mask, and there are {len(step.of)}")
+        for name in step.of:
+            self._known(name, f"{where}.of")
+        if (step.sums is None) != (step.base is None):
+            raise ValueError(f"{where}.sums: it has sums and no base, or a base and no sums")
+        if step.base is not None:
+            if self._image(step.base, f"{where}.base") != channels:
+                raise ValueError(f"{where}.base: {step.base!r} has other channels than the input")
+            self._alike(step.base, step.input, f"{where}.base")
+        if step.before is not None and step.before not in self.totals:
+            raise ValueError(f"{where}.before: no totals before this step have the name {step.before!r}")
+        self._parameter(step.weights, ("scores", channels), where)
+        if step.limits is not None:
+            self._parameter(step.limits, ("limits",), where)
+        for name, count in zip(images_of(step), (1, channels)):
+            self._make(name, count, where)
+        self._make(step.mask, None, where)
+        self.totals.add(step.totals)
+        if step.sums is not None:
+            self.tokens.add(step.sums)
+
     def _known(self, mask: str | None, where: str) -> None:
         if mask is not None and mask not in self.masks:
             raise ValueError(f"{where}: no mask before this step has the name {mask!r}")
@@ -433,6 +512,8 @@ class _Check:
     def _image(self, name: str, where: str) -> int:
         if name not in self.channels:
             raise ValueError(f"{where}: no image before this step has the name {name!r}")
+        if name in self.totals:
+            raise ValueError(f"{where}: {name!r} are totals, which only halts take")
         return self.channels[name]
 
     def _parameter(self, name: str, shape: tuple, where: str) -> None:
@@ -531,11 +612,13 @@ def _flag(where: str, value) -> bool:
     return value
 
 
-def _input(where: str, value) -> tuple[str, int, bool]:
+def _input(where: str, value) -> tuple[str, int, str]:
     found = _Object(where, value)
-    read = found.take("name", _name), found.take("channels", _channels), found.take("tokens", _flag, False)
+    name, are_totals = found.take("name", _name), found.take("totals", _flag, False)
+    channels = 1 if are_totals else found.take("channels", _channels)
+    are_tokens = False if are_totals else found.take("tokens", _flag, False)
     found.finish()
-    return read
+    return name, channels, "totals" if are_totals else "tokens" if are_tokens else ""
 
 
 def _windowed(found: _Object, kind, paddings: int):
@@ -616,6 +699,14 @@ def _step(where: str, value) -> Step:
             found.take("mask", _name, None),
             found.take("all_keys", _flag, False),
         )
+    elif kind == "halt":
+        step = Halt(
+            **{key: found.take(key, _name) for key in ("mask", "input", "weights", "totals")},
+            bias=found.take("bias", _number, 0.0),
+            threshold=found.take("threshold", _number, 0.99),
+            of=found.take("of", _list_of(_name), ()),
+            **{key: found.take(key, _name, None) for key in ("limits", "before", "sums", "base")},
+        )
     else:
         kinds = ", ".join(map(repr, _KINDS.values()))
         raise ValueError(f"{where}.kind: there is no step {kind!r}; there are {kinds}")
@@ -642,7 +733,8 @@ def _fields(value) -> dict:
 
 
 _KINDS = {
-    Convolution: "conv2d", Scores: "mask_unit", Combined: "mask", Layer: "layer", Norm: "norm", Attention: "attention"
+    Convolution: "conv2d", Scores: "mask_unit", Combined: "mask", Layer: "layer", Norm: "norm", Attention: "attention",
+    Halt: "halt",
 }  # fmt: skip
 
 

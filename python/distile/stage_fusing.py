@@ -18,17 +18,24 @@ from .dataflow import _Tracer
 from .nn_base import Masked, Place
 from .nn_layers import MaskUnit
 from .stage_chains import MASK_FUNCTIONS, Chain, Finder
-from .stage_description import Stage
+from .stage_description import Halt, Stage, images_of, mask_of
 from .stage_module import FusedStage
-from .stage_steps import Fused, NotFused, UnitStep, channels_of
+from .stage_steps import Fused, HaltStep, NotFused, UnitStep, changes_a_tensor, channels_of, name_of
+
+
+# Functions and methods whose results may be views.
+_VIEWS = {"getitem", "view", "view_as", "reshape", "flatten", "unflatten", "transpose", "permute", "movedim", "squeeze",
+          "unsqueeze", "expand", "narrow", "select", "chunk", "split", "unbind", "diagonal", "t"}  # fmt: skip
 
 
 class _StageTracer(_Tracer):
     """Traces into all but PyTorch's layers, ours, and the functions of masks."""
 
+    proxy_buffer_attributes = True  # What is made of buffers would be a constant else, and they may change.
+
     def __init__(self, leaves):
         torch.fx.Tracer.__init__(
-            self, autowrap_functions=(*MASK_FUNCTIONS, masks.pool, masks.erode, masks.difference, masks.affected_output)
+            self, autowrap_functions=(*MASK_FUNCTIONS, masks.pool, masks.erode, masks.difference, masks.affected_output, masks.halt)
         )
         self._leaves = leaves
         self._autowrap_search.append(masks)
@@ -107,6 +114,7 @@ class _Fusing:
         leaves = {name for name, one in module.named_modules() if isinstance(one, (Masked, MaskUnit))}
         twin = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
         graph = _StageTracer(leaves).trace(twin, concrete_args=plain)
+        _refuse_changed_constants(graph, dict(twin.named_modules(remove_duplicate=False)))
         names = inspect.signature(module.forward).parameters
         for node, name in zip((one for one in graph.nodes if one.op == "placeholder"), names):
             if not node.target.startswith("*"):
@@ -141,6 +149,18 @@ class _Fusing:
         return result
 
 
+def _refuse_changed_constants(graph: torch.fx.Graph, modules: dict[str, nn.Module]) -> None:
+    """Raises ValueError where a model changes a tensor that it makes in each call, as torch.zeros(2, 3), and that is a
+    constant of the traced graph: the next call would find it changed."""
+    constants = {node for node in graph.nodes if node.op == "get_attr" and node.target.startswith("_tensor_constant")}
+    for node in graph.nodes:
+        if read := constants.intersection(node.all_input_nodes):
+            if changes_a_tensor(node, modules):
+                raise ValueError(f"it changes the constant {next(iter(read))}")
+            if name_of(node) in _VIEWS:
+                constants.add(node)
+
+
 def _rebuilt(module: nn.Module, twin: nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
     """A module with the traced forward, and the parts of the original."""
     result = torch.fx.GraphModule(twin, graph, f"Fused{type(module).__name__}")
@@ -149,6 +169,9 @@ def _rebuilt(module: nn.Module, twin: nn.Module, graph: torch.fx.Graph) -> torch
     for name, value in vars(module).items():
         if name not in vars(result) or "hook" in name:
             vars(result)[name] = value
+    # What tracing has made constants of is no part of the model's state.
+    traced = {name for name in vars(result)["_buffers"] if name not in vars(module)["_buffers"]}
+    vars(result)["_non_persistent_buffers_set"] = traced | vars(module)["_non_persistent_buffers_set"]
     result.training = module.training
     return result
 
@@ -159,15 +182,26 @@ def _replace(
     """Puts the call of a stage into the place of a chain's calls. `replaced` says which nodes stand for those of chains
     before it."""
     graph = owner.graph
-    inside, results = chain.inside(), chain.results()
-    order = [node for node in graph.nodes if node in inside]
-    outside = list(dict.fromkeys(one for node in order for one in node.all_input_nodes if one not in inside))
-    stage, given_images, given_masks = _described(chain, outside, tuple(results), replaced)
-    layers = _layers_of(owner, order, outside, [nodes[0] for nodes in results.values()])
+
+    def now(node):
+        """What stands for a node."""
+        while node in replaced:
+            node = replaced[node]
+        return node
+
+    for node in [one for one in chain.changed if one in replaced]:
+        for found in (chain.changed, chain.found):
+            found[now(node)] = found.pop(node)
+    inside, results, order = chain.inside(), chain.results(), chain.finder.order
+    calls = [node for node in graph.nodes if node in inside]
+    outside = list(dict.fromkeys(one for node in calls for one in node.all_input_nodes if one not in inside))
+    stage, given_images, given_masks = _described(chain, outside, tuple(results), now)
+    layers = _layers_of(owner, calls, outside, [nodes[0] for nodes in results.values()])
     units = [(number, step.unit) for number, step in enumerate(chain.steps) if isinstance(step, UnitStep)]
     places = [getattr(modules.get(step.layer), "_place", None) or Place() for step in chain.steps]
-    owners = [name.rpartition(".") for name in stage.numbers().parameters]
-    parameters = [(modules[layer], name) for layer, _, name in owners]
+    arguments = {name: now(node) for step in chain.steps if isinstance(step, HaltStep)
+                 for name, node in step.arguments().items()}  # fmt: skip
+    parameters = [_source_of(name, arguments, outside, modules) for name in stage.numbers().parameters]
     fused = FusedStage(stage, layers, given_images, given_masks, units, places, parameters)
     owner.add_submodule(name, fused.eval())
     last = next(node for node in reversed(graph.nodes) if node in chain.absorbed)
@@ -178,25 +212,39 @@ def _replace(
     for number, nodes in enumerate(results.values()):
         with graph.inserting_after(anchor):
             anchor = graph.call_function(operator.getitem, (call, number))
+        tensors = {chain.same.get(nodes[0], nodes[0]): anchor}
         for node in nodes:
-            node.replace_all_uses_with(anchor, delete_user_cb=lambda user: user not in inside)
-            replaced[node] = anchor
+            if (own := chain.same.get(node, node)) not in tensors:  # It may be changed by itself.
+                with graph.inserting_after(anchor):
+                    tensors[own] = graph.call_method("clone", (tensors[chain.same.get(nodes[0], nodes[0])],))
+                anchor = tensors[own]
+            after = set(chain.users_of(node)) - inside
+            node.replace_all_uses_with(tensors[own], delete_user_cb=after.__contains__)
+            replaced[node] = tensors[own]
     later = [node for node in chain.beside if node not in inside]
     position = {node: number for number, node in enumerate(graph.nodes)}
     for node in sorted(later, key=position.get):
         if position[node] < position[call]:
             anchor.append(node)
             anchor = node
-    for node in reversed(order):
+    for node in reversed(calls):
         graph.erase_node(node)
     return fused
 
 
-def _described(chain: Chain, outside: list, outputs: tuple[str, ...], replaced: dict):
-    """A chain as a stage, the arguments that are its images, and its masks."""
+def _source_of(name: str, arguments: dict, outside: list, modules: dict):
+    """Where a stage's parameter is from: a layer and the name that it has there, or the place of an argument."""
+    if name in arguments:
+        return outside.index(arguments[name])
+    layer, _, of_layer = name.rpartition(".")
+    return modules[layer], of_layer
+
+
+def _described(chain: Chain, outside: list, outputs: tuple[str, ...], now):
+    """A chain as a stage, the arguments that are its images, and its masks. `now` gives what stands for a node."""
 
     def argument_of(node):
-        return None if node is None else outside.index(replaced.get(node, node))
+        return None if node is None else outside.index(now(node))
 
     images = list(chain.given.items())
     steps = tuple(step.described() for step in chain.steps)
@@ -204,15 +252,16 @@ def _described(chain: Chain, outside: list, outputs: tuple[str, ...], replaced: 
     used |= {name for step in steps for name in getattr(step, "of", ())}
     known = [(name, one) for name, one in chain.masks.values() if one is not None and name in used]
     inputs = tuple((image.name, channels_of(image)) for _, image in images)
-    tokens = tuple(image.name for _, image in images if len(image.shape) == 3)
-    stage = Stage(inputs, tuple(name for name, _ in known), steps, outputs, tokens)
-    numbers = {image.name: place for place, (_, image) in enumerate(images)}
-    for step in steps:
-        if hasattr(step, "output"):
-            numbers[step.output] = len(numbers)
+    tokens, totals = (tuple(image.name for _, image in images if len(image.shape) == rank) for rank in (3, 2))
+    stage = Stage(inputs, tuple(name for name, _ in known), steps, outputs, tokens, totals)
+    numbers = {name: place for place, (name, _) in enumerate(inputs)}
+    for name in (name for step in steps for name in images_of(step)):
+        numbers[name] = len(numbers)
     first = {}
     for step in steps:
-        if hasattr(step, "output"):
+        if isinstance(step, Halt):
+            first |= {mask: numbers[step.input] for mask in step.of if mask not in first}
+        elif mask_of(step) is None:
             reads = getattr(step, "reader", None) is not None
             for mask in (None if reads else step.mask, getattr(step, "later", None)):
                 first.setdefault(mask, numbers[step.output])

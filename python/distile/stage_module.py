@@ -9,7 +9,7 @@ import torch.fx
 from torch import nn
 from torch.autograd import forward_ad
 
-from . import dense, masks, stage_description
+from . import dense, halting, masks, stage_description
 from ._library import ops
 from .mappings import Layer
 from .nn_base import Place
@@ -19,15 +19,19 @@ from .stage_description import (
     ALGEBRAS,
     ATTENTION,
     CONVOLUTION,
+    HALT,
     LAYER,
     NORM,
     NORMS,
     SCORES,
     Combined,
+    Halt,
     Numbers,
     Scores,
     Stage,
     Window,
+    images_of,
+    mask_of,
 )
 from .stage_measuring import blob, density_of, fastest, times_of
 
@@ -41,7 +45,7 @@ BY_TIME = -1
 def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tuple]]:
     """The sizes of all images of a stage, and if those of given `masks` are, of all masks, by the numbers of its steps.
     `images` are the sizes of those that are given, `channels` how many a parameter makes. Those of tokens are [N, C, T]
-    here, and those of their masks [N, T]."""
+    here, those of their masks [N, T], and so are those of totals."""
     images, known = [tuple(sizes) for sizes in images], [tuple(sizes) for sizes in masks or ()]
     for at in range(0, len(steps), INTEGERS):
         if steps[at] == ALGEBRA:
@@ -52,6 +56,10 @@ def sizes_of(steps, images, channels, masks=None) -> tuple[list[tuple], list[tup
                 known.append((n, -(-height // steps[at + 12]), -(-width // steps[at + 14])))
             continue
         n, before, *extents = images[steps[at + 1]]
+        if steps[at] == HALT:
+            images += [(n, *extents), *([] if steps[at + 2] < 0 else [images[steps[at + 2]]])]
+            known.append((n, *extents))
+            continue
         if steps[at] in (NORM, ATTENTION) or len(extents) == 1:
             made = channels[steps[at + 24]] if steps[at] == CONVOLUTION else before // (3 if steps[at] == ATTENTION else 1)
             images.append((n, made, *extents))
@@ -85,6 +93,8 @@ def _stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, 
     def made(output):
         if output < 0:
             return like.new_empty(known[-1 - output], dtype=torch.bool)
+        if len(images[output]) == 2:
+            return like.new_empty(images[output], dtype=torch.float32)
         n, channels, *extents = images[output]
         return _images(like, n, channels, *extents) if len(extents) == 2 else like.new_empty(n, *extents, channels)
 
@@ -111,6 +121,14 @@ def stage(tensors, masks, parameters, *, steps, numbers, activations, outputs, *
             known.append(_combined(input, known[mask].bool(), second, padding[0], padding[2]))
             continue
         x = images[input]
+        if kind == HALT:
+            totals = x.new_zeros(x.shape[:2], dtype=torch.float32) if base < 0 else images[base]
+            left, limits = None if mask < 0 else known[mask], None if bias < 0 else parameters[bias]
+            halts = numbers[REALS * step : REALS * (step + 1)]
+            going, totals, part = halting.halted(x, parameters[weight], left, totals, limits, *halts)
+            images += [totals, *([] if residual < 0 else [halting.summed(images[residual], part, x)])]
+            known.append(going)
+            continue
         if kind == LAYER:
             images.append(_layer(later, x, images[residual], None if mask < 0 else known[mask], names[step], window))
             continue
@@ -243,7 +261,8 @@ def run_stage(stage: Stage, images: dict, masks: dict, parameters: dict) -> dict
             raise ValueError(f"a stage takes the tensors {', '.join(wanted) or 'none'}, and not {', '.join(given)}")
     for name, channels in stage.inputs:
         rank, shape = (3, f"[N, T, {channels}]") if name in stage.tokens else (4, f"[N, {channels}, H, W]")
-        if images[name].dim() != rank or size_of(images[name])[1] != channels:
+        rank, shape = (2, "[N, T]") if name in stage.totals else (rank, shape)
+        if images[name].dim() != rank or (rank > 2 and size_of(images[name])[1] != channels):
             raise ValueError(f"the image {name!r} is {shape}, and not {list(images[name].shape)}")
     found = ops.stage(
         [images[name] for name in names],
@@ -287,15 +306,16 @@ class FusedStage(nn.Module):
         given: list[GivenMask],
         units: list[tuple[int, nn.Module]],
         places: list[Place],
-        parameters: list[tuple[nn.Module, str]],
+        parameters: list[tuple[nn.Module, str] | int],
     ):
         super().__init__()
         self.stage = stage
         self._numbers: Numbers = stage.numbers()
-        self._ranks = [3 if name in stage.tokens else 4 for name, _ in stage.inputs]
+        self._ranks = [2 if name in stage.totals else 3 if name in stage.tokens else 4 for name, _ in stage.inputs]
         self._image_arguments, self._given, self._units = images, given, units
         self._place_of_step = places  # Steps have the places of their layers.
-        # Layers, and the names that they have for parameters: the model's names would be looked up part by part.
+        # Layers, and the names that they have for parameters: the model's names would be looked up part by part. Those
+        # of halts are arguments.
         self._parameter_sources = parameters
         self._last_sizes: tuple | None = None
         self.times: list[float] = []  # What measure() finds.
@@ -309,7 +329,8 @@ class FusedStage(nn.Module):
 
     def forward(self, *arguments):
         """Images, masks and whatever else the layers read."""
-        parameters = [getattr(layer, name) for layer, name in self._parameter_sources]
+        sources = self._parameter_sources
+        parameters = [arguments[one] if isinstance(one, int) else getattr(*one) for one in sources]
         tensors = [arguments[place] for place in self._image_arguments]
         first = tensors[0]
         if not self._can_take(tensors, parameters):
@@ -377,9 +398,10 @@ class FusedStage(nn.Module):
             return False
         if self.training or torch.onnx.is_in_onnx_export():
             return False
-        if any(one.dtype != first.dtype or one.device != first.device for one in tensors):
-            return False
         if [one.dim() for one in tensors] != self._ranks:
+            return False
+        types = [torch.float32 if rank == 2 else first.dtype for rank in self._ranks]
+        if any(one.dtype != due or one.device != first.device for one, due in zip(tensors, types)):
             return False
         if forward_ad._current_level >= 0:
             return False
@@ -393,6 +415,14 @@ class FusedStage(nn.Module):
         for at in range(0, len(steps), INTEGERS):
             if steps[at] in (SCORES, ALGEBRA):
                 continue
+            if steps[at] == HALT:
+                (n, channels, *extents), (_, _, sums, before) = images[steps[at + 1]], steps[at : at + 4]
+                if before >= 0 and images[before] != (n, *extents):
+                    return False
+                if sums >= 0 and (images[sums][:2] != (n, channels) or not 1 <= images[sums][2] <= extents[0]):
+                    return False
+                result += 1 if sums < 0 else 2
+                continue
             if any(number >= 0 and images[number] != images[result] for number in steps[at + 2 : at + 4]):
                 return False
             if min(images[result][2:]) < 1:
@@ -403,20 +433,26 @@ class FusedStage(nn.Module):
     def made_masks(self, tensors, given, parameters) -> list[torch.Tensor]:
         """The masks that the stage makes of these tensors."""
         count = len(self._given)
-        made = sum(isinstance(step, (Scores, Combined)) for step in self.stage.steps)
+        made = sum(mask_of(step) is not None for step in self.stage.steps)
         outputs = tuple(-1 - count - number for number in range(made))
         numbers = dataclasses.replace(self._numbers, outputs=outputs)
         return self.run(numbers, self._places(), tensors, given, parameters, way=BY_TIME)
 
     def given_masks(self) -> tuple[Numbers, list[int]]:
-        """The stage with the masks given that it makes, and the places of its steps."""
+        """The stage with the masks given that it makes, and the places of its steps. Halts make others, which nobody
+        reads."""
         stage = self.stage
-        makers = (Scores, Combined)
-        made = tuple(step.mask for step in stage.steps if isinstance(step, makers))
-        steps = [(step, place) for step, place in zip(stage.steps, self._places()) if not isinstance(step, makers)]
+        made = tuple(mask_of(step) for step in stage.steps if mask_of(step) is not None)
+        steps = [
+            (dataclasses.replace(step, mask=f"{step.mask} unread") if isinstance(step, Halt) else step, place)
+            for step, place in zip(stage.steps, self._places())
+            if not isinstance(step, (Scores, Combined))
+        ]
         outputs = tuple(name for name in stage.outputs if name not in made)
-        outputs = outputs or (steps[-1][0].output,)
-        without = Stage(stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs, stage.tokens)
+        outputs = outputs or images_of(steps[-1][0])[:1]
+        without = Stage(
+            stage.inputs, stage.masks + made, tuple(step for step, _ in steps), outputs, stage.tokens, stage.totals
+        )
         return without.numbers(), [place for _, place in steps]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 
 import torch
 import torch.fx
 from torch import nn
 
-from . import stage_description
+from . import masks, stage_description
 from .fusion import hooked
 from .mappings import Layer, Traced, Unmapped
 from .nn_base import Masked
@@ -22,6 +23,11 @@ SETTLED = {
     "relu6": {"relu", "relu6"},
     "sigmoid": {"relu", "relu6"},
     "hardsigmoid": {"relu", "relu6"},
+}
+# The functions of halts, and the names of their arguments.
+HALTS = {
+    masks.halt: ("input", "weight", "totals", "mask"),
+    torch.ops.distile._halt: ("input", "weight", "mask", "totals", "sums", "limits", "bias", "threshold"),
 }
 AT_ZERO = {"sigmoid", "hardsigmoid"}  # Not 0 there.
 _IN_PLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.iand, operator.ior, operator.ixor}
@@ -152,6 +158,41 @@ class AttentionStep:
 
 
 @dataclasses.dataclass(eq=False)
+class HaltStep:
+    mask: str
+    input: str
+    bias: float
+    threshold: float
+    of: str | None
+    totals: str
+    before: str
+    sums: str | None
+    base: str | None
+    weights: torch.fx.Node
+    limits: torch.fx.Node | None
+    layer: str = ""
+
+    def described(self) -> stage_description.Halt:
+        # Files have finite numbers only, and a sigmoid is 0 or 1 long before the largest.
+        most = torch.finfo(torch.float32).max
+        bias, threshold = (max(-most, min(one, most)) for one in (self.bias, self.threshold))
+        return stage_description.Halt(
+            self.mask, self.input, parameter_name(self.weights), self.totals, bias, threshold,
+            () if self.of is None else (self.of,), None if self.limits is None else parameter_name(self.limits),
+            self.before, self.sums, self.base,
+        )  # fmt: skip
+
+    def arguments(self) -> dict[str, torch.fx.Node]:
+        """The tensors of the model that are parameters of the stage, by their names."""
+        return {parameter_name(node): node for node in (self.weights, self.limits) if node is not None}
+
+
+def parameter_name(node: torch.fx.Node) -> str:
+    """The name of what a stage is given as an argument."""
+    return f"argument {node.name}"
+
+
+@dataclasses.dataclass(eq=False)
 class Image:
     name: str
     shape: tuple  # [N, C, H, W], or of tokens [N, T, C].
@@ -162,13 +203,20 @@ class Image:
 
 
 @dataclasses.dataclass(eq=False)
+class Totals:
+    """A float32 number for each token, [N, T], to which halts add."""
+
+    name: str
+
+
+@dataclasses.dataclass(eq=False)
 class Mask:
     name: str
     reader: Reader | None = None
 
 
 def channels_of(image: Image) -> int:
-    return image.shape[1 if len(image.shape) == 4 else 2]
+    return 1 if len(image.shape) == 2 else image.shape[1 if len(image.shape) == 4 else 2]
 
 
 def is_clone_for(node: torch.fx.Node, reader: torch.fx.Node) -> bool:
@@ -242,4 +290,27 @@ def changes_a_tensor(node: torch.fx.Node, modules: dict[str, nn.Module]) -> bool
         return any(getattr(one, "inplace", False) for one in layer.modules()) or node.kwargs.get("out") is not None
     if node.target in _IN_PLACE or is_named_in_place(node) or node.target in (operator.setitem, "__setitem__"):
         return True
-    return bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None or node.target is torch._assert
+    if node.target is torch._assert or node.target in HALTS or node.kwargs.get("out") is not None:
+        return True
+    if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return _changes_an_argument(node.target)
+    return works_in_place(node)
+
+
+def _changes_an_argument(operator) -> bool:
+    """Whether an operator changes tensors that it is given, other than an `out`."""
+    single = isinstance(operator, torch._ops.OpOverload)
+    overloads = [operator] if single else [getattr(operator, name) for name in operator.overloads()]
+    arguments = (one for overload in overloads for one in overload._schema.arguments)
+    return any(one.alias_info is not None and one.alias_info.is_write and not one.kwarg_only for one in arguments)
+
+
+def works_in_place(node: torch.fx.Node) -> bool:
+    """Whether the argument `inplace` of a function is anything but False."""
+    if node.op != "call_function":
+        return node.kwargs.get("inplace", False) is not False
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # Functions of C++ have none, and no such argument.
+        given = node.kwargs
+    return given.get("inplace", False) is not False

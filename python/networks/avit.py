@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from common import Buffers, Network, TokenLayer, image, layer_norm, linear, randomise, where
+import distile
 from distile import masks
+from distile.nn import MaskedAttention
 
 SIZES = {"T": (192, 3), "S": (384, 6)}
 HALTED = 0.99  # A token halts when its scores add up to this.
@@ -38,6 +40,37 @@ class Layer(TokenLayer):
         return where(mask, linear(self.down, linear(self.up, layer_norm(self.norm2, x)), x), 0.0)
 
 
+class Halting(nn.Module):
+    """Layers, and what halts tokens behind each, as distile.fuse takes them. They share their parameters."""
+
+    def __init__(self, layers, factors, limits):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.ModuleDict(self._parts(layer)) for layer in layers)
+        self.shifts = [layer.shift for layer in layers]
+        for name, tensor in (("factors", factors), ("limits", limits)):
+            self.register_buffer(name, tensor, persistent=False)
+
+    @staticmethod
+    def _parts(layer):
+        attention = MaskedAttention.__new__(MaskedAttention)
+        nn.Module.__init__(attention)
+        attention.num_heads, attention.causal = layer.heads, False
+        attention.qkv, attention.proj = layer.qkv, layer.proj
+        return {"norm1": layer.norm1, "attention": attention, "norm2": layer.norm2, "up": layer.up, "down": layer.down}
+
+    def forward(self, x, mask):
+        """The sums [N, 1, C] for the class token, and the masks of the tokens that went on behind each layer."""
+        totals, sums = torch.zeros_like(x[:, :, 0], dtype=torch.float32), torch.zeros_like(x[:, :1])
+        found = []
+        for number, (layer, shift) in enumerate(zip(self.layers, self.shifts)):
+            x = layer["attention"](layer["norm1"](x, mask), mask, residual=x, out=x.clone())
+            x = layer["down"](layer["up"](layer["norm2"](x, mask), mask), mask, residual=x, out=x.clone())
+            ends = {"bias": math.inf} if number == len(self.layers) - 1 else {"bias": shift, "limits": self.limits}
+            mask = masks.halt(x, self.factors, totals, mask, threshold=HALTED, sums=sums, **ends)
+            found.append(mask)
+        return sums, found
+
+
 def halt(x, shift, mask, total, rest, result, layers, last):
     """The tokens that go on after a layer, their scores so far, what is left of 1, and the sum for the result. A token
     comes closer to its halt by its score, from 0 to 1: the first channel, as in A-ViT."""
@@ -55,6 +88,7 @@ def halt(x, shift, mask, total, rest, result, layers, last):
 class AViT(Network):
     bound = 1e-4
     in_a_stage = False  # Layers one by one take less time on an H200.
+    fuses = False  # Whether distile.fuse makes the stage, also on a CPU.
 
     def __init__(self, size="S", density=0.5, batch=1, layers=12, pixels=224, patch=16, classes=1000, seed=0):
         super().__init__()
@@ -76,6 +110,7 @@ class AViT(Network):
             self.positions.copy_(torch.randn(self.positions.shape, generator=generator) * 0.3)
         self.image = image(pixels, batch=batch)
         self.masks: list[torch.Tensor] = []
+        self.halting: list[nn.Module] = []
         self._calibrate(density)
 
     def _start(self, x):
@@ -128,6 +163,8 @@ class AViT(Network):
         self.masks = []
         if self.in_a_stage:
             return self._staged()
+        if self.fuses:
+            return self._fused()
 
         def block(number, layer, x, mask):
             self.masks.append(mask)
@@ -148,6 +185,22 @@ class AViT(Network):
                     x = layer(x, mask)
                 ends = {"bias": math.inf} if number == len(self.layers) - 1 else {"bias": layer.shift, "limits": self.limits}
                 mask = masks.halt(x, self.factors, totals, mask, threshold=HALTED, sums=sums, **ends)
+        return self.head(self.norm(sums[:, 0]))
+
+    def fuse(self):
+        """The layers and halts, as distile.fuse has them."""
+        x = self._start(self.image)
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        halting = Halting(self.layers, self.factors.to(x.device), self.limits.to(x.device)).eval()
+        return distile.fuse(halting, (x, mask))
+
+    def _fused(self):
+        x = self._start(self.image)
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        if not self.halting:
+            self.halting.append(self.fuse())  # In a list, because it has the layers of this network.
+        sums, found = self.halting[0](x, mask)
+        self.masks = [mask, *found[:-1]]
         return self.head(self.norm(sums[:, 0]))
 
     def dense_inputs(self):

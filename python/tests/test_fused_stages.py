@@ -354,6 +354,112 @@ def test_narrow_weights(dtype, strict, counted):
     assert not counted
 
 
+# ---- What models do beside layers
+
+
+class Beside(nn.Module):
+    """Two convolutions, and something else, by name."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+        self.first, self.second = MaskedConv2d(8, 8, 1, activation="relu"), MaskedConv2d(8, 8, 3, padding=1)
+        self.third = MaskedConv2d(8, 8, 1)
+        self.same, self.act = nn.Identity(), nn.ReLU()
+        self.register_buffer("factor", torch.ones(()), persistent=False)
+        self.plain = torch.full((8, 1, 1), 0.5)
+        if what == "hook of an identity":
+            self.same.register_forward_hook(lambda module, given, result: result + 1)
+        if what == "hook of an activation":
+            self.act.register_forward_hook(lambda module, given, result: result - 1)
+
+    def forward(self, x, mask):
+        y = self.first(x, mask)
+        z = self.second(y, mask)
+        if self.what == "in place by position":
+            before = z.relu_() if False else F.relu(z, True)
+            return self.third(z + y, mask), before
+        if self.what == "in place by name":
+            before = F.relu(z, inplace=True)
+            return self.third(z + y, mask), before
+        if self.what == "operator that changes":
+            other = torch.ops.aten.mul_(z, 2.0)
+            return self.third(z + y, mask), other
+        if self.what in ("changed later", "changed later in place"):
+            again = F.relu(y, self.what == "changed later in place")  # The ReLU is in the layer already.
+            z = self.third(z, mask)
+            again.add_(1)
+            return z, y, again
+        if self.what == "both are read":
+            return self.third(z, mask), y, torch.relu(y), self.same(y)
+        if self.what == "copy as input":
+            return self.third(z.clone(), mask), z
+        if self.what == "copy as residual":
+            return self.third(z, mask, z.clone()), z
+        if self.what.startswith("hook"):
+            return self.third(self.act(self.same(z)), mask), z
+        if self.what == "constant that changes":
+            counts = torch.zeros(8, 1, 1)
+            counts.add_(1)
+            return self.third(z, mask) * counts, y
+        if self.what == "view of a constant that changes":
+            counts = torch.zeros(8, 1, 1)
+            counts[:4].add_(1)
+            return self.third(z, mask) + counts, y
+        if self.what == "buffer that changes":
+            scaled = self.factor * 2
+            return self.third(z, mask) * scaled, y
+        return self.third(z + self.plain, mask), z * self.factor
+
+
+BESIDE = ["in place by position", "in place by name", "operator that changes", "changed later", "changed later in place",
+          "both are read", "copy as input", "copy as residual", "hook of an identity", "hook of an activation",
+          "constant that changes", "view of a constant that changes", "buffer that changes", "tensors that are no state"]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("what", BESIDE)
+def test_what_models_do_beside_layers(what, strict):
+    torch.manual_seed(6)
+    model = Beside(what).eval()
+    x, mask = image(2, 8, 9, 7), drawn((2, 9, 7), 0.5)
+    fused = distile.fuse(copy.deepcopy(model), (x, mask))
+    assert stages_of(fused) or "constant" in what
+    assert fused.state_dict().keys() == model.state_dict().keys()
+    for factor in (1.0, 3.0):
+        for one in (fused, model):
+            one.factor.fill_(factor)
+        before = x.clone()
+        for one, other in zip(fused(x, mask), model(x, mask)):
+            close(one, other)
+        assert torch.equal(x, before)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["NCHW", "strided", "expanded", "one image", "no image"])
+def test_inputs_as_they_lie_in_memory(layout, strict):
+    """A stage gives what layers give, whose results share no memory with what is given."""
+    torch.manual_seed(7)
+    model = Beside("").eval()
+    fused = distile.fuse(copy.deepcopy(model), (image(2, 8, 9, 7), drawn((2, 9, 7), 0.5)))
+    x = {
+        "NCHW": torch.randn(3, 8, 5, 6),
+        "strided": torch.randn(3, 16, 10, 12)[:, ::2, ::2, 1::2],
+        "expanded": torch.randn(1, 8, 5, 6).expand(3, -1, -1, -1),
+        "one image": image(1, 8, 5, 6),
+        "no image": image(0, 8, 5, 6),
+    }[layout]
+    mask = drawn((3, 2 * 5, 6), 0.5)[: x.shape[0], ::2]
+    before = x.clone()
+    for stage in stages_of(fused) if layout == "no image" else ():
+        stage.way = -1  # Layers run then.
+    for one, other in zip(fused(x, mask), model(x, mask)):
+        close(one, other)
+        assert one.stride() == other.stride() or one.numel() == 0
+        one.zero_()
+    assert torch.equal(x, before)
+
+
 # ---- Masks that the model makes
 
 

@@ -24,15 +24,19 @@ int64_t drawn(Bytes &bytes, int32_t usual) {
     }
 }
 
-/** The numbers behind the kind of a norm or attention. */
+/** The numbers behind the kind of a norm, attention or a halt. */
 void add_step_of_tokens(Bytes &bytes, int32_t things, std::vector<int64_t> &steps) {
-    const bool attends = steps.back() == 5;
-    steps.insert(steps.end(), {drawn(bytes, things), -1, -1, bytes.flag() ? -1 : drawn(bytes, things)});
-    steps.push_back(bytes.choice(1));
+    const bool attends = steps.back() == 5, halts = steps.back() == 6;
+    steps.push_back(drawn(bytes, things));
+    for (int i = 0; i < 2; i++) {  // Sums and totals.
+        steps.push_back(!halts || bytes.flag() ? -1 : drawn(bytes, things));
+    }
+    steps.push_back(bytes.flag() ? -1 : drawn(bytes, things));
+    steps.push_back(halts ? -1 : bytes.choice(1));
     steps.insert(steps.end(), 6, 1);   // The window.
     steps.insert(steps.end(), 12, 0);  // Its padding, and no reader.
     for (int i = 0; i < 2; i++) {      // Weights and bias.
-        steps.push_back(attends || bytes.flag() ? -1 : drawn(bytes, things));
+        steps.push_back(attends || (bytes.flag() && !(halts && i == 0)) ? -1 : drawn(bytes, things));
     }
     steps.push_back(1 + drawn(bytes, 2));
 }
@@ -40,7 +44,7 @@ void add_step_of_tokens(Bytes &bytes, int32_t things, std::vector<int64_t> &step
 std::vector<int64_t> drawn_steps(Bytes &bytes, size_t count, int32_t things) {
     std::vector<int64_t> steps;
     for (size_t step = 0; step < count; step++) {
-        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 5));  // Its kind.
+        steps.push_back(drawn(bytes, bytes.flag() ? 0 : 6));  // Its kind.
         if (steps.back() >= 4 && bytes.choice(3) > 0) {
             add_step_of_tokens(bytes, things, steps);
             continue;
@@ -110,10 +114,10 @@ public:
             run_step_of_tokens(step);
             return;
         }
-        const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images_[static_cast<size_t>(number)]; };
-        const auto mask = [&](int32_t number) {
-            return number < 0 ? nullptr : masks_[static_cast<size_t>(number)].get();
-        };
+        if (step.kind == bindings::StageKind::halt) {
+            run_halt(step);
+            return;
+        }
         const bool scored = step.kind == bindings::StageKind::scores;
         distile_stage_step made{};
         made.kind = scored ? DISTILE_STEP_SCORES : DISTILE_STEP_CONV2D;
@@ -151,6 +155,31 @@ public:
     }
 
 private:
+    distile_tensor *image(int32_t number) {
+        return number < 0 ? nullptr : &images_[static_cast<size_t>(number)];
+    }
+    distile_mask *mask(int32_t number) {
+        return number < 0 ? nullptr : masks_[static_cast<size_t>(number)].get();
+    }
+
+    void run_halt(const bindings::StageStep &step) {
+        const std::vector<float> factors(static_cast<size_t>(image(step.input)->channels), .5f);
+        const std::vector<float> limits(
+            static_cast<size_t>(Run::elements(program_.images()[static_cast<size_t>(step.totals.made)])), .4f);
+        distile_stage_step made{};
+        made.kind = DISTILE_STEP_HALT;
+        made.window = step.window;
+        made.input = image(step.input);
+        made.output = image(step.sums.made);
+        made.mask = mask(step.result);
+        made.from = mask(step.mask);
+        made.weights = factors.data();
+        made.limits = step.bias < 0 ? nullptr : limits.data();
+        made.totals = static_cast<float *>(image(step.totals.made)->data);
+        made.threshold = .5f;
+        run_alone(made);
+    }
+
     void run_alone(const distile_stage_step &step) {
         distile_stage_args args{};
         args.steps = &step;
@@ -198,12 +227,20 @@ private:
 void check(const bindings::StageProgram &program) {
     const auto images = static_cast<int32_t>(program.images().size());
     for (const bindings::StageStep &step : program.steps()) {
-        for (const int32_t image : {step.input, step.residual, step.base}) {
+        for (const int32_t image :
+             {step.input, step.residual, step.base, step.totals.to, step.sums.to, step.totals.made, step.sums.made}) {
             require(image >= -1 && image < images, "a step names an image that is not there");
         }
         require((step.input >= 0) == (step.kind != bindings::StageKind::algebra), "a step has no input");
         require(!step.takes_base || (step.base >= 0 && program.images()[static_cast<size_t>(step.base)].maker >= 0),
                 "a step writes into what is given");
+        for (const bindings::StageStep::Added &added : {step.totals, step.sums}) {
+            require(!added.takes || (added.to >= 0 && program.images()[static_cast<size_t>(added.to)].maker >= 0),
+                    "a halt changes what is given");
+        }
+        require(!program.spreads(step, true) ||
+                    (step.mask >= 0 && !program.images()[static_cast<size_t>(step.result)].is_output),
+                "a step writes pixels that others read");
     }
 }
 
