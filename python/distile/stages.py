@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -84,6 +85,7 @@ class _Step:
     going: torch.Tensor | None = None  # The mask of those that may go on.
     totals: torch.Tensor | None = None
     limits: torch.Tensor | None = None
+    fresh: bool = False  # Whether the output was made for it, of zeros.
 
     def spreads(self) -> bool:
         """Whether a convolution or a norm may write other pixels, too."""
@@ -208,14 +210,19 @@ def _extents(x: torch.Tensor, window, behind) -> tuple[int, int]:
     return tuple(map(convolved, x.shape[2:], before, behind, dilation, kernel, stride))
 
 
-def _reaches_outside(x, extents, window) -> bool:
-    """Whether windows of outputs of these extents read pixels that are neither of the image nor of its border."""
+def _reach(x, extents, window) -> int:
+    """How far outside the image windows of outputs of these extents read, on the side where they read the most."""
     kernel, stride, dilation, pad = (window[i : i + 2] for i in (0, 2, 4, 6))
+    found = 0
     for axis in (0, 1):
         last = (extents[axis] - 1) * stride[axis] - pad[axis] + (kernel[axis] - 1) * dilation[axis]
-        if max(pad[axis], last - (x.shape[2 + axis] - 1)) > _border(x):
-            return True
-    return False
+        found = max(found, pad[axis], last - (x.shape[2 + axis] - 1))
+    return found
+
+
+def _reaches_outside(x, extents, window) -> bool:
+    """Whether windows of outputs of these extents read pixels that are neither of the image nor of its border."""
+    return _reach(x, extents, window) > _border(x)
 
 
 class _Packed:
@@ -488,7 +495,7 @@ class stage(TorchDispatchMode):
             or not (residual is None or (_is_read_in_place(residual) and residual.shape == shape))
         ):
             return NotImplemented
-        if output is None:
+        if fresh := output is None:
             output = bordered(x, *shape[1:], border=OWN_BORDER)
         arguments = {name: value for name, value in call.items() if name not in ("out", "into", "zero")}
 
@@ -500,7 +507,7 @@ class stage(TorchDispatchMode):
             _, mask, reader, _ = needed
         self._steps.append(
             _Step(CONVOLUTION, x, again, output, residual, mask, None, window, reader, call.weight, call.bias,
-                  call.activation, groups=call.groups)
+                  call.activation, groups=call.groups, fresh=fresh)
         )  # fmt: skip
         return (None if call.get("into") is not None else output,)
 
@@ -550,9 +557,10 @@ class stage(TorchDispatchMode):
             return NotImplemented
         window = (*kernel, *stride, *dilation, *padding)
         extents = _extents(x, window, padding)
-        outside = _reaches_outside(x, extents, window) if averages else any(padding)
-        if outside or not self._has_layer(x, extents):
+        if not self._has_layer(x, extents) or (averages and _reaches_outside(x, extents, window)):
             return NotImplemented
+        if not averages:
+            x = self._with_less_outside(x, _reach(x, extents, window))
         output = _made(x, x.shape[1], extents)
         step = self._add_layer(AVERAGE_POOL if averages else MAX_POOL, func, call, x, output, window)
         if func is not aten.max_pool2d_with_indices.default:
@@ -567,6 +575,30 @@ class stage(TorchDispatchMode):
 
         step.again = again
         return ((output, indices),)
+
+    def _with_less_outside(self, x, reach: int) -> torch.Tensor:
+        """The image, or a copy of it in a border of minus infinity, if a max pool that reads so far outside must not
+        read what is there."""
+        if reach == 0 or (reach <= _border(x) and self._is_at_least_0(x)):
+            return x
+        n, channels, height, width = x.shape
+        whole = torch.full(
+            (n, height + 2 * reach, width + 2 * reach, channels), -math.inf, dtype=x.dtype, device=x.device
+        )
+        inside = whole[:, reach : reach + height, reach : reach + width].permute(0, 3, 1, 2)
+        inside._distile_border = reach
+        self._steps.append(_Step(SUM, x, lambda: inside.copy_(x), inside, window=_POINT))
+        return inside
+
+    def _is_at_least_0(self, x) -> bool:
+        """Whether one recorded step alone has written an image, and nothing less than 0."""
+        writers = [step for step in self._steps if _share_memory(x, step.output)]
+        return len(writers) == 1 and (
+            writers[0].output is x
+            and writers[0].fresh
+            and writers[0].activation in ("relu", "relu6")
+            and writers[0].later is None
+        )
 
     def _upsample(self, func, call):
         x, size = call["input" if "input" in call else "self"], call.output_size

@@ -389,7 +389,7 @@ def test_pools_and_sums_that_are_no_steps(why):
     third, fourth = MaskedConv2d(24, 8, 1).half(), MaskedConv2d(8, 8, 1).half()
     x, mask = image(1, 9, 14)[:, :16].contiguous(memory_format=torch.channels_last), torch.rand(1, 9, 14) < 0.5
     between = {
-        "padding": lambda y: F.max_pool2d(y, 3, 2, 1),
+        "padding": lambda y: F.avg_pool2d(y, 5, 2, 2),
         "ceil": lambda y: F.avg_pool2d(y, 2, ceil_mode=True),
         "size": lambda y: F.interpolate(y, size=(20, 30)),
         "scale": lambda y: F.interpolate(y, scale_factor=1.5),
@@ -409,6 +409,44 @@ def test_pools_and_sums_that_are_no_steps(why):
     assert RUN == [2 + 2]
     close(result[0], expected[0])
     close(result[1], expected[1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("why", ["relu", "none", "out", "later", "input", "wide", "indices"])
+def test_max_pools_with_padding(why):
+    """What is outside an image does not count, where it may be negative, too, and where others read zeros there."""
+    torch.manual_seed(12)
+    first = MaskedConv2d(64, 24, 1, activation="none" if why == "none" else "relu").half()
+    between, after = MaskedConv2d(24, 24, 3, padding=1).half(), MaskedConv2d(24, 16, 1).half()
+    x, mask = image(2, 9, 14), torch.rand(2, 9, 14) < 0.7
+    kernel, stride, padding = (5, 2, 2) if why == "wide" else (3, 2, 1)
+
+    def pooled(y):
+        return F.max_pool2d(y, kernel, stride, padding, return_indices=why == "indices")
+
+    def network():
+        out = distile.bordered(x, 24, 9, 14, 1)
+        out.fill_(-3)
+        y = first(x, mask, out=out) if why == "out" else first(x, mask)
+        z = between(y, mask)
+        if why == "later":
+            first(-x, ~mask, residual=y, out=y)
+            y.sub_(1)
+        found = pooled(x if why == "input" else y)
+        active = torch.ones(2, *(found[0] if why == "indices" else found).shape[2:], dtype=torch.bool)
+        if why == "indices":
+            return z, found[0], found[1]
+        return z, found if why == "input" else after(found, active)
+
+    expected = network()
+    RUN.clear()
+    with distile.stage():
+        result = network()
+    # Two convolutions, a copy but behind a ReLU, and the pool; another convolution but of the input.
+    if why in ("relu", "none", "out", "wide"):
+        assert RUN == [4 + (why != "relu")]
+    for one, other in zip(result, expected):
+        close(one, other)
 
 
 @torch.no_grad()
