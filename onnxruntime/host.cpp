@@ -18,19 +18,57 @@ constexpr struct {
 };
 
 /** The attributes of distile's operators, and those of the operators of ONNX that they stand for. */
-constexpr const char *attribute_names[] = {"activation",     "activations",    "alpha",     "approximate",
-                                           "auto_pad",       "axes",           "axis",      "beta",
-                                           "bias",           "ceil_mode",      "channels",  "count_include_pad",
-                                           "dilations",      "epsilon",        "factor",    "group",
-                                           "head_dim",       "input_channels", "is_causal", "kernel_shape",
-                                           "kind",           "kv_num_heads",   "layout",    "mode",
-                                           "momentum",       "num_groups",     "num_heads", "other_activation",
-                                           "output_padding", "output_shape",   "p",         "pads",
-                                           "q_num_heads",    "radius",         "results",   "scale",
-                                           "scales",         "size",           "softcap",   "spatial",
-                                           "steps",          "storage_order",  "strides",   "threshold",
-                                           "training_mode",  "transA",         "transB",    "unidirectional",
-                                           "weight_bits",    "width"};
+constexpr const char *attribute_names[] = {"activation",
+                                           "activations",
+                                           "alpha",
+                                           "approximate",
+                                           "auto_pad",
+                                           "axes",
+                                           "axis",
+                                           "beta",
+                                           "bias",
+                                           "ceil_mode",
+                                           "channels",
+                                           "count_include_pad",
+                                           "dilations",
+                                           "epsilon",
+                                           "factor",
+                                           "group",
+                                           "head_dim",
+                                           "input_channels",
+                                           "is_causal",
+                                           "kernel_shape",
+                                           "kind",
+                                           "kv_num_heads",
+                                           "layout",
+                                           "mode",
+                                           "momentum",
+                                           "num_groups",
+                                           "num_heads",
+                                           "numbers",
+                                           "other_activation",
+                                           "output_padding",
+                                           "output_shape",
+                                           "p",
+                                           "pads",
+                                           "q_num_heads",
+                                           "radius",
+                                           "results",
+                                           "scale",
+                                           "scales",
+                                           "size",
+                                           "softcap",
+                                           "spatial",
+                                           "steps",
+                                           "storage_order",
+                                           "strides",
+                                           "threshold",
+                                           "training_mode",
+                                           "transA",
+                                           "transB",
+                                           "unidirectional",
+                                           "weight_bits",
+                                           "width"};
 
 bool succeeded(const OrtApi *api, OrtStatus *status) {
     if (status) {
@@ -150,6 +188,18 @@ Shape NodeView::all_integers(const char *name) const {
     Shape values(found ? size : 0);
     if (found) {
         check(api_, api_->KernelInfoGetAttributeArray_int64(info_, name, values.data(), &size));
+    }
+    return values;
+}
+
+std::vector<float> NodeView::all_numbers(const char *name) const {
+    size_t size = 0;
+    const bool found =
+        succeeded(api_, api_->KernelInfoGetAttributeArray_float(info_, name, nullptr, &size)) && size > 0;
+    note(name, found, "a list of floats");
+    std::vector<float> values(found ? size : 0);
+    if (found) {
+        check(api_, api_->KernelInfoGetAttributeArray_float(info_, name, values.data(), &size));
     }
     return values;
 }

@@ -77,6 +77,8 @@ public:
     Shape integers(const char *name, Shape default_value) const;
     /** A list of any length; empty without one. */
     Shape all_integers(const char *name) const;
+    /** A list of numbers of any length; empty without one. */
+    std::vector<float> all_numbers(const char *name) const;
     bool has_attribute(const char *name) const;
     /** Fails if the node has an attribute that no function above was asked for, as far as ONNX Runtime can tell: it has
      * no list of them, so these are the names that operators of distile and ONNX give to others. */

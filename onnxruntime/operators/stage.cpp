@@ -1,7 +1,10 @@
 #include "bindings/stage_program.h"
 #include "onnxruntime/tensors.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <deque>
+#include <limits>
 #include <mutex>
 #include <numeric>
 
@@ -11,6 +14,7 @@ namespace {
 
 using bindings::StageImage;
 using bindings::StageKind;
+using bindings::StageLayer;
 using bindings::StageProgram;
 using bindings::StageStep;
 
@@ -50,7 +54,7 @@ public:
         for (const StageStep &step : program.steps()) {
             const auto number = static_cast<int32_t>(&step - program.steps().data());
             const auto result = static_cast<size_t>(step.result);
-            if (step.kind != StageKind::conv2d || step.takes_base || is_output_[result]) {
+            if (step.takes_base || is_output_[result]) {
                 continue;
             }
             const bool alone = images[result].needs_zeros;
@@ -91,15 +95,16 @@ private:
     std::vector<size_t> bytes_;
 };
 
-/** Convolutions under masks as one stage: images in NHWC, of float32. */
+/** Convolutions, or layers of tokens, under masks as one stage: images in NHWC or tokens [N, T, C], of float32. Tokens
+ * are images of one row. */
 class StageKernel : public LeasingKernel {
 public:
     explicit StageKernel(const Setup &setup)
         : LeasingKernel(setup), channels_(setup.node.all_integers("channels")),
           input_channels_(setup.node.all_integers("input_channels")),
           parameters_(setup.node.constant(input_parameters)),
-          program_(setup.node.all_integers("steps"), std::vector<double>(reals_of(setup.node), 0),
-                   setup.node.text("activations", ""), setup.node.all_integers("results"),
+          program_(setup.node.all_integers("steps"), numbers_of(setup.node), setup.node.text("activations", ""),
+                   setup.node.all_integers("results"),
                    {1 + count_inputs(setup.node, input_more, most_images - 1),
                     count_inputs(setup.node, input_masks, most_masks), channels_.size()}) {
         if (setup.type != DISTILE_FLOAT32 || !parameters_ || parameters_->type != float32) {
@@ -120,39 +125,52 @@ public:
         if (!add_made(call, lease, program, images)) {
             return;
         }
+        const ImageLayout layout = layout_of(call.input(input_first), ImageLayout::nhwc);
         std::vector<distile_mask *> masks;
         for (size_t i = 0; i < program.given_masks(); i++) {
             const auto role = static_cast<int32_t>(i);
-            masks.push_back(mask_of(lease, call.input(input_masks + i), ImageLayout::nhwc, images.front().batch, role));
+            masks.push_back(mask_of(lease, call.input(input_masks + i), layout, images.front().batch, role));
         }
         std::vector<distile_stage_step> pending;
+        std::deque<distile_tensor> parts;
         for (const StageStep &step : program.steps()) {
             copy_base(lease, step, images, pending);
-            pending.push_back(described(step, images, masks));
+            pending.push_back(described(step, images, masks, parts));
         }
         run(lease, pending);
     }
 
 private:
-    static size_t reals_of(const NodeView &node) {
-        return node.all_integers("steps").size() / StageProgram::integers * StageProgram::reals;
+    /** The numbers of the steps; without the attribute, they have none. */
+    static std::vector<double> numbers_of(const NodeView &node) {
+        const std::vector<float> given = node.all_numbers("numbers");
+        const size_t all = node.all_integers("steps").size() / StageProgram::integers * StageProgram::reals;
+        return given.empty() ? std::vector<double>(all, 0) : std::vector<double>(given.begin(), given.end());
     }
 
     /** Finds where each parameter begins in their tensor. Fails if that does not hold them. */
     void find_parameters() {
         Shape channels = input_channels_, sizes(channels_.size(), 0);
-        const bool has_others = std::any_of(program_.steps().begin(), program_.steps().end(),
-                                            [](const StageStep &step) { return step.kind != StageKind::conv2d; });
+        const bool has_others =
+            std::any_of(program_.steps().begin(), program_.steps().end(), [](const StageStep &step) {
+                return !step.makes_image() || (step.kind == StageKind::layer && step.layer != StageLayer::sum);
+            });
         if (has_others || channels.size() != program_.images().size() - program_.steps().size()) {
-            fail("a stage of ONNX Runtime has the channels of its inputs, and steps that are convolutions");
+            fail("a stage of ONNX Runtime has the channels of its inputs, and steps that are convolutions, linear "
+                 "layers, norms, attention and sums");
         }
         bool fits = true;
         for (const StageStep &step : program_.steps()) {
-            const int64_t out = channels_[static_cast<size_t>(step.weights)];
-            const int64_t taps = int64_t{step.window.kernel_h} * step.window.kernel_w;
-            sizes[static_cast<size_t>(step.weights)] =
-                out * (number(channels[static_cast<size_t>(step.input)], "the number of channels") / step.groups) *
-                taps;
+            const int64_t in = number(channels[static_cast<size_t>(step.input)], "the number of channels");
+            const bool convolves = step.kind == StageKind::conv2d;
+            const int64_t out = convolves                           ? channels_[static_cast<size_t>(step.weights)]
+                                : step.kind == StageKind::attention ? in / 3
+                                                                    : in;
+            if (step.weights >= 0) {
+                const int64_t taps = int64_t{step.window.kernel_h} * step.window.kernel_w;
+                fits = fits && channels_[static_cast<size_t>(step.weights)] == out;
+                sizes[static_cast<size_t>(step.weights)] = convolves ? out * (in / step.groups) * taps : out;
+            }
             if (step.bias >= 0) {
                 fits = fits && channels_[static_cast<size_t>(step.bias)] == out;
                 sizes[static_cast<size_t>(step.bias)] = out;
@@ -177,12 +195,17 @@ private:
     void pack(distile_context *context) {
         Shape channels = input_channels_;
         for (const StageStep &step : program_.steps()) {
-            const auto out = number(channels_[static_cast<size_t>(step.weights)], "the number of channels");
+            weights_.emplace_back();
             const auto in = static_cast<int32_t>(channels[static_cast<size_t>(step.input)]);
+            if (step.kind != StageKind::conv2d) {
+                channels.push_back(step.kind == StageKind::attention ? in / 3 : in);
+                continue;
+            }
+            const auto out = number(channels_[static_cast<size_t>(step.weights)], "the number of channels");
             const distile_window &window = step.window;
             const int64_t bytes = distile_stage_weights_bytes(context, DISTILE_FLOAT32, out, in, window.kernel_h,
                                                               window.kernel_w, step.groups);
-            weights_.emplace_back(static_cast<size_t>(bytes) / sizeof(float));
+            weights_.back().resize(static_cast<size_t>(bytes) / sizeof(float));
             check(distile_pack_stage_weights(context, DISTILE_FLOAT32, out, in, window.kernel_h, window.kernel_w,
                                              step.groups, parameter(step.weights), weights_.back().data()),
                   context);
@@ -196,15 +219,30 @@ private:
         std::vector<bindings::ImageSizes> sizes;
         for (size_t i = 0; i < input_channels_.size(); i++) {
             const Tensor tensor = call.input(i == 0 ? input_first : input_more + i - 1);
-            if (tensor.shape.size() != 4 || tensor.shape[3] != input_channels_[i]) {
-                fail("an image of a stage is [N, H, W, C] with " + std::to_string(input_channels_[i]) + " channels");
-            }
             const Shape &shape = tensor.shape;
-            sizes.push_back({shape[0], shape[3], shape[1], shape[2]});
+            const bool are_tokens = shape.size() == 3 && !has_windows();
+            if ((shape.size() != 4 && !are_tokens) || shape.back() != input_channels_[i]) {
+                fail("an image of a stage is [N, H, W, C], and tokens are [N, T, C], with " +
+                     std::to_string(input_channels_[i]) + " channels");
+            }
+            if (shape.size() != call.input(input_first).shape.size()) {
+                fail("a stage has images, or tokens, and not both");
+            }
+            sizes.push_back({shape[0], shape.back(), are_tokens ? 1 : shape[1], are_tokens ? shape[1] : shape[2]});
             images.push_back(image_at(tensor.data, sizes.back()));
         }
         program.find_sizes(sizes, std::vector<bindings::MaskSizes>(program.given_masks()), channels_);
         return images;
+    }
+
+    /** Whether steps read more than a pixel, and so no tokens. */
+    bool has_windows() const {
+        return std::any_of(program_.steps().begin(), program_.steps().end(), [](const StageStep &step) {
+            const distile_window &window = step.window;
+            return step.kind == StageKind::conv2d &&
+                   (std::max({window.kernel_h, window.kernel_w, window.stride_h, window.stride_w}) > 1 ||
+                    std::max({window.pad_top, window.pad_left, step.pad_bottom, step.pad_right}) > 0);
+        });
     }
 
     static distile_tensor image_at(void *data, const bindings::ImageSizes &sizes) {
@@ -221,8 +259,10 @@ private:
         for (size_t i = 0; i < program.outputs().size(); i++) {
             const auto image = static_cast<int32_t>(program.outputs()[i]);
             const bindings::ImageSizes &sizes = program.images()[static_cast<size_t>(image)].sizes;
-            of_outputs[static_cast<size_t>(memories.root(image))] =
-                call.output({sizes[0], sizes[2], sizes[3], sizes[1]}, float32, i).data;
+            const bool are_tokens = call.input(input_first).shape.size() == 3;
+            const Shape shape =
+                are_tokens ? Shape{sizes[0], sizes[3], sizes[1]} : Shape{sizes[0], sizes[2], sizes[3], sizes[1]};
+            of_outputs[static_cast<size_t>(memories.root(image))] = call.output(shape, float32, i).data;
         }
         for (size_t i = 0; i < memories.bytes().size(); i++) {
             of_places.push_back(lease.scratch(first_memory + i, memories.bytes()[i]));
@@ -255,24 +295,54 @@ private:
         }
     }
 
+    /** A step as the library has it. `parts` keeps what attention reads of its input. */
     distile_stage_step described(const StageStep &step, const std::vector<distile_tensor> &images,
-                                 const std::vector<distile_mask *> &masks) const {
+                                 const std::vector<distile_mask *> &masks, std::deque<distile_tensor> &parts) const {
         const auto image = [&](int32_t number) { return number < 0 ? nullptr : &images[static_cast<size_t>(number)]; };
         const auto mask = [&](int32_t number) { return number < 0 ? nullptr : masks[static_cast<size_t>(number)]; };
         distile_stage_step made{};
-        made.kind = DISTILE_STEP_CONV2D;
         made.input = image(step.input);
         made.output = image(step.result);
         made.residual = step.residual >= 0 && step.residual == step.base ? made.output : image(step.residual);
         made.mask = mask(step.mask);
-        made.later = mask(step.later);
-        made.reader = step.has_reader() ? &step.reader : nullptr;
-        made.window = step.window;
-        made.groups = step.groups;
-        made.weights = weights_[static_cast<size_t>(step.result) - input_channels_.size()].data();
+        made.window = {1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
         made.bias = parameter(step.bias);
         made.activation = step.activation.function;
         made.slope = &step.activation.slope;
+        switch (step.kind) {
+        case StageKind::norm:
+            made.kind = DISTILE_STEP_NORMALIZE;
+            made.weights = parameter(step.weights);
+            made.norm = step.norm;
+            made.epsilon = step.epsilon < 0 ? std::numeric_limits<float>::epsilon() : step.epsilon;
+            break;
+        case StageKind::attention: {
+            made.kind = DISTILE_STEP_ATTENTION;
+            const int32_t channels = made.output->channels;
+            for (const distile_tensor **const part : {&made.input, &made.key, &made.value}) {
+                parts.push_back(*image(step.input));
+                const auto number = static_cast<int64_t>(part == &made.input ? 0 : part == &made.key ? 1 : 2);
+                parts.back().channels = channels;
+                parts.back().data = static_cast<float *>(parts.back().data) + number * channels;
+                *part = &parts.back();
+            }
+            made.heads = step.heads;
+            made.scale = step.scale == 0 ? 1 / std::sqrt(static_cast<float>(channels) / static_cast<float>(step.heads))
+                                         : step.scale;
+            made.all_keys = step.all_keys ? 1 : 0;
+            break;
+        }
+        case StageKind::layer:
+            made.kind = DISTILE_STEP_SUM;
+            break;
+        default:
+            made.kind = DISTILE_STEP_CONV2D;
+            made.later = mask(step.later);
+            made.reader = step.has_reader() ? &step.reader : nullptr;
+            made.window = step.window;
+            made.groups = step.groups;
+            made.weights = weights_[static_cast<size_t>(step.result) - input_channels_.size()].data();
+        }
         return made;
     }
 

@@ -209,7 +209,7 @@ def convert(
     if not reference and fitting and not any(opset.domain == "distile" for opset in converted.opset_import):
         converted.opset_import.append(helper.make_opsetid("distile", 1))
     if stages is not False and not reference:
-        gathered = gather(converted, folder)
+        gathered = gather(converted, folder, graph.shapes)
         if stages is not True:
             stages += gathered
     check(converted)

@@ -116,6 +116,12 @@ def _shape(value: onnx.ValueInfoProto) -> list | None:
     ]
 
 
+def extents_of(graph: onnx.GraphProto) -> dict[str, list]:
+    """The shapes that a graph says of its tensors, as _shape() has them."""
+    shapes = {value.name: _shape(value) for value in [*graph.input, *graph.value_info, *graph.output]}
+    return {name: shape for name, shape in shapes.items() if shape is not None}
+
+
 def bound(graph: Graph, inputs: dict[str, list[int]], names: dict[str, int]) -> dict[str, list]:
     """The shapes of all tensors where inputs have these, and extents with names these values."""
     model = without_weights(graph.model)

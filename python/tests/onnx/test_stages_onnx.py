@@ -1,4 +1,4 @@
-"""Chains of masked convolutions as one node, `Stage`, against the chains."""
+"""Chains of masked layers as one node, `Stage`, against the chains."""
 
 import copy
 
@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from networks import Builder, run
+from exported import Exported, vision_transformer
+from networks import Builder, feeds_of, run
 from onnx import TensorProto, helper, numpy_helper
 from test_conversion import residual_network
 
@@ -154,6 +155,187 @@ def test_what_is_in_no_stage():
             attribute = next(one for one in node.attribute if one.name == change)
             attribute.CopyFrom(helper.make_attribute(change, 2 if change == "group" else "NCHW"))
         assert not gather(other)
+
+
+# ---- Tokens
+
+
+def bert(layers=2, width=192, heads=3, tokens=13, batch=2):
+    """Layers of BERT, with their norms behind the sums."""
+    b, x = Exported(), "x"
+    for number in range(layers):
+        name, apart = f"/layer.{number}", []
+        for part in ("query", "key", "value"):
+            y = b.linear(f"{name}/{part}", x, width, width)
+            shape = b.value(name, np.array([batch, -1, heads, width // heads]))
+            y = b.node(name, "Reshape", y, shape)
+            apart.append(b.node(name, "Transpose", y, perm=[0, 2, 3, 1] if part == "key" else [0, 2, 1, 3]))
+        scores = b.node(name, "Div", b.node(name, "MatMul", *apart[:2]), b.value(name, np.float32(8)))
+        y = b.node(name, "MatMul", b.node(name, "Softmax", scores, axis=-1), apart[2])
+        y = b.node(name, "Transpose", y, perm=[0, 2, 1, 3])
+        y = b.node(name, "Reshape", y, b.value(name, np.array([batch, -1, width])))
+        x = b.layer_norm(f"{name}/norm1", b.node(name, "Add", b.linear(f"{name}/dense", y, width, width), x), width)
+        y = b.gelu(name, b.linear(f"{name}/up", x, width, 2 * width))
+        x = b.layer_norm(f"{name}/norm2", b.node(name, "Add", b.linear(f"{name}/down", y, 2 * width, width), x), width)
+    b.add("Identity", [x], "y")
+    return b.model({"x": [batch, tokens, width]}, {"y": [batch, tokens, width]})
+
+
+def compare_tokens(model, gathered, densities=(0, 0.3, 1)):
+    for density in densities:
+        given = feeds_of(model, density)
+        for one, other in zip(run(model, given), run(gathered, given)):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def test_a_vision_transformer():
+    rules, rows = [Rule("/block/*", "mask"), Rule("/norm/*", "mask")], []
+    model, _ = convert(vision_transformer(), rules)
+    gathered, _ = convert(vision_transformer(), rules, stages=rows)
+    (row,) = rows
+    (node,) = stages_of(gathered)
+    stage = read_stage(node.doc_string)
+    kinds = [type(step).__name__ for step in stage.steps]
+    assert kinds == ["Norm", "Convolution", "Attention", "Convolution", "Norm", "Convolution", "Convolution", "Norm"]
+    # What splits queries, keys and values goes, too. One transpose is of the patches.
+    assert operators(gathered).count("Transpose") == 1 and row.ends == "the model ends"
+    assert not any(name.startswith("Masked") for name in operators(gathered))
+    assert stage.tokens == (stage.inputs[0][0],) and stage.steps[2].scale is not None
+    onnx.checker.check_model(gathered)
+    compare_tokens(model, gathered)
+
+
+def test_layers_of_bert():
+    rules, rows, source = [Rule("*", "mask")], [], bert()
+    model, _ = convert(copy.deepcopy(source), rules)
+    gathered, _ = convert(copy.deepcopy(source), rules, stages=rows)
+    (node,) = stages_of(gathered)
+    stage = read_stage(node.doc_string)
+    kinds = [type(step).__name__ for step in stage.steps]
+    assert kinds == 2 * ["Convolution", "Attention", "Convolution", "Norm", "Convolution", "Convolution", "Norm"]
+    assert stage.steps[0].channels == 3 * 192 and set(operators(gathered)) <= {"Stage", "Identity"}
+    compare_tokens(model, gathered)
+
+
+def token_nodes(change=lambda nodes: None):
+    """A linear layer, a norm, attention with its parts from one layer, and a sum, as nodes of distile."""
+    b = Builder(3)
+    b.add("MaskedLayerNorm", ["x", "mask", b.weights("n.w", 24)], "n", "n", domain="distile", epsilon=1e-3)
+    b.add("MaskedLinear", ["n", b.weights("q.w", 72, 24), "mask"], "qkv", "qkv", domain="distile", transB=1)
+    b.add("Reshape", ["qkv", b.constant("split", np.array([0, 0, 3, 24]))], "apart", "apart")
+    for place, name in enumerate("qkv"):
+        b.add("Gather", ["apart", b.constant(f"at_{name}", np.array(place))], f"{name}.part", name, axis=2)
+    b.add("MaskedAttention", ["q.part", "k.part", "v.part", "mask", "mask"], "a", "attention", domain="distile",
+          num_heads=3, head_dim=8, scale=0.2)  # fmt: skip
+    b.add("MaskedLinear", ["a", b.weights("p.w", 24, 24), "mask", b.weights("p.b", 24), "x", "x"], "p", "p",
+          domain="distile", activation="relu")  # fmt: skip
+    b.add("MaskedRMSNorm", ["p", "mask2"], "r", "r", domain="distile")
+    b.add("MaskedAdd", ["r", "x", "mask2"], "s", "s", domain="distile", activation="silu")
+    change({node.name: node for node in b.nodes})
+    kinds = {"x": ["n", "t", 24], "mask": ["n", "t"], "mask2": ["n", "t"]}
+    model = b.model(kinds, {"s": ["n", "t", 24], "p": ["n", "t", 24]})
+    shapes = {name: ["n", "t", count] for name, count in (("n", 24), ("qkv", 72), ("a", 24), ("p", 24), ("r", 24))}
+    return model, shapes
+
+
+def token_feeds(n, tokens, density):
+    random = np.random.default_rng(tokens)
+    masks = {name: random.random((n, tokens)) < density for name in ("mask", "mask2")}
+    return {"x": random.standard_normal((n, tokens, 24)).astype(np.float32)} | masks
+
+
+def expected_of(given, weights, scale=0.2):
+    """What token_nodes() computes, by NumPy."""
+    x, mask, mask2 = given["x"], given["mask"][..., None], given["mask2"][..., None]
+    n = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3) * weights["n.w"] * mask
+    parts = (n @ weights["q.w"].T * mask).reshape(*x.shape[:2], 3, 3, 8).transpose(2, 0, 3, 1, 4)
+    scores = np.where(given["mask"][:, None, None], parts[0] @ parts[1].swapaxes(-1, -2) * scale, -np.inf)
+    scores = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+    total = scores.sum(-1, keepdims=True)
+    a = (scores / np.where(total == 0, 1, total) @ parts[2]).swapaxes(1, 2).reshape(x.shape) * mask
+    p = np.where(mask, np.maximum(a @ weights["p.w"] + weights["p.b"] + x, 0), x)
+    r = p / np.sqrt((p * p).mean(-1, keepdims=True) + 1e-5) * mask2
+    s = (r + x) * mask2
+    return s / (1 + np.exp(-s)), p
+
+
+@pytest.mark.parametrize("size", [(2, 9), (1, 1), (3, 70), (1, 300)])
+@pytest.mark.parametrize("density", [0, 0.4, 1])
+def test_steps_of_tokens(size, density):
+    model, shapes = token_nodes()
+    weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    (row,) = gather(model, shapes=shapes)
+    assert row.nodes == ["n", "qkv", "apart", "q", "k", "v", "attention", "p", "r", "s"]
+    (node,) = model.graph.node
+    assert list(node.output) == ["p", "s"]
+    given = token_feeds(*size, density)
+    for one, other in zip(run(model, given), expected_of(given, weights)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def retyped(name, place, value):
+    return lambda nodes: nodes[name].input.__setitem__(place, value)
+
+
+def with_attribute(node, **values):
+    def change(nodes):
+        kept = [one for one in nodes[node].attribute if one.name not in values]
+        del nodes[node].attribute[:]
+        nodes[node].attribute.extend([*kept, *(helper.make_attribute(*one) for one in values.items())])
+
+    return change
+
+
+ALL = ["n", "qkv", "apart", "q", "k", "v", "attention", "p", "r", "s"]
+APART = [["n", "qkv"], ["p", "r", "s"]]  # What is left where attention is no step.
+
+
+@pytest.mark.parametrize(
+    "change, stages",
+    [
+        (retyped("attention", 4, "mask2"), APART),  # Keys of another mask.
+        (retyped("attention", 4, ""), [ALL]),  # All keys.
+        (retyped("attention", 0, "k.part"), APART),  # Keys in the place of queries.
+        (with_attribute("attention", is_causal=1), APART),
+        (with_attribute("q", axis=1), APART),
+        (with_attribute("s", other_activation="sigmoid"), [ALL[:-1]]),
+        (retyped("s", 1, "r"), [ALL[:-1]]),
+    ],
+)
+def test_which_nodes_are_in_a_stage(change, stages):
+    model, shapes = token_nodes(change)
+    assert [row.nodes for row in gather(model, shapes=shapes)] == stages
+
+
+def test_shapes_that_nobody_knows():
+    """Without them, nobody knows whether a linear layer is of tokens or a sum has one pixel for each image."""
+    model, _ = token_nodes()
+    for value in [*model.graph.input, *model.graph.output]:
+        value.type.tensor_type.ClearField("shape")
+    assert not gather(model)
+
+
+def test_tokens_and_images_are_stages_of_their_own():
+    builder = Builder()
+    a = masked_conv(builder, "a", "x", "mask", 4, 4)
+    b = masked_conv(builder, "b", a, "mask", 4, 4)
+    for name, x in (("c", "t"), ("d", "c.out")):
+        builder.add("MaskedLinear", [x, builder.weights(f"{name}.w", 8, 8), "mask_t"], f"{name}.out", name, domain="distile")
+    model = builder.model({"x": ["n", "h", "w", 4], "mask": ["n", "h", "w"], "t": ["n", "k", 8], "mask_t": ["n", "k"]},
+                          {b: None, "d.out": None})  # fmt: skip
+    gathered = copy.deepcopy(model)
+    first, second = gather(gathered)
+    assert (first.nodes, second.nodes) == (["a", "b"], ["c", "d"]) and first.ends == "c takes tokens"
+    given = {"x": feeds(2, 6, 7, 1)["x"], "mask": feeds(2, 6, 7, 0.4)["mask"],
+             "t": np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32),
+             "mask_t": np.random.default_rng(1).random((2, 5)) < 0.6}  # fmt: skip
+    results = run(gathered, given)
+    for one, other in zip(results, run(model, given)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_masks_beyond_the_places():
