@@ -119,8 +119,8 @@ Json measure(const std::string &name, const GpuSlice &slice, const std::string &
             }
         }
     }
-    args.variant = nullptr;
     const ListedVariant listed(polykernel, best);
+    args.variant = listed.variant().name;  // A call without a name may wait, which no graph can capture.
     const Kernel kernel = make_kernel(context, listed.polykernel());
     const Weights weights = pack_weights(context, kernel, source);
     args.weights = weights.get();

@@ -176,13 +176,23 @@ struct Extents {
     int64_t batch = 0, height = 0, width = 0;
 };
 
-/** The masks of a run: each tensor once, and which each layer has. */
+/** The masks of a run: each tensor once, and which each layer has. One tensor [0] says that
+ * they are the first rank's. */
 struct GivenMasks {
     std::vector<Tensor> plain;
     std::vector<Extents> extents;
     std::vector<size_t> of_layers;
+    bool elsewhere;
 
-    GivenMasks(const DeviceGroup &group, const std::vector<Tensor> &tensors) {
+    GivenMasks(const DeviceGroup &group, const std::vector<Tensor> &tensors, size_t num_layers)
+        : elsewhere(group.has_ranks && tensors.size() == 1 && tensors[0].dim() == 1) {
+        if (elsewhere) {
+            return;
+        }
+        if (tensors.size() != num_layers) {
+            fail("a chain of " + std::to_string(num_layers) + " layers takes a mask for each, not " +
+                 std::to_string(tensors.size()));
+        }
         std::vector<const Tensor *> given;
         for (const Tensor &tensor : tensors) {
             const auto same =
@@ -502,10 +512,6 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
     DeviceChain &run = *object;
     DeviceGroup &group = *run.group;
     const distile_dtype type = *type_of(run.type);
-    if (masks.size() != run.layers.size()) {
-        fail("a chain of " + std::to_string(run.layers.size()) + " layers takes a mask for each, not " +
-             std::to_string(masks.size()));
-    }
     // What calls PyTorch comes before the lock, as that may run code of Python's, which may free chains of the group.
     View input_view{};
     distile_tensor input_tensor{}, output_tensor{};
@@ -524,7 +530,7 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
         run.check_tensor(*output, "`out`");
         output_tensor = output_view(*output, type);
     }
-    const GivenMasks given(group, masks);
+    const GivenMasks given(group, masks, run.layers.size());
     std::vector<ChainLayer> layers = run.layers;
     take_weights(layers, run.numbers, parameters);
     std::vector<WeightState> states;
@@ -558,7 +564,7 @@ void run_chain(const OptionalTensor &input, const std::vector<Tensor> &masks, co
     distile_chain_args args{};
     args.input = input || !input_sizes.empty() ? &input_tensor : nullptr;
     args.output = output || !output_sizes.empty() ? &output_tensor : nullptr;
-    args.masks = of_layers.data();
+    args.masks = given.elsewhere ? nullptr : of_layers.data();
     args.inactive = zero ? DISTILE_ZERO : DISTILE_KEEP;
     run.held.insert(run.held.end(), given.plain.begin(), given.plain.end());
     if (input) {

@@ -59,13 +59,14 @@ class Group:
     One run at a time uses a group: those of other threads wait. Group and chains free what they hold with close(), or
     when nobody refers to them any more; a chain keeps its group.
 
-    With `process_group`, each of its ranks has one of the devices, and all make the same groups, chains and runs, in
+    With `process_group`, each of its ranks has some of the devices, and all make the same groups, chains and runs, in
     the same order, with equal layers and masks:
 
         group = distile.parallel.Group([f"cuda:{local_rank}"], process_group=torch.distributed.group.WORLD)
 
     Every rank reads its part of its own `x`, and gets the whole result. A tensor on the device "meta" as `x` lets a
-    rank get its part from the first one, and as `out` leaves it without a result. What fails on a rank, or differs
+    rank get its part from the first one, as a mask or all masks lets it get those of the first one, and as `out` leaves
+    it without a result. What fails on a rank, or differs
     from what the first one has, is a RuntimeError on all. A rank that does not take part, or raises a ValueError or a
     TypeError of its own, makes the others raise one within the time-out, and the group unusable.
 
@@ -83,9 +84,9 @@ class Group:
             copies do not keep the devices busy, "always" or "never".
         any_order: whether GPUs may run what suits their parts best. Faster, but results round otherwise than those of
             one device.
-        process_group: of torch.distributed, if each rank has a device: `devices` is a list of one then, and so are
-            `speeds`. What ranks compare, and the pixels of CPUs, travel by gloo over connections of the group's own;
-            the pixels of GPUs by the NCCL of this process group.
+        process_group: of torch.distributed, if its ranks have the devices: `devices`, `threads` and `speeds` are of
+            those of this rank. What ranks compare, and the pixels of CPUs, travel by gloo over connections of the
+            group's own; the pixels of GPUs by the NCCL of this process group, from and to the first one of a rank.
     """
 
     def __init__(
@@ -108,8 +109,6 @@ class Group:
             raise ValueError(f"the imbalance is a part of the time above 0, not {imbalance}")
         if not (0 < timeout <= 2_000_000):
             raise ValueError(f"the timeout is seconds above 0 and at most 2000000, not {timeout}")
-        if process_group is not None and count != 1:
-            raise ValueError(f"a rank has one device, not {count}: say which with process_group=")
         on_cpu = self.devices[0].type == "cpu"
         threads = _threads_of(threads, count) if on_cpu else _no_threads(threads, count)
         speeds = _speeds_of(speeds, count)
@@ -411,13 +410,18 @@ class Chain:
         return torch.empty(shape, dtype=self.dtype, device=self.group.devices[0], memory_format=memory)
 
     def _masks(self, masks, batch: int, sizes) -> list[torch.Tensor]:
-        """The mask of each layer's output."""
+        """The mask of each layer's output. Where they are the first rank's, an empty tensor."""
         count = len(self.layers)
         if isinstance(masks, (list, tuple)):
             if len(masks) != count:
                 raise ValueError(f"there are {len(masks)} masks for {count} layers: give one for each, or one for all")
         else:
             masks = [masks] * count
+        elsewhere = [self.group._is_elsewhere(mask) for mask in masks]
+        if all(elsewhere):
+            return [self._none()]
+        if any(elsewhere):
+            raise ValueError("some masks are on meta: a rank has all masks, or gets all of them from the first one")
         found, made = [], {}
         for number, (layer, mask, size) in enumerate(zip(self.layers, masks, sizes)):
             # Expanding a mask of one image makes other tensors of the same memory, of which each would be copied.

@@ -32,8 +32,10 @@ class Here:
         self.rank, self.ranks = distributed.get_rank(process_group), distributed.get_world_size(process_group)
         self.device = device
 
-    def group(self, **keywords):
-        return Group([self.device], process_group=self.process_group, **threads_of(self.device), **keywords)
+    def group(self, devices=1, **keywords):
+        """A group in which this rank has some devices, which may be the same GPU."""
+        given = [self.device] * devices
+        return Group(given, process_group=self.process_group, **threads_of(self.device), **keywords)
 
     def alone(self):
         return Group([self.device], **threads_of(self.device))
@@ -159,6 +161,71 @@ def one_mask(here, density, dtype, overlap):
 def test_one_mask(processes, density, overlap):
     infos = processes.run(one_mask, density, torch.float32, overlap)
     assert infos == infos[:1] * processes.ranks
+
+
+def several_devices(here, overlap):
+    """Ranks with one device, two and three."""
+    layers = convolutions(here.device, layers=3)
+    devices = 1 + (here.rank + 1) % 3
+    x, mask = image(here.device, 2, 128, 45, 38), blobs(here.device, 2, 45, 38, 0.6)
+    expected = one_by_one(layers, x, [mask] * 3)
+    with here.group(devices, overlap=overlap) as group, here.alone() as alone:
+        chain = chain_of(group, layers)
+        y = chain(x, mask)
+        agree(y, expected)
+        assert torch.equal(y, chain_of(alone, layers)(x, mask))
+        first = here.rank == 0
+        agree(chain(x if first else x.to("meta"), mask if first else mask.to("meta")), expected)
+        chain.keep(x if first else x.to("meta"), mask)
+        for step in range(3):
+            images = chain.images()
+            new = (mask.roll(9 * step + 4, dims=2) & (torch.rand(2, 45, 38) < 0.7).to(mask.device))
+            chain.step(new)
+            result = torch.where(new[:, None], one_by_one(layers, images, [new] * 3), images)
+            agree(chain.images(), result)
+        assert str(here.device) in repr(group)
+        return chain.info().devices, chain.info().busy_devices
+
+
+@pytest.mark.parametrize("overlap", ["auto", "always"])
+def test_several_devices_a_rank(processes, overlap):
+    count = 5 if processes.ranks == 2 else 6
+    assert processes.run(several_devices, overlap) == [(count, count)] * processes.ranks
+
+
+def masks_of_the_first_rank(here):
+    layers = convolutions(here.device)
+    x = image(here.device, 1, 128, 24, 31)
+    first = here.rank == 0
+    with here.group(1 + here.rank % 2) as group:
+        chain = chain_of(group, layers)
+        for turn in range(4):
+            masks = [blobs(here.device, 1, 24, 31, density) for density in (0.8, 0.5, 0.3 + 0.1 * turn)]
+            masks[1] = masks[0] if turn == 2 else masks[1]
+            expected = one_by_one(layers, x, masks)
+            given = masks if first or turn == 3 else [mask.to("meta") for mask in masks]
+            agree(chain(x, given), expected)
+            agree(chain(x, given), expected)  # Nothing travels.
+            out = torch.full_like(x, 7.0)
+            chain(x, given, out=out, inactive="zero")
+            agree(out, expected)
+            # The last run was of the same masks, on a rank that had them.
+            agree(chain(x, masks), expected)
+        one = masks[0]
+        agree(chain(x, one if first else one.to("meta")), one_by_one(layers, x, [one] * 3))
+        with torch.inference_mode(False), torch.no_grad():
+            layers[1].weight.mul_(1.5)
+        agree(chain(x, one if first else one.to("meta")), one_by_one(layers, x, [one] * 3))
+        assert chain.info().plans >= 1
+        with pytest.raises(RuntimeError, match="rank 0: the array of masks is null"):
+            chain(x, one.to("meta"))
+        with pytest.raises(ValueError, match="some masks are on meta"):
+            chain(x, [one, one.to("meta"), one])
+        agree(chain(x, one), one_by_one(layers, x, [one] * 3))
+
+
+def test_masks_of_the_first_rank(processes):
+    processes.run(masks_of_the_first_rank)
 
 
 def test_float16(processes, device):
@@ -462,8 +529,6 @@ def test_a_rank_that_makes_no_group(own_processes):
 
 
 def wrong_groups(here):
-    with pytest.raises(ValueError, match="a rank has one device, not 2"):
-        Group([here.device] * 2, process_group=here.process_group)
     with pytest.raises(ValueError, match="2 speeds for 1 devices"):
         here.group(speeds=[1, 2])
 

@@ -97,6 +97,7 @@ const Exchange peer_exchange = {
         use_link(by, [&](PeerLink &link) { link.unpack(pixels); });
     },
     [](distile_context &of) -> void * { return device_of(of).link->copy_stream(); },
+    [](distile_context &from, int32_t stage) { use_link(from, [&](PeerLink &link) { link.publish_messages(stage); }); },
 };
 
 }  // namespace

@@ -129,6 +129,14 @@ CUstream PeerLink::copy_stream() const {
 }
 
 void PeerLink::publish(int32_t stage) {
+    record(stage, device_.caller_stream);
+}
+
+void PeerLink::publish_messages(int32_t stage) {
+    record(stage, copy_stream());
+}
+
+void PeerLink::record(int32_t stage, CUstream stream) {
     const auto place = static_cast<size_t>(stage);
     CUevent event = nullptr;
     {
@@ -141,7 +149,7 @@ void PeerLink::publish(int32_t stage) {
         }
         event = events_[place];
     }
-    device_.check(device_.driver.cuEventRecord(event, device_.caller_stream), "cuEventRecord");
+    device_.check(device_.driver.cuEventRecord(event, stream), "cuEventRecord");
 }
 
 CUevent PeerLink::published(int32_t stage) const {

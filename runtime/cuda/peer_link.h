@@ -24,6 +24,8 @@ public:
     void open(const CudaDevice &other, bool beside);
     void prepare(const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &lists);
     void publish(int32_t stage);
+    /** Of the stream for copies. */
+    void publish_messages(int32_t stage);
     /** The event of a stage, or null if the GPU has never come to it: then it had nothing to do. */
     CUevent published(int32_t stage) const;
     void follow(const PeerLink &other, int32_t stage) const;
@@ -45,6 +47,7 @@ private:
         bool packs, unpacks;                 ///< The places in a message are those of `to`, or of `from`.
     };
 
+    void record(int32_t stage, CUstream stream);
     /** Copies on the stream for copies. */
     void copy_prepared(const std::vector<PreparedCopy> &copies);
     /** Copies up to most_transfers in units of as many bytes, in one launch. */

@@ -8,10 +8,10 @@ namespace distile {
 namespace {
 
 /** The masks of a run as bits. Equal masks, whichever objects they are, are one image. */
-std::vector<std::shared_ptr<BitImage>> read_masks(const distile_chain &chain, distile_mask *const *masks) {
+BitImages read_masks(const distile_chain &chain, distile_mask *const *masks) {
     const Exchange &exchange = chain.group.exchange(0, 0);
     std::map<const distile_mask *, std::shared_ptr<BitImage>> read;
-    std::vector<std::shared_ptr<BitImage>> bits;
+    BitImages bits;
     for (size_t i = 0; i < chain.layers.size(); i++) {
         std::shared_ptr<BitImage> &image = read[masks[i]];
         if (!image) {
@@ -29,7 +29,7 @@ std::vector<std::shared_ptr<BitImage>> read_masks(const distile_chain &chain, di
     return bits;
 }
 
-bool same_bits(const std::vector<std::shared_ptr<BitImage>> &one, const std::vector<std::shared_ptr<BitImage>> &other) {
+bool same_bits(const BitImages &one, const BitImages &other) {
     for (size_t i = 0; i < one.size(); i++) {
         // Layers that share a mask share its image, which is compared once.
         const bool compared = i > 0 && i < other.size() && one[i] == one[i - 1] && other[i] == other[i - 1];
@@ -59,9 +59,8 @@ int32_t largest_part(const ChainPlan &plan, size_t layer) {
 std::string choose(const distile_chain &chain, distile_kernel &kernel, const BitImage &pixels) {
     distile_context &first = *chain.group.contexts[0];
     try {
-        chain.group.exchange(0, 0).prepare(first, {{chain.largest.get(), &pixels}}, {});
         distile_choice choice{};
-        require(distile_kernel_choose(&kernel, chain.largest.get(), &choice));
+        require(distile_kernel_choose(&kernel, mask_of_bits(chain, pixels), &choice));
         return choice.variant;
     } catch (const Failure &failure) {
         fail_group(failure.status, "device 0: %s", distile_context_message(&first));
@@ -71,6 +70,11 @@ std::string choose(const distile_chain &chain, distile_kernel &kernel, const Bit
 }
 
 }  // namespace
+
+distile_mask *mask_of_bits(const distile_chain &chain, const BitImage &pixels) {
+    chain.group.exchange(0, 0).prepare(*chain.group.contexts[0], {{chain.of_bits.get(), &pixels}}, {});
+    return chain.of_bits.get();
+}
 
 /** For the whole mask, whose bits one device has, or in any order for the largest part. */
 void choose_variants(distile_chain &chain, distile_mask *const *masks) {
@@ -108,8 +112,16 @@ void choose_variants(distile_chain &chain, distile_mask *const *masks) {
 }
 
 void plan_run(distile_chain &chain, const distile_chain_args &args) {
-    const MaskShape input = input_shape(chain, args);
-    std::vector<std::shared_ptr<BitImage>> bits = read_masks(chain, args.masks);
+    const int64_t before = chain.plans;
+    plan_masks(chain, read_masks(chain, args.masks), input_shape(chain, args));
+    if (chain.plans != before && !chain.group.ranks) {
+        chain.input = {0, 0, 0};
+        choose_variants(chain, args.masks);
+        chain.input = input_shape(chain, args);
+    }
+}
+
+void plan_masks(distile_chain &chain, BitImages &&bits, const MaskShape &input) {
     if (input == chain.input && same_bits(bits, chain.bits)) {
         return;
     }
@@ -124,9 +136,6 @@ void plan_run(distile_chain &chain, const distile_chain_args &args) {
         chain.moved_pixels = fits(before, input) ? moved_pixels(before, chain.partition, input) : 0;
     }
     chain.plan = plan_chain(chain.planned, input, masks, chain.partition, static_cast<int32_t>(times.size()));
-    if (!chain.group.ranks) {
-        choose_variants(chain, args.masks);
-    }
     chain.plans++;
     chain.input = input;
 }

@@ -13,9 +13,8 @@ void add_spans(const SpanList &spans, const PixelBox &box, BitImage &bits) {
 
 }  // namespace
 
-DeviceWork::DeviceWork(distile_chain &of, size_t own)
-    : chain(of), group(of.group), place(own), number(of.group.first_device() + own), context(*of.group.contexts[own]),
-      part(of.plan.parts[number]), device(of.devices[own]) {
+DeviceWork::DeviceWork(distile_chain &of, Fault &fault, size_t own)
+    : Member(of, fault, own), part(of.plan.parts[number]), device(of.devices[own]) {
 }
 
 /** The memory is zero except where something shall be written. */
@@ -34,9 +33,9 @@ void DeviceWork::prepare() {
     add_spans(part.input, part.boxes[0], device.input_bits);
     std::vector<MaskOfPlan> masks{{device.input.get(), &device.input_bits}};
     std::vector<const SpanList *> lists{&part.input, &part.output};
-    if (!group.ranks) {  // Ranks pack what they fetch.
-        for (const std::vector<Fetch> &fetches : part.fetches) {
-            for (const Fetch &piece : fetches) {
+    for (const std::vector<Fetch> &fetches : part.fetches) {
+        for (const Fetch &piece : fetches) {
+            if (is_here(piece.from)) {  // Other ranks' pixels come in messages.
                 lists.push_back(&piece.spans);
             }
         }
@@ -91,11 +90,7 @@ void DeviceWork::make_tensor(size_t tensor) {
 PlacedTensor DeviceWork::take_images(const KeptPart &kept) {
     KeptImages &images = device.images;
     images.no_pixels = BitImage(kept.box.shape);
-    std::vector<const SpanList *> lists;
-    if (!group.ranks) {
-        lists.push_back(&kept.spans);
-    }
-    own_way().prepare(context, {{images.shape.get(), &images.no_pixels}}, lists);
+    own_way().prepare(context, {{images.shape.get(), &images.no_pixels}}, {&kept.spans});
     distile_output_spec spec{};
     spec.batch = kept.box.shape.batch;
     spec.height = kept.box.shape.height;

@@ -73,7 +73,7 @@ struct Exchange {
     void (*read_bits)(distile_mask &mask, BitImage &bits);
 
     // For ranks, whose pixels travel in messages. The ways from a context to itself have these.
-    /** Memory of the context's device, for messages. */
+    /** Memory of the context's device, for messages. The devices of its process that are in a group with it use it. */
     std::shared_ptr<void> (*message_memory)(distile_context &of, size_t bytes);
     /** Gives a context spans that it packs, so that messages need not wait for them. */
     void (*prepare_packed)(distile_context &of, const std::vector<const SpanList *> &lists);
@@ -82,6 +82,8 @@ struct Exchange {
     void (*unpack)(distile_context &by, const std::vector<PackedPixels> &pixels);
     /** The stream on which it does; null on CPUs. */
     void *(*message_stream)(distile_context &of);
+    /** As publish(), of what that stream has been given: others follow what was packed, or what has arrived. */
+    void (*publish_messages)(distile_context &from, int32_t stage);
 };
 
 /** Copies within a process, between CPU contexts. */

@@ -147,9 +147,6 @@ void fill_group(distile_group &group, distile_context *const *contexts, int32_t 
     if (count < 1 || count > most_devices) {
         fail_group(DISTILE_ERROR_BAD_VALUE, "a group of %d contexts; it must have 1 to %d", count, most_devices);
     }
-    if (group.ranks && count != 1) {
-        fail_group(DISTILE_ERROR_BAD_VALUE, "%d contexts with a transport; a rank has one", count);
-    }
     check_group_options(options, count);
     for (int32_t i = 0; i < count; i++) {
         if (!contexts[i]) {
@@ -181,10 +178,29 @@ uint64_t bits_of(double number) {
     return bits;
 }
 
-double double_of(uint64_t bits) {
-    double number = 0;
-    std::memcpy(&number, &bits, sizeof(number));
-    return number;
+/** Tells all ranks what the devices of each take. Requires room in `group.times` for those of all. */
+void share_times(distile_group &group) {
+    Ranks &ranks = *group.ranks;
+    const RankDevices &devices = ranks.devices();
+    std::vector<DeviceTime> all;
+    std::vector<distile_message> sends, receives;
+    const Outcome outcome = outcome_of(group.contexts[0], [&] {
+        all.resize(group.times.size());
+        const auto bytes_of = [&](int32_t rank) {
+            return devices.count_of(rank) * static_cast<int64_t>(sizeof(DeviceTime));
+        };
+        std::copy(group.times.begin(), group.times.begin() + devices.count_of(ranks.rank()),
+                  all.begin() + devices.first_of(ranks.rank()));
+        for (int32_t peer = 0; peer < ranks.count(); peer++) {
+            if (peer != ranks.rank()) {
+                sends.push_back({peer, 0, &all[group.first_device()], bytes_of(ranks.rank())});
+                receives.push_back({peer, 0, &all[static_cast<size_t>(devices.first_of(peer))], bytes_of(peer)});
+            }
+        }
+    });
+    ranks.meet(Meeting::CountDevices, outcome, {});
+    ranks.exchange(sends, receives, false, nullptr);
+    group.times = std::move(all);
 }
 
 /** Makes a group with other ranks. What fails on one does on all. */
@@ -194,12 +210,9 @@ void make_with_ranks(distile_group &group, distile_context *const *contexts, int
     group.ranks = std::make_unique<Ranks>(*options.transport);
     Ranks &ranks = *group.ranks;
     ranks.begin(std::chrono::steady_clock::now() + group.timeout);
-    const Outcome outcome = outcome_of(count > 0 ? contexts[0] : nullptr, [&] {
-        fill_group(group, contexts, count, options);
-        group.times.reserve(static_cast<size_t>(ranks.count()));
-    });
+    Outcome outcome =
+        outcome_of(count > 0 ? contexts[0] : nullptr, [&] { fill_group(group, contexts, count, options); });
     const bool is_well = outcome.status == DISTILE_OK;
-    const DeviceTime own = is_well ? group.times[0] : DeviceTime{};
     const std::vector<RankRecord> &records =
         ranks.meet(Meeting::MakeGroup, outcome,
                    {{"numbers of ranks", static_cast<uint64_t>(ranks.count())},
@@ -207,10 +220,24 @@ void make_with_ranks(distile_group &group, distile_context *const *contexts, int
                     {"settings of imbalance", bits_of(group.imbalance)},
                     {"settings of any_order", group.any_order ? 1U : 0U},
                     {"settings of speeds: all ranks give theirs, or none does", options.speeds ? 1U : 0U}},
-                   {bits_of(own.fixed), bits_of(own.per_work)});
-    group.times.clear();
-    for (const RankRecord &record : records) {
-        group.times.push_back({double_of(record.words[0]), double_of(record.words[1])});
+                   {static_cast<uint64_t>(count)});
+    int64_t devices = 0;
+    outcome = outcome_of(contexts[0], [&] {
+        std::vector<int32_t> counts;
+        for (const RankRecord &record : records) {
+            counts.push_back(static_cast<int32_t>(record.words[0]));
+            devices += counts.back();
+        }
+        if (devices > most_devices) {
+            fail_group(DISTILE_ERROR_BAD_VALUE, "the ranks have %lld devices; at most %d are possible",
+                       static_cast<long long>(devices), most_devices);
+        }
+        ranks.set_devices(RankDevices(counts));
+        group.times.resize(static_cast<size_t>(devices));
+    });
+    ranks.meet(Meeting::CountDevices, outcome, {});
+    if (options.speeds) {
+        share_times(group);
     }
 }
 
@@ -305,7 +332,7 @@ public:
         chain_->variants.resize(last);
         distile_mask *mask = nullptr;
         require_of(group_.contexts[0], distile_mask_create(group_.contexts[0], &mask));
-        chain_->largest.reset(mask);
+        chain_->of_bits.reset(mask);
         for (distile_context *context : group_.contexts) {
             chain_->devices.push_back(make_device(context, buffers));
         }
@@ -587,6 +614,9 @@ void check_run(const distile_chain &chain, const distile_chain_args *given) {
         }
     }
     check_result(chain, args, shapes);
+    if (!args.masks && chain.group.first_device() > 0) {
+        return;  // They are the first rank's.
+    }
     if (!args.masks) {
         fail_group(DISTILE_ERROR_NULL_POINTER, "the array of masks is null");
     }
@@ -689,8 +719,8 @@ distile_status distile_chain_create(distile_group *group, const distile_chain_la
             made = ChainMaker(*group, layers, count).make();
             made->rounds = std::make_unique<RankRounds>();
             RankTensors &given = made->rounds->given;
-            given.have_input.resize(group->num_devices());
-            given.want_output.resize(group->num_devices());
+            given.have_input.resize(static_cast<size_t>(group->ranks->count()));
+            given.want_output.resize(static_cast<size_t>(group->ranks->count()));
             made->number = group->chains + 1;
         });
         group->ranks->meet(Meeting::MakeChain, outcome,

@@ -57,7 +57,7 @@ struct distile_group {
     }
     /** The number of the first context's device. */
     size_t first_device() const {
-        return ranks ? static_cast<size_t>(ranks->rank()) : 0;
+        return ranks ? static_cast<size_t>(ranks->devices().first_of(ranks->rank())) : 0;
     }
     /** Whether a device or messages may still use what the group and its chains have. */
     bool may_be_in_use() const {
@@ -125,7 +125,7 @@ struct distile_chain {
     distile::Partition partition;
     distile::ChainPlan plan;
     std::vector<std::string> variants; /**< One for each layer; "" where no device has pixels. */
-    distile::Mask largest;             /**< The largest part of a layer, for the first context to choose by. */
+    distile::Mask of_bits;             /**< A mask of the first context, for pixels that are no mask of the caller's. */
     int64_t plans = 0, partitions = 0, moved_pixels = 0;
 
     // The images that the devices keep; no extents if they keep none.
@@ -136,7 +136,7 @@ struct distile_chain {
 
     std::unique_ptr<distile::RankRounds> rounds; /**< What ranks exchange in a run. */
     int64_t hashed_plan = 0;                     /**< The number of the plan that these are of. */
-    uint64_t masks_hash = 0, partition_hash = 0;
+    uint64_t masks_hash = 0, mask_bytes = 0, partition_hash = 0;
     distile_chain *next_kept = nullptr; /**< The one before among what is never freed. */
 
     std::vector<const distile::BitImage *> masks() const;
@@ -170,8 +170,14 @@ template<typename Body> Outcome outcome_of(const distile_context *context, const
     return outcome;
 }
 
+/** The masks of a chain as bits, one for each layer; equal ones are one image. */
+using BitImages = std::vector<std::shared_ptr<BitImage>>;
 /** Makes the plan for these arguments, which have been checked, unless the last one is it. */
 void plan_run(distile_chain &chain, const distile_chain_args &args);
+/** The same for masks as bits. */
+void plan_masks(distile_chain &chain, BitImages &&bits, const MaskShape &input);
+/** Makes the mask of the first context that has these pixels. */
+distile_mask *mask_of_bits(const distile_chain &chain, const BitImage &pixels);
 /** Lets the first context choose the variants of a new plan that callers leave open. */
 void choose_variants(distile_chain &chain, distile_mask *const *masks);
 /** Runs the plan. Throws GroupFailure. */

@@ -95,6 +95,7 @@ const Exchange process_exchange = {
     pack_in_process,
     unpack_in_process,
     [](distile_context &) -> void * { return nullptr; },
+    [](distile_context &, int32_t) {},
 };
 
 }  // namespace distile

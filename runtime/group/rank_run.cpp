@@ -3,13 +3,16 @@
 #include "runtime/group/run_chain.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
+#include <set>
 
 namespace distile {
 
 namespace {
 
-/** What a rank tells in a word of its record. */
-constexpr uint64_t has_input = 1, wants_output = 2, needs_rounds = 4;
+/** What a rank tells in the first word of its record. */
+constexpr uint64_t has_input = 1, wants_output = 2, needs_rounds = 4, lacks_masks = 8;
+/** The other words: a hash of the masks of its plan, 0 without one, and what they take in a message. */
+constexpr size_t masks_word = 1, mask_bytes_word = 2;
 
 uint64_t hash_of(const MaskShape &shape) {
     Hash hash;
@@ -19,7 +22,7 @@ uint64_t hash_of(const MaskShape &shape) {
     return hash.value();
 }
 
-uint64_t hash_of(const std::vector<std::shared_ptr<BitImage>> &masks) {
+uint64_t hash_of(const BitImages &masks) {
     Hash hash;
     const BitImage *before = nullptr;
     for (const std::shared_ptr<BitImage> &mask : masks) {
@@ -60,18 +63,17 @@ void forget_plan(distile_chain &chain) {
 }
 
 /** Memory for the messages of rounds, and their places in it. */
-void place_messages(RankRounds &rounds, distile_context &context, const Exchange &way) {
+void place_messages(RankRounds &rounds, const distile_group &group) {
     size_t send_bytes = 0, receive_bytes = 0;
-    std::vector<const SpanList *> lists, own;
+    std::vector<std::vector<const SpanList *>> lists(group.contexts.size());
     for (const Round *round : rounds.all()) {
-        if (round->own) {
-            own.push_back(round->own);
-        }
         send_bytes = std::max(send_bytes, static_cast<size_t>(round->send_bytes));
         receive_bytes = std::max(receive_bytes, static_cast<size_t>(round->receive_bytes));
-        for (const std::vector<RoundMessage> *messages : {&round->sends, &round->receives}) {
-            for (const RoundMessage &message : *messages) {
-                lists.push_back(message.spans);
+        for (const auto *parts : {&round->packs, &round->unpacks}) {
+            for (size_t i = 0; i < parts->size(); i++) {
+                for (const RoundPiece &piece : (*parts)[i]) {
+                    lists[i].push_back(piece.spans);
+                }
             }
         }
     }
@@ -79,7 +81,7 @@ void place_messages(RankRounds &rounds, distile_context &context, const Exchange
         if (bytes > has) {
             memory.reset();
             has = 0;
-            memory = way.message_memory(context, bytes);
+            memory = group.exchange(0, 0).message_memory(*group.contexts[0], bytes);
             has = bytes;
         }
     };
@@ -96,165 +98,116 @@ void place_messages(RankRounds &rounds, distile_context &context, const Exchange
         round->sent = place(round->sends, rounds.send_memory);
         round->received = place(round->receives, rounds.receive_memory);
     }
-    way.prepare(context, {}, own);
-    way.prepare_packed(context, lists);
+    for (size_t i = 0; i < lists.size(); i++) {
+        distile_context &context = *group.contexts[i];
+        try {
+            group.exchange(i, i).prepare_packed(context, lists[i]);
+        } catch (const Failure &failure) {
+            fail_group(failure.status, "%s", distile_context_message(&context));
+        }
+    }
 }
 
-/** Keeps what went wrong on this rank, if anything did. Returns whether nothing did. */
-bool keep_fault(const distile_group &group, Fault &fault, const Outcome &outcome) {
+/** Keeps what went wrong on this rank outside its devices' work, if anything did. */
+void keep_fault(const distile_group &group, Fault &fault, const Outcome &outcome) {
     if (outcome.status != DISTILE_OK) {
         fault.set(group.first_device(), outcome);
     }
-    return outcome.status == DISTILE_OK;
 }
 
-/** A rank's part of an exchange with others: what fails on this rank is kept, and its messages travel all the same. */
-class RankWork {
-public:
-    RankWork(distile_chain &chain, Fault &fault)
-        : group_(chain.group), context_(*group_.contexts[0]), way_(group_.exchange(0, 0)), fault_(fault),
-          is_well_(fault.get().status == DISTILE_OK) {
-    }
-
-    template<typename Body> void attempt(const Body &body) {
-        if (is_well_) {
-            is_well_ = keep_fault(group_, fault_, outcome_of(&context_, body));
+/** The masks of a plan as a message: the number of each layer's image, and then the words of the images. */
+std::vector<uint64_t> message_of(const BitImages &masks) {
+    std::vector<uint64_t> message;
+    std::vector<const BitImage *> images;
+    for (const std::shared_ptr<BitImage> &mask : masks) {
+        const auto found = std::find(images.begin(), images.end(), mask.get());
+        message.push_back(static_cast<uint64_t>(found - images.begin()));
+        if (found == images.end()) {
+            images.push_back(mask.get());
         }
     }
+    for (const BitImage *image : images) {
+        message.insert(message.end(), image->words.begin(), image->words.end());
+    }
+    return message;
+}
 
-    /** Takes a round's pixels from one tensor to another. Later work comes after arrive(). */
-    void exchange(const Round &round, const PlacedTensor &from, const PlacedTensor &to) {
-        if (round.own) {
-            attempt([&] { way_.copy(context_, {{&from, &to, round.own}}); });
+uint64_t message_bytes_of(const BitImages &masks) {
+    std::set<const BitImage *> images;
+    size_t words = masks.size();
+    for (const std::shared_ptr<BitImage> &mask : masks) {
+        words += images.insert(mask.get()).second ? mask->words.size() : 0;
+    }
+    return words * sizeof(uint64_t);
+}
+
+/** What message_of() was made of, with the shapes of the layers' outputs. */
+BitImages masks_of(const std::vector<uint64_t> &message, const std::vector<MaskShape> &shapes) {
+    BitImages masks, images;
+    size_t at = shapes.size();
+    for (size_t i = 0; i < shapes.size(); i++) {
+        if (message[i] >= images.size()) {
+            images.push_back(std::make_shared<BitImage>(shapes[i]));
+            std::vector<uint64_t> &words = images.back()->words;
+            if (message[i] >= images.size() || words.size() > message.size() - at) {
+                fail_group(DISTILE_ERROR_INTERNAL, "the first rank's masks are not those of this chain");
+            }
+            std::copy_n(message.begin() + static_cast<std::ptrdiff_t>(at), words.size(), words.begin());
+            at += words.size();
         }
-        if (round.sent.empty() && round.received.empty()) {
-            return;
-        }
-        attempt([&] { way_.pack(context_, packed(from, round.sends, round.sent)); });
-        const bool on_device = context_.device->kind() != DISTILE_CPU;
-        group_.ranks->exchange(round.sent, round.received, on_device, way_.message_stream(context_));
-        attempt([&] { way_.unpack(context_, packed(to, round.receives, round.received)); });
+        masks.push_back(images[message[i]]);
     }
-    void arrive() {
-        attempt([&] { way_.arrive(context_); });
-    }
-    void finish() {
-        attempt([&] { way_.finish(context_); });
-    }
+    return masks;
+}
 
-private:
-    static std::vector<PackedPixels> packed(const PlacedTensor &tensor, const std::vector<RoundMessage> &messages,
-                                            const std::vector<distile_message> &places) {
-        std::vector<PackedPixels> pixels;
-        for (size_t i = 0; i < messages.size(); i++) {
-            pixels.push_back({&tensor, messages[i].spans, places[i].data});
-        }
-        return pixels;
-    }
+/** Whether a rank shall get the first one's masks. */
+bool gets_masks(const RankRecord &record, const RankRecord &first) {
+    return (record.words[0] & lacks_masks) != 0 && record.words[masks_word] != first.words[masks_word];
+}
 
-    distile_group &group_;
-    distile_context &context_;
-    const Exchange &way_;
-    Fault &fault_;
-    bool is_well_;
-};
-
-/** A job for a rank's thread. Messages that fail end it. */
-template<typename Body>
-Crew::Part make_part(distile_group &group, const std::shared_ptr<Fault> &fault, const Body &body) {
-    return std::make_shared<const std::function<void(int32_t)>>([fault, body, &group](int32_t) {
-        distile_context &context = *group.contexts[0];
-        if (!keep_fault(group, *fault, outcome_of(&context, body))) {
-            // Once the call has returned, nothing may use the caller's tensors.
-            (void)outcome_of(&context, [&] { group.exchange(0, 0).finish(context); });
+/** Sends the first rank's masks to those that lack them. Returns their message on those. */
+std::vector<uint64_t> share_masks(distile_chain &chain, const std::vector<RankRecord> &records) {
+    Ranks &ranks = *chain.group.ranks;
+    const RankRecord &first = records[0];
+    std::vector<uint64_t> message;
+    std::vector<distile_message> sends, receives;
+    const Outcome outcome = outcome_of(chain.group.contexts[0], [&] {
+        const auto bytes = static_cast<int64_t>(first.words[mask_bytes_word]);
+        if (ranks.rank() == 0) {
+            message = message_of(chain.bits);
+            for (size_t i = 0; i < records.size(); i++) {
+                if (gets_masks(records[i], first)) {
+                    sends.push_back({static_cast<int32_t>(i), 0, message.data(), bytes});
+                }
+            }
+        } else if (gets_masks(records[static_cast<size_t>(ranks.rank())], first)) {
+            message.resize(first.words[mask_bytes_word] / sizeof(uint64_t));
+            receives.push_back({0, 0, message.data(), bytes});
         }
     });
+    ranks.meet(Meeting::SendMasks, outcome, {});
+    ranks.exchange(sends, receives, false, nullptr);
+    return receives.empty() ? std::vector<uint64_t>() : std::move(message);
 }
 
-/** Runs a job. Fails if messages did. */
-void run_job(distile_group &group, const Crew::Part &part, const Fault &fault, Deadline deadline) {
-    run_parts(group, part, deadline, [] {});
-    if (group.ranks->is_lost()) {
-        const Outcome outcome = fault.get();
-        fail_group(outcome.status, "%s", outcome.message);
+void hash_plan(distile_chain &chain) {
+    if (chain.hashed_plan != chain.plans) {
+        chain.masks_hash = hash_of(chain.bits);
+        chain.mask_bytes = message_bytes_of(chain.bits);
+        chain.partition_hash = hash_of(chain.partition);
+        chain.hashed_plan = chain.plans;
     }
 }
 
-/** A rank's part of a run. */
-class RankRun {
-public:
-    explicit RankRun(ChainRun &run) : run_(run), work_(run.chain, run.fault) {
-    }
+/** A run, and the job of it. */
+struct RankRun {
+    std::shared_ptr<ChainRun> run;
+    Crew::Part job;
 
-    void compute() {
-        distile_chain &chain = run_.chain;
-        DeviceWork device(chain, 0);
-        DeviceRun &own = device.device;
-        const RankRounds &rounds = *chain.rounds;
-        const PlacedTensor input{&device.context, run_.input}, output{&device.context, run_.output};
-        if (run_.uses_kept()) {
-            const KeptPart &part = run_.parts[device.number];
-            KeptImages &images = own.images;
-            const bool stay = run_.takes_kept && !run_.moves;
-            work_.attempt([&] {
-                images.next = stay ? images.kept : part.box.is_empty() ? PlacedTensor{} : device.take_images(part);
-            });
-            work_.exchange(rounds.images, run_.takes_kept ? images.kept : input, images.next);
-            work_.arrive();
-        }
-        if (!device.part.is_empty) {
-            work_.attempt([&] {
-                device.prepare();
-                device.make_tensor(0);
-            });
-        }
-        work_.exchange(rounds.first, run_.takes_kept ? own.images.next : input, own.tensors[0]);
-        work_.arrive();
-        if (!device.part.is_empty) {
-            compute_layers(device);
-        }
-        const PlacedTensor &last = own.tensors[chain.layers.size()];
-        if (!run_.keeps) {
-            work_.exchange(rounds.result, last, output);
-        } else if (!device.part.is_empty) {
-            work_.attempt([&] {
-                device.own_way().copy(device.context, {{&last, &own.images.next, &device.part.output}});
-            });
-        }
-        work_.finish();
+    void make(distile_chain &chain, const distile_chain_args &args) {
+        run = std::make_shared<ChainRun>(chain, args);
+        job = make_run_job(run);
     }
-
-private:
-    void compute_layers(DeviceWork &device) {
-        const RankRounds &rounds = *run_.chain.rounds;
-        const size_t count = run_.chain.layers.size();
-        const bool overlaps = device.group.overlaps(0);
-        work_.attempt([&] { device.make_tensor(1); });
-        for (size_t i = 0; i < count; i++) {
-            const bool last = i + 1 == count, in_parts = overlaps && !last;
-            DeviceLayer &layer = device.device.layers[i];
-            work_.attempt([&] {
-                device.run_layer(i, in_parts ? layer.rim : layer.own);
-                if (!last) {
-                    device.make_tensor(i + 2);
-                }
-            });
-            if (last) {
-                break;
-            }
-            const PlacedTensor &tensor = device.device.tensors[i + 1];
-            work_.exchange(rounds.halos[i], tensor, tensor);
-            work_.attempt([&] {
-                if (in_parts && device.part.layers[i].interior.count() > 0) {
-                    device.run_layer(i, layer.interior);
-                }
-            });
-            work_.arrive();
-        }
-    }
-
-    ChainRun &run_;
-    RankWork work_;
 };
 
 /** What each rank has, by its record. Allocates nothing, as all that ranks do between two meetings. */
@@ -274,14 +227,29 @@ bool any_needs_rounds(const std::vector<RankRecord> &records) {
                        [](const RankRecord &record) { return (record.words[0] & needs_rounds) != 0; });
 }
 
-/** Makes the rounds of a run, and lets the first rank choose the variants of a new plan. */
-void prepare_run(ChainRun &run, const distile_chain_args &args) {
-    distile_chain &chain = run.chain;
+bool any_gets_masks(const std::vector<RankRecord> &records) {
+    return std::any_of(records.begin(), records.end(),
+                       [&](const RankRecord &record) { return gets_masks(record, records[0]); });
+}
+
+/** Plans for masks that the first rank has sent, if any, makes the rounds of a run, and lets the first rank choose the
+ * variants of a new plan. */
+void prepare_run(RankRun &made, distile_chain &chain, const distile_chain_args &args,
+                 const std::vector<uint64_t> &mask_message) {
     distile_group &group = chain.group;
     Ranks &ranks = *group.ranks;
     RankRounds &rounds = *chain.rounds;
     std::vector<uint64_t> names;
     const Outcome outcome = outcome_of(group.contexts[0], [&] {
+        if (!mask_message.empty()) {
+            const MaskShape input = input_shape(chain, args);
+            std::vector<MaskShape> shapes = shapes_of(chain.planned, input);
+            shapes.erase(shapes.begin());
+            plan_masks(chain, masks_of(mask_message, shapes), input);
+            hash_plan(chain);
+            made.make(chain, args);
+        }
+        const ChainRun &run = *made.run;
         const bool is_new = rounds.plan != chain.plans;
         rounds.plan = -1;
         if (is_new && ranks.rank() == 0) {
@@ -298,31 +266,53 @@ void prepare_run(ChainRun &run, const distile_chain_args &args) {
         make_rounds(rounds,
                     {chain.plan, chain.partition, chain.input, chain.layers[0].in_channels * element_bytes,
                      tensor_bytes.back(), tensor_bytes, run.takes_kept, run.keeps, run.moves, chain.kept_by, run.parts},
-                    rounds.given, ranks.rank());
-        place_messages(rounds, *group.contexts[0], group.exchange(0, 0));
+                    rounds.given, ranks.devices(), ranks.rank());
+        place_messages(rounds, group);
         rounds.tensors = rounds.given;
         rounds.takes_kept = run.takes_kept;
         rounds.keeps = run.keeps;
         // Where images move, the rounds are those of this run alone.
         rounds.plan = run.moves ? -1 : chain.plans;
     });
-    ranks.meet(Meeting::Prepare, outcome, {});
+    ranks.meet(Meeting::Prepare, outcome, {{"masks", chain.masks_hash}, {"parts", chain.partition_hash}});
     ranks.broadcast(names.data(), names.size() * sizeof(uint64_t));
     if (ranks.rank() == 0) {
         return;
     }
     const Outcome named = outcome_of(group.contexts[0], [&] {
         for (size_t i = 0; i < names.size(); i++) {
-            const distile_polykernel &code = chain.layers[i].kernels[0]->polykernel;
             chain.variants[i].clear();
-            for (int32_t v = 0; v < code.num_variants; v++) {
-                if (hash_of(std::string(code.variants[v].name)) == names[i]) {
-                    chain.variants[i] = code.variants[v].name;
+            // Devices of a rank may have unequal code.
+            for (const Kernel &kernel : chain.layers[i].kernels) {
+                const distile_polykernel &code = kernel->polykernel;
+                for (int32_t v = 0; v < code.num_variants; v++) {
+                    if (hash_of(std::string(code.variants[v].name)) == names[i]) {
+                        chain.variants[i] = code.variants[v].name;
+                    }
                 }
             }
         }
     });
-    keep_fault(group, run.fault, named);
+    keep_fault(group, made.run->fault, named);
+}
+
+/** The devices' part in bringing images to ranks that want them. */
+void collect_part(distile_chain &chain, const RankRounds &rounds, Fault &fault, size_t place,
+                  const distile_tensor &output) {
+    Member member(chain, fault, place);
+    const Round &round = rounds.tensors_of[0];
+    const PlacedTensor &kept = chain.devices[place].images.kept;
+    const PlacedTensor to{chain.group.contexts[0], output};
+    member.pack(rounds, round, stages::packed(0), stages::begins, kept);
+    if (output.data) {
+        member.attempt([&] {
+            const Exchange &exchange = chain.group.exchange(place, 0);
+            exchange.follow(member.context, *chain.group.contexts[0], stages::begins);
+            exchange.copy(member.context, {{&kept, &to, &chain.kept_parts[member.number].spans}});
+        });
+    }
+    member.deliver(rounds, round, stages::packed(0), to);
+    member.attempt([&] { member.own_way().finish(member.context); });
 }
 
 }  // namespace
@@ -333,58 +323,67 @@ void run_on_ranks(distile_chain &chain, const distile_chain_args *given) {
     Ranks &ranks = *group.ranks;
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
     ranks.begin(deadline);
-    std::shared_ptr<ChainRun> run;
-    Crew::Part part;
+    const MaskShape input = input_shape(chain, args);
+    const bool has_masks = args.masks != nullptr;
+    RankRun made;
     const Outcome outcome = outcome_of(group.contexts[0], [&] {
         check_run(chain, given);
-        plan_run(chain, args);
-        if (chain.hashed_plan != chain.plans) {
-            chain.masks_hash = hash_of(chain.bits);
-            chain.partition_hash = hash_of(chain.partition);
-            chain.hashed_plan = chain.plans;
+        if (has_masks) {
+            plan_run(chain, args);
         }
-        run = std::make_shared<ChainRun>(chain, args);
-        const std::shared_ptr<Fault> fault(run, &run->fault);
-        part = make_part(group, fault, [run] { RankRun(*run).compute(); });
+        // Without masks, the plan may be that of the first rank's.
+        if (chain.input == input) {
+            hash_plan(chain);
+            made.make(chain, args);
+        }
         group.crew->start();
     });
-    const bool takes_kept = !args.input, keeps = !args.output;
+    const bool takes_kept = !args.input, keeps = !args.output, has_plan = made.run != nullptr;
     RankRounds &rounds = *chain.rounds;
-    const bool needs =
-        run && (run->moves || rounds.plan != chain.plans || rounds.takes_kept != takes_kept || rounds.keeps != keeps);
+    const bool needs = has_plan && (made.run->moves || rounds.plan != chain.plans || rounds.takes_kept != takes_kept ||
+                                    rounds.keeps != keeps);
     const uint64_t word = (args.input && args.input->data ? has_input : 0) |
-                          (args.output && args.output->data ? wants_output : 0) | (needs ? needs_rounds : 0);
+                          (args.output && args.output->data ? wants_output : 0) | (needs ? needs_rounds : 0) |
+                          (has_masks ? 0 : lacks_masks);
     try {
         const std::vector<RankRecord> &records = ranks.meet(
             Meeting::Run, outcome,
             {{"chains", chain.number},
              {"arguments", (takes_kept ? 1U : 0U) | (keeps ? 2U : 0U) | (args.inactive == DISTILE_ZERO ? 4U : 0U)},
-             {"sizes of the input", hash_of(chain.input)},
-             {"masks", chain.masks_hash},
-             {"parts", chain.partition_hash},
+             {"sizes of the input", hash_of(input)},
+             {"masks", chain.masks_hash, has_masks},
+             {"parts", chain.partition_hash, has_masks},
              {"images that they keep", takes_kept ? chain.keeping_runs : 0}},
-            {word});
+            {word, has_plan ? chain.masks_hash : 0, chain.mask_bytes});
         read_tensors(records, rounds.given);
         if (!keeps && !is_output_wanted(rounds.given)) {
             fail_group(DISTILE_ERROR_BAD_VALUE, "no rank wants the output: the data of each is null");
         }
-        if (any_needs_rounds(records) || !(rounds.given == rounds.tensors)) {
-            prepare_run(*run, args);
+        const bool sends_masks = any_gets_masks(records);
+        if (sends_masks || any_needs_rounds(records) || !(rounds.given == rounds.tensors)) {
+            prepare_run(made, chain, args, sends_masks ? share_masks(chain, records) : std::vector<uint64_t>());
         }
-        if (run->changes_kept()) {
+        const ChainRun &run = *made.run;
+        if (run.changes_kept()) {
             // A run that fails leaves no images.
             chain.kept = {0, 0, 0};
         }
-        if (run->output.data) {
-            keep_fault(group, run->fault, outcome_of(group.contexts[0], [&] { clear_inactive(chain, args); }));
-        }
-        run_job(group, part, run->fault, deadline);
-        ranks.meet(Meeting::EndRun, run->fault.get(), {});
+        keep_fault(group, made.run->fault, outcome_of(group.contexts[0], [&] {
+                       if (run.output.data && args.inactive == DISTILE_ZERO) {
+                           clear_inactive(chain, args,
+                                          has_masks ? args.masks[chain.layers.size() - 1]
+                                                    : mask_of_bits(chain, *chain.bits.back()));
+                       }
+                       group.exchange(0, 0).publish(*group.contexts[0], stages::begins);
+                   }));
+        chain.progress.reset(deadline);
+        run_job(chain, made.job, run.fault, deadline);
+        ranks.meet(Meeting::EndRun, run.fault.get(), {});
     } catch (...) {
         forget_plan(chain);
         throw;
     }
-    run->commit();
+    made.run->commit();
 }
 
 void collect_on_ranks(distile_chain &chain, const distile_tensor *output) {
@@ -392,23 +391,21 @@ void collect_on_ranks(distile_chain &chain, const distile_tensor *output) {
     Ranks &ranks = *group.ranks;
     const Deadline deadline = std::chrono::steady_clock::now() + group.timeout;
     ranks.begin(deadline);
-    /** What the thread keeps. */
+    /** What the threads keep. */
     struct Collection {
         Fault fault;
         RankRounds rounds;
     };
     std::shared_ptr<Collection> collection;
-    Crew::Part part;
+    Crew::Part job;
     Outcome outcome = outcome_of(group.contexts[0], [&] {
         check_collection(chain, output);
         collection = std::make_shared<Collection>();
         collection->rounds.given = chain.rounds->given;
-        const PlacedTensor to{group.contexts[0], output ? *output : distile_tensor{}};
+        const distile_tensor to = output ? *output : distile_tensor{};
         const std::shared_ptr<Fault> fault(collection, &collection->fault);
-        part = make_part(group, fault, [&chain, collection, to] {
-            RankWork work(chain, collection->fault);
-            work.exchange(collection->rounds.result, chain.devices[0].images.kept, to);
-            work.finish();
+        job = make_job(chain, fault, [&chain, collection, to](size_t place) {
+            collect_part(chain, collection->rounds, collection->fault, place, to);
         });
         group.crew->start();
     });
@@ -424,11 +421,13 @@ void collect_on_ranks(distile_chain &chain, const distile_tensor *output) {
         }
         const auto pixel_bytes =
             chain.layers[0].in_channels * static_cast<int64_t>(distile_dtype_size(chain.layers[0].dtype));
-        make_collection(collection->rounds, chain.kept_parts, pixel_bytes, tensors, ranks.rank());
-        place_messages(collection->rounds, *group.contexts[0], group.exchange(0, 0));
+        make_collection(collection->rounds, chain.kept_parts, pixel_bytes, tensors, ranks.devices(), ranks.rank());
+        place_messages(collection->rounds, group);
+        group.exchange(0, 0).publish(*group.contexts[0], stages::begins);
     });
     ranks.meet(Meeting::PrepareCollect, outcome, {});
-    run_job(group, part, collection->fault, deadline);
+    chain.progress.reset(deadline);
+    run_job(chain, job, collection->fault, deadline);
     ranks.meet(Meeting::EndCollect, collection->fault.get(), {});
 }
 

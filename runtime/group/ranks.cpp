@@ -9,11 +9,12 @@ namespace distile {
 namespace {
 
 /** Changes with whatever ranks exchange. The first byte tells the order of bytes. */
-constexpr uint64_t record_format = 0x6469737400000001;
+constexpr uint64_t record_format = 0x6469737400000002;
 
-constexpr std::array<const char *, 8> meeting_names = {
-    "distile_group_create", "distile_chain_create",  "distile_chain_run",     "distile_chain_run",
-    "distile_chain_run",    "distile_chain_collect", "distile_chain_collect", "distile_chain_collect"};
+constexpr std::array<const char *, 10> meeting_names = {
+    "distile_group_create",  "distile_group_create", "distile_chain_create", "distile_chain_run",
+    "distile_chain_run",     "distile_chain_run",    "distile_chain_run",    "distile_chain_collect",
+    "distile_chain_collect", "distile_chain_collect"};
 
 const char *name_of_meeting(Meeting meeting) {
     const auto number = static_cast<size_t>(meeting);
@@ -38,6 +39,16 @@ void Hash::add_bytes(const void *data, size_t bytes) {
         at += some;
         bytes -= some;
     }
+}
+
+RankDevices::RankDevices(const std::vector<int32_t> &counts) {
+    for (const int32_t count : counts) {
+        first_.push_back(first_.back() + count);
+    }
+}
+
+int32_t RankDevices::rank_of(int32_t device) const {
+    return static_cast<int32_t>(std::upper_bound(first_.begin(), first_.end(), device) - first_.begin()) - 1;
 }
 
 Ranks::Ranks(const distile_transport &transport)
@@ -65,6 +76,7 @@ const std::vector<RankRecord> &Ranks::meet(Meeting meeting, const Outcome &own, 
     std::copy(words.begin(), words.end(), mine.words);
     size_t number = 0;
     for (const Fact &fact : facts) {
+        mine.unknown |= uint64_t{fact.is_known ? 0U : 1U} << number;
         mine.facts[number++] = fact.value;
     }
     exchange(sends_, receives_, false, nullptr);
@@ -90,7 +102,7 @@ const std::vector<RankRecord> &Ranks::meet(Meeting meeting, const Outcome &own, 
     for (const RankRecord &other : records_) {
         number = 0;
         for (const Fact &fact : facts) {
-            if (other.facts[number] != first.facts[number]) {
+            if (other.facts[number] != first.facts[number] && (other.unknown >> number & 1) == 0) {
                 fail_group(DISTILE_ERROR_BAD_VALUE, "ranks 0 and %d have different %s",
                            static_cast<int>(&other - records_.data()), fact.what);
             }

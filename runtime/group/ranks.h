@@ -14,6 +14,8 @@
 #include <cstring>
 #include <distile/group.h>
 #include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace distile {
 
@@ -26,24 +28,58 @@ struct Outcome {
 };
 
 /** A call of a group, or a point within it, in which ranks compare what they have. */
-enum class Meeting : int32_t { MakeGroup, MakeChain, Run, Prepare, EndRun, Collect, PrepareCollect, EndCollect };
+enum class Meeting : int32_t {
+    MakeGroup,
+    CountDevices,
+    MakeChain,
+    Run,
+    SendMasks,
+    Prepare,
+    EndRun,
+    Collect,
+    PrepareCollect,
+    EndCollect
+};
 
 /** Something that is equal on all ranks, or the call fails. */
 struct Fact {
     const char *what;  ///< As in "ranks 0 and 1 have different masks".
     uint64_t value;
+    bool is_known = true;  ///< What this rank does not know, which is not the first, is not compared.
 };
 
 /** What a rank tells the others. */
 struct RankRecord {
-    static constexpr size_t most_facts = 10, num_words = 2;
+    static constexpr size_t most_facts = 10, num_words = 3;
 
     uint64_t format;  ///< The version of this struct, and of what ranks do.
     Meeting meeting;
     int32_t status;
     uint64_t facts[most_facts];
+    uint64_t unknown;           ///< A bit for each fact.
     uint64_t words[num_words];  ///< What only the rank itself has.
     char message[240];
+};
+
+/** Which devices each rank has: those from first_of(rank) to before first_of(rank + 1), among those of all ranks. */
+class RankDevices {
+public:
+    RankDevices() = default;
+    explicit RankDevices(const std::vector<int32_t> &counts);
+
+    int32_t num_ranks() const {
+        return static_cast<int32_t>(first_.size()) - 1;
+    }
+    int32_t first_of(int32_t rank) const {
+        return first_[static_cast<size_t>(rank)];
+    }
+    int32_t count_of(int32_t rank) const {
+        return first_of(rank + 1) - first_of(rank);
+    }
+    int32_t rank_of(int32_t device) const;
+
+private:
+    std::vector<int32_t> first_{0};
 };
 
 /** Its functions throw GroupFailure. */
@@ -64,6 +100,17 @@ public:
     bool is_lost() const {
         return is_lost_;
     }
+    /** This rank can take part no more, so that others wait for its messages in vain. */
+    void lose() {
+        is_lost_ = true;
+    }
+    /** Known from when the group has been made. */
+    const RankDevices &devices() const {
+        return devices_;
+    }
+    void set_devices(RankDevices &&devices) {
+        devices_ = std::move(devices);
+    }
     /** Begins a call, which ends by then. */
     void begin(Deadline deadline) {
         deadline_ = deadline;
@@ -79,6 +126,7 @@ public:
 
 private:
     distile_transport transport_;
+    RankDevices devices_;
     Deadline deadline_;
     std::atomic<bool> is_lost_{false};
     std::vector<RankRecord> records_;

@@ -273,35 +273,40 @@ private:
     bool asynchronous_;
 };
 
-/** A rank on a GPU: its tensors and masks, which are equal on all ranks. */
+/** A rank on some GPUs, which may be the same one: its tensors and masks, which are equal on all ranks. */
 class GpuRank {
 public:
-    GpuRank(const GpuLayers &layers, int gpu, const std::array<int32_t, 3> &size, double density)
-        : layers_(layers), stream_(gpu), random_(5) {
-        CU(cuCtxSetCurrent, stream_.context());
-        distile_cuda_options cuda{};
-        cuda.device = gpu;
-        cuda.stream = stream_.get();
-        distile_context_options options{};
-        options.math = DISTILE_MATH_TF32;
-        distile_context *made = nullptr;
-        if (distile_cuda_context_create(&options, &cuda, &made) != DISTILE_OK) {
-            throw std::runtime_error(distile_context_message(nullptr));
+    GpuRank(const GpuLayers &layers, const std::vector<int> &gpus, const std::array<int32_t, 3> &size, double density)
+        : layers_(layers), random_(5) {
+        for (const int gpu : gpus) {
+            streams_.emplace_back(gpu);
+            CU(cuCtxSetCurrent, streams_.back().context());
+            distile_cuda_options cuda{};
+            cuda.device = gpu;
+            cuda.stream = streams_.back().get();
+            distile_context_options options{};
+            options.math = DISTILE_MATH_TF32;
+            distile_context *made = nullptr;
+            if (distile_cuda_context_create(&options, &cuda, &made) != DISTILE_OK) {
+                throw std::runtime_error(distile_context_message(nullptr));
+            }
+            contexts_.emplace_back(made);
         }
-        context_.reset(made);
+        CU(cuCtxSetCurrent, current());
+        const Context &first = contexts_[0];
         auto [batch, rows, columns] = size;
         input_ = std::make_unique<TwoTensors>(batch, rows, columns, layers.convs[0].in_channels, dtype_of(0), random_);
         for (size_t i = 0; i < layers.convs.size(); i++) {
-            const Kernel kernel = make_kernel(context_, *layers.polykernels[i]);
-            check(context_, distile_kernel_output_shape(kernel.get(), rows, columns, &rows, &columns));
+            const Kernel kernel = make_kernel(first, *layers.polykernels[i]);
+            check(first, distile_kernel_output_shape(kernel.get(), rows, columns, &rows, &columns));
             std::vector<uint8_t> bytes(static_cast<size_t>(batch) * rows * columns);
             for (uint8_t &byte : bytes) {
                 byte = std::uniform_real_distribution<double>(0, 1)(random_) < density ? 1 : 0;
             }
             const DeviceArray<uint8_t> on_device(bytes);
-            masks_.push_back(make_mask(context_));
-            check(context_, distile_mask_set_bytes(masks_.back().get(), on_device.data(), batch, rows, columns,
-                                                   int64_t{rows} * columns, columns));
+            masks_.push_back(make_mask(first));
+            check(first, distile_mask_set_bytes(masks_.back().get(), on_device.data(), batch, rows, columns,
+                                                int64_t{rows} * columns, columns));
             CU(cuCtxSynchronize);
         }
         const size_t last = layers.convs.size() - 1;
@@ -310,21 +315,29 @@ public:
     }
 
     CUcontext current() const {
-        return stream_.context();
+        return streams_[0].context();
     }
     /** Everything that ranks do together, and the bits of the output. */
     std::vector<uint32_t> compute(const distile_transport *transport, distile_overlap overlap) {
-        CU(cuCtxSetCurrent, stream_.context());
-        distile_context *const pointer = context_.get();
+        CU(cuCtxSetCurrent, current());
+        std::vector<distile_context *> contexts;
+        for (const Context &context : contexts_) {
+            contexts.push_back(context.get());
+        }
         distile_group_options options{};
         options.transport = transport;
         options.overlap = overlap;
         distile_group *made = nullptr;
-        require_group(nullptr, distile_group_create(&pointer, 1, &options, &made));
+        require_group(nullptr,
+                      distile_group_create(contexts.data(), static_cast<int32_t>(contexts.size()), &options, &made));
         const Group group(made);
         std::vector<distile_chain_layer> described(layers_.convs.size());
+        std::vector<std::vector<const distile_polykernel *>> codes;
+        for (const distile_polykernel *polykernel : layers_.polykernels) {
+            codes.emplace_back(contexts.size(), polykernel);
+        }
         for (size_t i = 0; i < described.size(); i++) {
-            described[i].polykernels = &layers_.polykernels[i];
+            described[i].polykernels = codes[i].data();
             described[i].weights = &layers_.sources[i];
         }
         distile_chain *made_chain = nullptr;
@@ -342,8 +355,10 @@ public:
         distile_tensor elsewhere = input_->device->view();
         elsewhere.data = nullptr;
         for (int32_t run = 0; run < 3; run++) {
-            // Then with an input on the first rank alone.
-            args.input = run == 2 && transport && transport->rank > 0 ? &elsewhere : args.input;
+            // Then with an input and masks on the first rank alone.
+            const bool lacks = run == 2 && transport && transport->rank > 0;
+            args.input = lacks ? &elsewhere : args.input;
+            args.masks = lacks ? nullptr : args.masks;
             require_group(made, distile_chain_run(made_chain, &args));
         }
         if (input_->host.view().channels == output_->host.view().channels &&
@@ -369,9 +384,9 @@ private:
     }
 
     const GpuLayers &layers_;
-    GpuStream stream_;
+    std::deque<GpuStream> streams_;
     std::mt19937 random_;
-    Context context_;
+    std::vector<Context> contexts_;
     std::unique_ptr<TwoTensors> input_, output_;
     std::vector<Mask> masks_;
 };
@@ -389,7 +404,7 @@ std::vector<std::vector<const distile_polykernel *>> gpu_chains() {
 
 }  // namespace
 
-TEST_CASE("Chains on ranks with a GPU each have the bits of one", "[gpu_group]") {
+TEST_CASE("Chains on ranks with a GPU or several have the bits of one", "[gpu_group]") {
     const Gpu gpu;
     if (!gpu) {
         return;
@@ -402,15 +417,22 @@ TEST_CASE("Chains on ranks with a GPU each have the bits of one", "[gpu_group]")
         for (const double density : {0.0, .3, 1.0}) {
             for (const std::array<int32_t, 3> &size : {std::array{1, 45, 67}, std::array{3, 24, 18}}) {
                 const std::vector<uint32_t> expected =
-                    GpuRank(layers, 0, size, density).compute(nullptr, DISTILE_OVERLAP_NEVER);
-                for (const int32_t count : {2, 3}) {
+                    GpuRank(layers, {0}, size, density).compute(nullptr, DISTILE_OVERLAP_NEVER);
+                for (const std::vector<int32_t> &devices :
+                     std::vector<std::vector<int32_t>>{{1, 1}, {1, 1, 1}, {2, 2}, {1, 3}}) {
+                    const auto count = static_cast<int32_t>(devices.size());
                     for (const bool asynchronous : {false, true}) {
-                        CAPTURE(c, density, size[0], count, asynchronous);
+                        CAPTURE(c, density, size[0], devices, asynchronous);
                         RankHub hub(count);
+                        int32_t next = 0;
                         std::deque<GpuRank> ranks;
                         std::deque<GpuTransport> transports;
                         for (int32_t rank = 0; rank < count; rank++) {
-                            ranks.emplace_back(layers, rank % gpus, size, density);
+                            std::vector<int> own;
+                            while (own.size() < static_cast<size_t>(devices[static_cast<size_t>(rank)])) {
+                                own.push_back(next++ % gpus);
+                            }
+                            ranks.emplace_back(layers, own, size, density);
                             transports.emplace_back(hub, rank, ranks.back().current(), asynchronous);
                         }
                         std::vector<std::vector<uint32_t>> bits(static_cast<size_t>(count));
@@ -486,19 +508,20 @@ TEST_CASE("GPUs that cannot read each other's memory form no group, and errors o
 
 namespace {
 
-/** Any one call of the driver fails in a run of a group with these options. */
-void fail_any_call(const distile_group_options &options) {
+/** Any one call of the driver fails in a run of a group of one device or two with these options. */
+void fail_any_call(const distile_group_options &options, int32_t devices) {
     const FakeSetting counted("count", 3, 0);
-    const Context context = make_cuda_context();
-    distile_context *const pointer = context.get();
+    const Context context = make_cuda_context(), other = make_cuda_context();
+    distile_context *const pointers[] = {context.get(), other.get()};
     distile_group *made_group = nullptr;
-    REQUIRE(name_of(distile_group_create(&pointer, 1, &options, &made_group)) == "DISTILE_OK");
+    REQUIRE(name_of(distile_group_create(pointers, devices, &options, &made_group)) == "DISTILE_OK");
     const Group group(made_group);
     const GpuLayers layers({&test_conv3_16_48_cuda, &test_conv3_48_16_residual_cuda});
-    const distile_polykernel *const codes[] = {layers.polykernels[0], layers.polykernels[1]};
+    const distile_polykernel *const codes[][2] = {{layers.polykernels[0], layers.polykernels[0]},
+                                                  {layers.polykernels[1], layers.polykernels[1]}};
     distile_chain_layer described[2]{};
     for (size_t i = 0; i < 2; i++) {
-        described[i].polykernels = &codes[i];
+        described[i].polykernels = codes[i];
         described[i].weights = &layers.sources[i];
     }
     distile_chain *made = nullptr;
@@ -551,7 +574,8 @@ void fail_any_call(const distile_group_options &options) {
 }  // namespace
 
 TEST_CASE("Any one call of the driver may fail in a group's run, and the next run succeeds", "[fake_driver]") {
-    fail_any_call({});
+    fail_any_call({}, 1);
+    fail_any_call({}, 2);
 }
 
 TEST_CASE("Any one call of the driver may fail in a rank's run, and the next run succeeds", "[fake_driver]") {
@@ -572,6 +596,9 @@ TEST_CASE("Any one call of the driver may fail in a rank's run, and the next run
     };
     distile_group_options options{};
     options.transport = &transport;
-    fail_any_call(options);
-    CHECK(on_device > 0);
+    fail_any_call(options, 1);
+    const int32_t messages = on_device;
+    CHECK(messages > 0);
+    fail_any_call(options, 2);
+    CHECK(on_device > messages);
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -16,6 +17,21 @@ using namespace distile;
 namespace {
 
 using Shapes = std::vector<LayerShape>;
+
+/** The number of devices of each rank. */
+using Layout = std::vector<int32_t>;
+
+int32_t num_ranks(const Layout &layout) {
+    return static_cast<int32_t>(layout.size());
+}
+
+std::string name_of(const Layout &layout) {
+    std::string name;
+    for (const int32_t devices : layout) {
+        name += (name.empty() ? "" : " + ") + std::to_string(devices);
+    }
+    return name + " devices";
+}
 
 /** A result of a call, which a rank's thread keeps for the test's. */
 struct Answer {
@@ -30,14 +46,19 @@ struct Answer {
 /** What a rank has. Each has layers of its own, as processes do; they are equal. */
 class Rank {
 public:
-    Rank(RankHub &hub, int32_t rank, const distile_group_options &options, const distile_context_options &context = {})
-        : rank_(rank), context_(one_thread(context)) {
+    Rank(RankHub &hub, int32_t rank, const distile_group_options &options, const distile_context_options &last = {},
+         int32_t devices = 1)
+        : rank_(rank) {
         distile_transport transport = hub.transport(rank);
         distile_group_options chosen = options;
         chosen.transport = &transport;
-        distile_context *pointer = context_.get();
+        std::vector<distile_context *> pointers;
+        for (int32_t i = 0; i < devices; i++) {
+            contexts_.push_back(one_thread(i + 1 == devices ? last : distile_context_options{}));
+            pointers.push_back(contexts_.back().get());
+        }
         distile_group *made = nullptr;
-        made_.status = distile_group_create(&pointer, 1, &chosen, &made);
+        made_.status = distile_group_create(pointers.data(), devices, &chosen, &made);
         made_.message = distile_context_message(nullptr);
         group_.reset(made);
     }
@@ -51,9 +72,6 @@ public:
     const Group &group() const {
         return group_;
     }
-    const Context &context() const {
-        return context_;
-    }
     Answer answer(distile_status status) const {
         return {status, distile_group_message(group_.get())};
     }
@@ -62,16 +80,16 @@ public:
     }
     Answer make_chain(TestLayers &layers) {
         layers_ = &layers;
-        return answer(layers.make_chain(group_, 1, chain));
+        return answer(layers.make_chain(group_, contexts_.size(), chain));
     }
     /** Images that have the same numbers on every rank. */
     void make_images(int32_t batch, int32_t height, int32_t width) {
-        images = std::make_unique<TestImages>(*layers_, context_, batch, height, width);
+        images = std::make_unique<TestImages>(*layers_, contexts_[0], batch, height, width);
     }
     /** Runs on the whole input or the first rank's, for an output or none. */
     Answer run(distile_inactive inactive, std::vector<float> &result, bool has_input = true, bool wants_output = true,
-               bool takes_kept = false, bool keeps = false) const {
-        return answer(images->run(chain, inactive, result, takes_kept, keeps, has_input, wants_output));
+               bool takes_kept = false, bool keeps = false, bool has_masks = true) const {
+        return answer(images->run(chain, inactive, result, takes_kept, keeps, has_input, wants_output, has_masks));
     }
     Answer collect(std::vector<float> *images_kept) {
         if (!images_kept) {
@@ -84,7 +102,7 @@ public:
 
 private:
     int32_t rank_;
-    Context context_;
+    std::vector<Context> contexts_;
     Answer made_;
     Group group_;
     TestLayers *layers_ = nullptr;
@@ -108,15 +126,16 @@ void require_that(bool holds, const std::string &what) {
 }
 
 /** Runs chains on masks of all kinds on some ranks, and compares their bits with those of one device. */
-void compare_ranks(const std::function<std::unique_ptr<TestLayers>()> &make_layers, int32_t ranks,
+void compare_ranks(const std::function<std::unique_ptr<TestLayers>()> &make_layers, const Layout &layout,
                    distile_overlap overlap, int32_t batch, int32_t height, int32_t width) {
-    INFO(ranks << " ranks, overlap " << overlap << ", " << batch << " x " << height << " x " << width);
+    const int32_t ranks = num_ranks(layout);
+    INFO(name_of(layout) << ", overlap " << overlap << ", " << batch << " x " << height << " x " << width);
     RankHub hub(ranks);
     on_ranks(ranks, [&](int32_t number) {
         distile_group_options options{};
         options.overlap = overlap;
         options.any_order = ranks % 2 == 0 ? 1 : 0;
-        Rank rank(hub, number, options);
+        Rank rank(hub, number, options, {}, layout[static_cast<size_t>(number)]);
         require_ok(rank.made());
         const std::unique_ptr<TestLayers> layers = make_layers();
         require_ok(rank.make_chain(*layers));
@@ -126,18 +145,23 @@ void compare_ranks(const std::function<std::unique_ptr<TestLayers>()> &make_laye
             for (const bool rectangle : {false, true}) {
                 rank.images->draw_masks(density, rectangle);
                 for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
-                    // All have the input or the first alone, and want the output, or one does.
+                    // All have the input or the first alone, and want the output, or one does. Others than the first
+                    // may lack the masks, all of them or some, once or twice.
                     turn++;
                     const bool has_input = number == 0 || turn % 3 != 0,
-                               wants = turn % 2 == 0 || turn % ranks == number;
+                               wants = turn % 2 == 0 || turn % ranks == number,
+                               has_masks = number == 0 || turn % 5 == 0 || (turn % 3 == 1 && number % 2 == 1);
                     std::vector<float> result;
-                    require_ok(rank.run(inactive, result, has_input, wants));
+                    require_ok(rank.run(inactive, result, has_input, wants, false, false, has_masks));
                     const std::vector<float> expected = wants ? rank.images->expected(inactive) : rank.images->before;
                     require_that(same_floats(result, expected),
                                  "rank " + std::to_string(number) + " differs in turn " + std::to_string(turn));
                 }
             }
         }
+        distile_chain_info info{};
+        distile_chain_get_info(rank.chain.get(), &info);
+        require_that(info.devices == std::accumulate(layout.begin(), layout.end(), 0), "the number of devices");
     });
     CHECK(hub.num_left() == 0);
 }
@@ -221,12 +245,15 @@ TEST_CASE("Chains on several ranks have the bits of one device", "[group_ranks]"
     for (size_t c = 0; c < chains.size(); c++) {
         INFO("chain " << c);
         const auto make = [&] { return std::make_unique<TestLayers>(3, chains[c], static_cast<uint32_t>(c)); };
-        for (const int32_t ranks : {1, 2, 3, 5}) {
-            const distile_overlap overlap = ranks % 2 == 0 ? DISTILE_OVERLAP_NEVER : DISTILE_OVERLAP_ALWAYS;
-            compare_ranks(make, ranks, overlap, 1, 29, 67);
-            compare_ranks(make, ranks, overlap, 3, 13, 18);
+        for (const Layout &layout :
+             std::vector<Layout>{{1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {3}, {1, 3}, {2, 1, 3}}) {
+            const distile_overlap overlap = layout.size() % 2 == 0 ? DISTILE_OVERLAP_NEVER : DISTILE_OVERLAP_ALWAYS;
+            compare_ranks(make, layout, overlap, 1, 29, 67);
+            compare_ranks(make, layout, overlap, 3, 13, 18);
         }
-        compare_ranks(make, 4, DISTILE_OVERLAP_ALWAYS, 2, 3, 4);
+        compare_ranks(make, {1, 1, 1, 1}, DISTILE_OVERLAP_ALWAYS, 2, 3, 4);
+        compare_ranks(make, {2, 3}, DISTILE_OVERLAP_ALWAYS, 2, 3, 4);
+        compare_ranks(make, {4, 4}, DISTILE_OVERLAP_ALWAYS, 1, 50, 61);
     }
     compare_ranks(
         [] {
@@ -234,18 +261,20 @@ TEST_CASE("Chains on several ranks have the bits of one device", "[group_ranks]"
                 std::vector<const distile_polykernel *>{&test_conv3_16_48_avx2, &test_conv3_48_16_residual_avx2,
                                                         &test_conv3_16_48_avx2, &test_conv3_48_16_residual_avx2});
         },
-        3, DISTILE_OVERLAP_WHERE_ASYNCHRONOUS, 1, 57, 70);
+        {1, 2, 1}, DISTILE_OVERLAP_WHERE_ASYNCHRONOUS, 1, 57, 70);
 }
 
 TEST_CASE("Images that ranks keep are those of one device, run after run", "[group_ranks]") {
-    for (const int32_t ranks : {1, 2, 3, 5}) {
+    for (const Layout &layout :
+         std::vector<Layout>{{1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {1, 3}, {3, 1, 2}}) {
+        const int32_t ranks = num_ranks(layout);
         RankHub hub(ranks);
-        INFO(ranks << " ranks");
+        INFO(name_of(layout));
         std::atomic<int64_t> partitions{0};
         on_ranks(ranks, [&](int32_t number) {
             distile_group_options options{};
             options.overlap = ranks % 2 == 0 ? DISTILE_OVERLAP_ALWAYS : DISTILE_OVERLAP_NEVER;
-            Rank rank(hub, number, options);
+            Rank rank(hub, number, options, {}, layout[static_cast<size_t>(number)]);
             require_ok(rank.made());
             TestLayers layers(4, {{6, 3, 1, 1, 1, false}, {6, 5, 1, 1, 2, false}, {4, 3, 1, 1, 1, true}}, 10);
             require_ok(rank.make_chain(layers));
@@ -259,12 +288,13 @@ TEST_CASE("Images that ranks keep are those of one device, run after run", "[gro
                 images.before = state;
                 std::vector<float> result;
                 if (step % 5 == 4) {
-                    require_ok(rank.run(DISTILE_ZERO, result, true, true, true));
+                    require_ok(rank.run(DISTILE_ZERO, result, true, true, true, false, number == 0 || step == 4));
                     require_that(same_floats(result, images.expected(DISTILE_ZERO)), where);
                 } else {
                     state = images.expected(DISTILE_KEEP);
-                    // The first rank alone has the images.
-                    require_ok(rank.run(DISTILE_KEEP, result, number == 0, true, step != 0, true));
+                    // The first rank alone has the images, and sometimes the masks.
+                    const bool has_masks = number == 0 || step % 4 < 2;
+                    require_ok(rank.run(DISTILE_KEEP, result, number == 0, true, step != 0, true, has_masks));
                 }
                 const bool wants = step % 2 == 0 || step % ranks == number;
                 require_ok(rank.collect(wants ? &collected : nullptr));
@@ -274,7 +304,7 @@ TEST_CASE("Images that ranks keep are those of one device, run after run", "[gro
             distile_chain_get_info(rank.chain.get(), &info);
             partitions = info.partitions;
         });
-        CHECK((ranks <= 2 || partitions > 1));
+        CHECK((std::accumulate(layout.begin(), layout.end(), 0) <= 2 || partitions > 1));
         CHECK(hub.num_left() == 0);
     }
 }
@@ -313,6 +343,46 @@ TEST_CASE("Ranks of unequal speed, slow messages, and ranks without a part", "[g
         CHECK(info.busy_devices == 3);
         CHECK(info.plans == infos[0].plans);
         CHECK(info.halo_bytes == infos[0].halo_bytes);
+    }
+}
+
+TEST_CASE("Several devices of a rank may have unequal speeds, and nothing to do", "[group_ranks]") {
+    // Whichever device has no part, the first of a rank among them.
+    for (int32_t slow = 0; slow < 5; slow++) {
+        RankHub hub(2);
+        const Layout layout{2, 3};
+        std::vector<distile_chain_info> infos(2);
+        INFO("device " << slow);
+        on_ranks(2, [&](int32_t number) {
+            std::vector<distile_group_speed> speeds(5, {0, 1000});
+            speeds[static_cast<size_t>(slow)].fixed_us = 1e9;
+            distile_group_options options{};
+            options.speeds = &speeds[number == 0 ? 0 : 2];
+            Rank rank(hub, number, options, {}, layout[static_cast<size_t>(number)]);
+            require_ok(rank.made());
+            TestLayers layers(4, Shapes(3, {4, 3, 1, 1, 1, false}), 5);
+            require_ok(rank.make_chain(layers));
+            rank.make_images(1, 64, 64);
+            for (const double density : {1.0, .5, .1}) {
+                rank.images->draw_masks(density, density < .5);
+                std::vector<float> result;
+                require_ok(rank.run(DISTILE_KEEP, result, number == 0, true));
+                require_that(same_floats(result, rank.images->expected(DISTILE_KEEP)), "another result");
+                require_ok(rank.run(DISTILE_KEEP, result, number == 0, true, false, true));
+                require_ok(rank.run(DISTILE_KEEP, result, true, number == 1, true));
+                require_ok(rank.collect(number == 1 ? &result : nullptr));
+                std::vector<float> last = rank.images->before;
+                rank.images->before = rank.images->input;
+                require_that(number == 0 || same_floats(result, rank.images->expected(DISTILE_KEEP)), "other images");
+                rank.images->before = last;
+            }
+            distile_chain_get_info(rank.chain.get(), &infos[static_cast<size_t>(number)]);
+        });
+        CHECK(hub.num_left() == 0);
+        for (const distile_chain_info &info : infos) {
+            CHECK(info.devices == 5);
+            CHECK(info.busy_devices == 4);
+        }
     }
 }
 
@@ -370,6 +440,22 @@ TEST_CASE("Ranks that differ make a call fail on all, and the group goes on", "[
     for (const std::unique_ptr<Rank> &rank : all.ranks) {
         rank->images->before.pop_back();
     }
+    all.run();
+    // The first rank has masks, and others that have some have the same.
+    check_all(all.call([&](Rank &rank) {
+        return rank.run(DISTILE_KEEP, result_of(rank), true, true, false, false, rank.rank() != 0);
+    }),
+              DISTILE_ERROR_NULL_POINTER, "rank 0: the array of masks is null");
+    check_all(all.call([&](Rank &rank) {
+        rank.images->draw_masks(rank.rank() == 2 ? .31 : .3, false);
+        return rank.run(DISTILE_KEEP, result_of(rank), true, true, false, false, rank.rank() != 1);
+    }),
+              DISTILE_ERROR_BAD_VALUE, "ranks 0 and 2 have different masks");
+    check_all(all.call([&](Rank &rank) {
+        rank.images->draw_masks(.4, false);
+        return rank.run(DISTILE_KEEP, result_of(rank), true, true, false, false, rank.rank() != 1);
+    }),
+              DISTILE_OK, "");
     all.run();
     // Their images are still there.
     check_all(all.call([&](Rank &rank) { return rank.collect(&result_of(rank)); }), DISTILE_OK, "");
@@ -461,7 +547,7 @@ TEST_CASE("Ranks make a group only of what fits", "[group_ranks]") {
         distile_group_destroy(made);
     };
     refuse(DISTILE_OK, 1, [](distile_transport &) {});
-    refuse(DISTILE_ERROR_BAD_VALUE, 2, [](distile_transport &) {});
+    refuse(DISTILE_OK, 2, [](distile_transport &) {});
     refuse(DISTILE_ERROR_BAD_VALUE, 0, [](distile_transport &) {});
     refuse(DISTILE_ERROR_NULL_POINTER, 1, [](distile_transport &transport) { transport.exchange = nullptr; });
     refuse(DISTILE_ERROR_BAD_VALUE, 1, [](distile_transport &transport) { transport.rank = 1; });
@@ -508,14 +594,15 @@ TEST_CASE("A rank of another version of the library is refused", "[group_ranks]"
 }
 
 TEST_CASE("A rank that fails ends the run of all, and the group goes on", "[group_ranks]") {
-    for (int32_t which = 0; which < 3; which++) {
+    for (int32_t turn = 0; turn < 6; turn++) {
+        const int32_t which = turn % 3, devices = turn < 3 ? 1 : 2;  // The last device of a rank fails.
         RankHub hub(3);
         Failing failing;
         std::vector<int32_t> failures(3);
         on_ranks(3, [&](int32_t number) {
             distile_group_options options{};
             options.timeout_ms = 20000;
-            Rank rank(hub, number, options, number == which ? failing.options() : distile_context_options{});
+            Rank rank(hub, number, options, number == which ? failing.options() : distile_context_options{}, devices);
             require_ok(rank.made());
             TestLayers layers(4, Shapes(3, {4, 3, 1, 1, 1, false}), 6);
             require_ok(rank.make_chain(layers));
@@ -528,7 +615,7 @@ TEST_CASE("A rank that fails ends the run of all, and the group goes on", "[grou
                         failing.left = first;
                     }
                     std::vector<float> result;
-                    const Answer answer = rank.run(DISTILE_KEEP, result, number == 0, true, false, keeps);
+                    const Answer answer = rank.run(DISTILE_KEEP, result, number == 0, true, false, keeps, number != 1);
                     if (number == which) {
                         failing.left = -1;
                     }
@@ -553,10 +640,10 @@ TEST_CASE("A rank that fails ends the run of all, and the group goes on", "[grou
 
 TEST_CASE("Whichever exchange of a transport fails, all ranks end in time", "[group_ranks]") {
     /** Everything that a rank does with others. */
-    const auto work = [](RankHub &hub, int32_t number, TestLayers &layers, bool dies) {
+    const auto work = [](RankHub &hub, int32_t number, TestLayers &layers, bool dies, int32_t devices) {
         distile_group_options options{};
         options.timeout_ms = dies ? 150 : 20000;
-        auto rank = std::make_unique<Rank>(hub, number, options);
+        auto rank = std::make_unique<Rank>(hub, number, options, distile_context_options{}, devices);
         if (rank->made().status != DISTILE_OK) {
             return rank->made();
         }
@@ -567,7 +654,7 @@ TEST_CASE("Whichever exchange of a transport fails, all ranks end in time", "[gr
         rank->make_images(1, 24, 30);
         rank->images->draw_masks(.6, false);
         std::vector<float> result, images;
-        answer = rank->run(DISTILE_KEEP, result, number == 0);
+        answer = rank->run(DISTILE_KEEP, result, number == 0, true, false, false, number != 1);
         if (answer.status == DISTILE_OK) {
             answer = rank->run(DISTILE_KEEP, result, number == 0, true, false, true);
         }
@@ -586,12 +673,16 @@ TEST_CASE("Whichever exchange of a transport fails, all ranks end in time", "[gr
     for (int32_t i = 0; i < count; i++) {
         layers.push_back(std::make_unique<TestLayers>(4, Shapes(3, {4, 3, 1, 1, 1, false}), 6));
     }
+    const Layout layout = GENERATE(Layout{1, 1, 1}, Layout{2, 1, 3});
+    INFO(name_of(layout));
     const auto work_of_all = [&](RankHub &hub, bool dies) {
         for (const std::unique_ptr<TestLayers> &own : layers) {
             own->random.seed(3);
         }
-        return answers_of(
-            count, [&](int32_t number) { return work(hub, number, *layers[static_cast<size_t>(number)], dies); });
+        return answers_of(count, [&](int32_t number) {
+            const auto place = static_cast<size_t>(number);
+            return work(hub, number, *layers[place], dies, layout[place]);
+        });
     };
     RankHub well(count);
     check_all(work_of_all(well, false), DISTILE_OK, "");

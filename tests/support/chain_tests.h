@@ -197,9 +197,10 @@ struct TestImages {
     }
 
     /** Runs on the input or the images that devices keep, for a result or for them to keep. A rank may lack the memory
-     * of an input, and want no output. */
+     * of an input and the masks, and want no output. */
     distile_status run(const Chain &chain, distile_inactive inactive, std::vector<float> &result,
-                       bool takes_kept = false, bool keeps = false, bool has_input = true, bool wants_output = true) {
+                       bool takes_kept = false, bool keeps = false, bool has_input = true, bool wants_output = true,
+                       bool has_masks = true) {
         result = before;
         distile_tensor from = view(input, shape, layers.convs[0].in_channels),
                        to = view(result, sizes.back(), layers.convs.back().out_channels);
@@ -212,7 +213,7 @@ struct TestImages {
         distile_chain_args args{};
         args.input = takes_kept ? nullptr : &from;
         args.output = keeps ? nullptr : &to;
-        args.masks = pointers.data();
+        args.masks = has_masks ? pointers.data() : nullptr;
         args.inactive = inactive;
         return distile_chain_run(chain.get(), &args);
     }

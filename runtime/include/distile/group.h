@@ -13,8 +13,9 @@
  * context would choose for the whole mask. Devices whose code differs, because they lack features that others have, may
  * round differently; so do groups with `any_order`.
  *
- * The devices may be those of several processes, also on several hosts: each is a rank with one context, gives
- * `transport` in its options, and makes the same calls in the same order (docs/several_devices.md, Ranks).
+ * The devices may be those of several processes, also on several hosts: each is a rank with the contexts of its own
+ * devices, gives `transport` in its options, and makes the same calls in the same order (docs/several_devices.md,
+ * Ranks).
  *
  * One thread at a time may use a group and its chains. While a call of theirs runs, they use the contexts, each in a
  * thread of their own, and nobody else may. Destroy chains before their group, and the group before its contexts. A
@@ -62,9 +63,9 @@ typedef struct distile_message {
 typedef struct distile_messages {
     const distile_message *sends, *receives;
     int32_t num_sends, num_receives;
-    int32_t on_device;  /**< 1: they are in memory of the context's device; 0: in the host's. */
+    int32_t on_device;  /**< 1: they are in memory of the first context's device; 0: in the host's. */
     int32_t timeout_ms; /**< When to give up, from now on; at least 1. */
-    /** With `on_device`, the GPU's stream (CUstream): sends come after what it has been given, and what it is given
+    /** With `on_device`, that GPU's stream (CUstream): sends come after what it has been given, and what it is given
      * afterwards comes after the receives. */
     void *stream;
     char *cause;         /**< For a sentence in ASCII about a failure, which ends with a null character; "" before. */
@@ -73,8 +74,8 @@ typedef struct distile_messages {
     int64_t reserved[4]; /**< 0 */
 } distile_messages;
 
-/** What takes messages to the other ranks of a group: for instance MPI, NCCL or torch.distributed. Zero-initialise,
- * then set. */
+/** What takes messages to the other ranks of a group: for instance MPI, NCCL or torch.distributed. The messages of all
+ * devices of a rank are in memory of its first one. Zero-initialise, then set. */
 typedef struct distile_transport {
     int32_t rank, ranks; /**< This process's number, and how many there are, at most 1024. */
     /** Exchanges messages. A message meets the receive of as many bytes that its peer asks for: between two ranks, in
@@ -83,7 +84,7 @@ typedef struct distile_transport {
      * than those of the group's calls may call it, one at a time. After another result than OK the group is lost. */
     distile_status (*exchange)(void *user, const distile_messages *messages);
     void *user;
-    /** 1: with `on_device`, messages travel while the stream of the context computes; only for GPUs. */
+    /** 1: with `on_device`, messages travel while the streams of the contexts compute; only for GPUs. */
     int32_t asynchronous;
     int32_t reserved32;  /**< 0 */
     int64_t reserved[4]; /**< 0 */
@@ -103,16 +104,17 @@ typedef struct distile_group_options {
      * so. Faster, most of all for small images, but results round otherwise than those of one device. */
     int32_t any_order;
     int32_t reserved32; /**< 0 */
-    /** Null: all devices are of this process. Else each rank gives one context, its device, whose number is the rank;
-     * `speeds` have one element, its own, and `imbalance` and `any_order` are equal everywhere. Copied. */
+    /** Null: all devices are of this process. Else each rank gives the contexts of its own devices, one or more, which
+     * count on from those of the ranks before; `speeds` are of these, and `imbalance` and `any_order` are equal
+     * everywhere. Copied. */
     const distile_transport *transport;
     int64_t reserved[3]; /**< 0 */
 } distile_group_options;
 
-/** Makes a group of `count` contexts, 1 to 1024, each of which is given once. `options` may be null. After an error,
- * distile_group_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also ranks whose options differ),
- * UNSUPPORTED_DEVICE (nothing copies between two of these devices), OUT_OF_MEMORY, VERSION (a rank has another version
- * of this library), DEVICE_LOST (a rank does not answer).
+/** Makes a group of `count` contexts, 1 to 1024 on all ranks together, each of which is given once. `options` may be
+ * null. After an error, distile_group_message(NULL) gives the cause. Errors: NULL_POINTER, BAD_VALUE (also ranks whose
+ * options differ), UNSUPPORTED_DEVICE (nothing copies between two of these devices), OUT_OF_MEMORY, VERSION (a rank has
+ * another version of this library), DEVICE_LOST (a rank does not answer).
  *
  * With a transport, ranks do this and all that runs, makes or collects chains together: each call compares what they
  * give, so a rank that refuses its arguments, or differs from the first one, makes the call fail with the same status
@@ -159,9 +161,9 @@ typedef struct distile_chain_args {
     /** In memory of the first context's device. They may not overlap. They may span up to 2^40 elements, where no
      * device's box spans 2^31 or more; with DISTILE_ZERO, an output fewer than 2^31.
      *
-     * With a transport, each rank gives its own, of the same extents, and the whole masks: it reads its part of the
-     * input from there, and gets the whole output. With null as the `data` of the input, which the first rank may not
-     * have, it gets its part from the first rank; with null as that of the output, it gets none.
+     * With a transport, each rank gives its own, of the same extents: its devices read their parts of the input from
+     * there, and it gets the whole output. With null as the `data` of the input, which the first rank may not have,
+     * they get their parts from the first rank; with null as that of the output, it gets none.
      *
      * Without an output, the devices keep the result: images of the input's size and channels, which are the input with
      * the active pixels of the last output. Without an input, a run takes the images that the devices keep; they change
@@ -170,7 +172,8 @@ typedef struct distile_chain_args {
      */
     const distile_tensor *input, *output;
     /** A mask of the first context for each layer, over its output; a mask may be there several times. Outside its
-     * mask, the output of a layer is 0 for the layers that read it. */
+     * mask, the output of a layer is 0 for the layers that read it. With a transport, each rank gives the whole masks,
+     * or null: then it gets those of the first rank, as bits, where they are not those of its last run. */
     distile_mask *const *masks;
     distile_inactive inactive; /**< What becomes of the inactive pixels of the last output. */
     int32_t reserved32;        /**< 0 */
