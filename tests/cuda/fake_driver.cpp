@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -74,6 +75,21 @@ Fake &fake() {
     static Fake state;
     return state;
 }
+
+/** Threads call the driver one at a time. */
+class Locked {
+public:
+    Locked() : lock_(mutex()) {
+    }
+
+private:
+    static std::recursive_mutex &mutex() {
+        static std::recursive_mutex of_driver;
+        return of_driver;
+    }
+
+    std::lock_guard<std::recursive_mutex> lock_;
+};
 
 CUresult result_of(const char *function) {
     if (fake().calls_until_failure >= 0 && fake().calls_until_failure-- == 0) {
@@ -231,25 +247,30 @@ int64_t fake_driver_count(const char *what) {
 }
 
 CUresult cuInit(unsigned int) {
+    const Locked locked;
     return enter("cuInit");
 }
 
 CUresult cuDriverGetVersion(int *version) {
+    const Locked locked;
     *version = static_cast<int>(fake().settings["version"]);
     return enter("cuDriverGetVersion");
 }
 
 CUresult cuDeviceGetCount(int *count) {
+    const Locked locked;
     *count = static_cast<int>(fake().settings["devices"]);
     return enter("cuDeviceGetCount");
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    const Locked locked;
     *device = ordinal;
     return enter("cuDeviceGet");
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice) {
+    const Locked locked;
     const char *name = attrib == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? "major"
                        : attrib == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? "minor"
                                                                                 : "multiprocessors";
@@ -258,6 +279,7 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    const Locked locked;
     const CUresult result = make("cuDevicePrimaryCtxRetain", pctx);
     if (result == CUDA_SUCCESS) {
         // There is one of a device, however often it is retained.
@@ -267,36 +289,43 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice) {
+    const Locked locked;
     return end("cuDevicePrimaryCtxRelease");
 }
 
 CUresult cuCtxPushCurrent(CUcontext) {
+    const Locked locked;
     const CUresult result = enter("cuCtxPushCurrent");
     fake().contexts += result == CUDA_SUCCESS ? 1 : 0;
     return result;
 }
 
 CUresult cuCtxPopCurrent(CUcontext *) {
+    const Locked locked;
     fake().contexts--;
     return enter("cuCtxPopCurrent");
 }
 
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice, CUdevice) {
+    const Locked locked;
     *canAccessPeer = static_cast<int>(fake().settings["peers"]);
     return enter("cuDeviceCanAccessPeer");
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext, unsigned int) {
+    const Locked locked;
     return enter("cuCtxEnablePeerAccess");
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
+    const Locked locked;
     *device = 0;
     return enter("cuCtxGetDevice");
 }
 
 #if CUDA_VERSION >= 12040
 CUresult cuCtxGetDevResource(CUcontext, CUdevResource *resource, CUdevResourceType) {
+    const Locked locked;
     resource->sm.smCount = static_cast<unsigned int>(fake().settings["green"]);
     return enter("cuCtxGetDevResource");
 }
@@ -304,21 +333,25 @@ CUresult cuCtxGetDevResource(CUcontext, CUdevResource *resource, CUdevResourceTy
 
 #if CUDA_VERSION >= 12080
 CUresult cuGraphCreate(CUgraph *graph, unsigned int) {
+    const Locked locked;
     return make("cuGraphCreate", graph);
 }
 
 CUresult cuGraphDestroy(CUgraph) {
+    const Locked locked;
     return end("cuGraphDestroy");
 }
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph, CUcontext, unsigned int,
                                         unsigned int) {
+    const Locked locked;
     *pHandle_out = 1;
     return enter("cuGraphConditionalHandleCreate");
 }
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,
                         CUgraphNodeParams *params) {
+    const Locked locked;
     // A branching node owns the graphs that it may run.
     constexpr unsigned int most_branches = 8;
     static CUgraph branches[most_branches];
@@ -333,19 +366,23 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph, const CUgraphNode *, const C
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph, unsigned long long) {
+    const Locked locked;
     return make("cuGraphInstantiateWithFlags", phGraphExec);
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec) {
+    const Locked locked;
     return end("cuGraphExecDestroy");
 }
 
 CUresult cuGraphLaunch(CUgraphExec, CUstream) {
+    const Locked locked;
     return enter("cuGraphLaunch");
 }
 #endif
 
 CUresult cuCtxSynchronize() {
+    const Locked locked;
     const CUresult result = enter("cuCtxSynchronize", true);
     for (auto &[stream, side] : fake().streams) {
         side.joined = result == CUDA_SUCCESS ? side.launches : side.joined;
@@ -354,15 +391,18 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int) {
+    const Locked locked;
     return make("cuStreamCreate", stream);
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
+    const Locked locked;
     fake().streams.erase(stream);
     return end("cuStreamDestroy");
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
+    const Locked locked;
     std::this_thread::sleep_for(std::chrono::microseconds(fake().settings["wait"]));
     const CUresult result = enter("cuStreamSynchronize", true);
     if (result == CUDA_SUCCESS) {
@@ -372,11 +412,13 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
+    const Locked locked;
     *status = fake().settings["capturing"] != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return enter("cuStreamIsCapturing");
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
+    const Locked locked;
     const CUresult result = enter("cuStreamWaitEvent");
     const auto recorded = fake().events.find(event);
     const auto side =
@@ -388,15 +430,18 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int) {
+    const Locked locked;
     return make("cuEventCreate", event);
 }
 
 CUresult cuEventDestroy(CUevent event) {
+    const Locked locked;
     fake().events.erase(event);
     return end("cuEventDestroy");
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
+    const Locked locked;
     const CUresult result = enter("cuEventRecord");
     if (result == CUDA_SUCCESS) {
         fake().events[event] = {stream, stream ? fake().streams[stream].launches : 0};
@@ -405,6 +450,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    const Locked locked;
     const auto *text = static_cast<const char *>(image);
     const bool is_cubin = std::strncmp(text, "\177ELF", 4) == 0 || std::strncmp(text, "cubin", 5) == 0;
     if (!is_cubin && !std::strstr(text, ".version")) {
@@ -419,20 +465,24 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 }
 
 CUresult cuModuleUnload(CUmodule) {
+    const Locked locked;
     return end("cuModuleUnload");
 }
 
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule, const char *) {
+    const Locked locked;
     *hfunc = reinterpret_cast<CUfunction>(static_cast<uintptr_t>(fake().next++));
     return enter("cuModuleGetFunction");
 }
 
 CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute, CUfunction) {
+    const Locked locked;
     *pi = 32;
     return enter("cuFuncGetAttribute");
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+    const Locked locked;
     const CUresult result = enter("cuFuncSetAttribute");
     if (result == CUDA_SUCCESS && attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
         fake().shared_bytes[hfunc] = static_cast<unsigned int>(value);
@@ -441,37 +491,44 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 }
 
 CUresult cuLinkCreate(unsigned int, CUjit_option *, void **, CUlinkState *state) {
+    const Locked locked;
     return make("cuLinkCreate", state);
 }
 
 CUresult cuLinkAddData(CUlinkState, CUjitInputType, void *data, size_t bytes, const char *, unsigned int,
                        CUjit_option *, void **) {
+    const Locked locked;
     std::snprintf(fake().linked, sizeof(fake().linked), "cubin %zu", bytes + static_cast<const char *>(data)[0]);
     return enter("cuLinkAddData");
 }
 
 CUresult cuLinkComplete(CUlinkState, void **cubinOut, size_t *sizeOut) {
+    const Locked locked;
     *cubinOut = fake().linked;
     *sizeOut = std::strlen(fake().linked) + 1;
     return enter("cuLinkComplete");
 }
 
 CUresult cuLinkDestroy(CUlinkState) {
+    const Locked locked;
     return end("cuLinkDestroy");
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
                         unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                         unsigned int sharedMemBytes, CUstream stream, void **, void **) {
+    const Locked locked;
     return launch(enter("cuLaunchKernel"), function,
                   {gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, nullptr, 0});
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **, void **) {
+    const Locked locked;
     return launch(enter("cuLaunchKernelEx"), function, *config);
 }
 
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+    const Locked locked;
     const CUresult result = enter("cuMemAlloc", true);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -494,6 +551,7 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
+    const Locked locked;
     const auto found = fake().memory.find(address);
     if (found == fake().memory.end()) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -505,6 +563,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 }
 
 CUresult cuMemAllocHost(void **address, size_t bytes) {
+    const Locked locked;
     const CUresult result = enter("cuMemAllocHost", true);
     if (result == CUDA_SUCCESS) {
         *address = std::malloc(bytes);
@@ -514,15 +573,18 @@ CUresult cuMemAllocHost(void **address, size_t bytes) {
 }
 
 CUresult cuMemFreeHost(void *p) {
+    const Locked locked;
     std::free(p);
     return end("cuMemFreeHost");
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+    const Locked locked;
     return copy("cuMemcpyHtoD", memory_at(to, bytes), from, bytes, true);
 }
 
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr, size_t bytes, CUstream) {
+    const Locked locked;
     for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
         static_cast<uint32_t *>(to)[i] = static_cast<uint32_t>(fake().settings["count"]);
     }
@@ -530,18 +592,22 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr, size_t bytes, CUstream) {
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
+    const Locked locked;
     return copy("cuMemcpyDtoDAsync", memory_at(to, bytes), memory_at(from, bytes), bytes);
 }
 
 CUresult cuMemsetD8(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
+    const Locked locked;
     return fill("cuMemsetD8", dstDevice, uc, N, true);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream) {
+    const Locked locked;
     return fill("cuMemsetD8Async", dstDevice, uc, N);
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    const Locked locked;
     const CUresult result = enter("cuPointerGetAttribute");
     if (result != CUDA_SUCCESS) {
         return result;
@@ -557,6 +623,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 }
 
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction, const CUlaunchConfig *config) {
+    const Locked locked;
     const CUresult result = enter("cuOccupancyMaxActiveClusters");
     if (result == CUDA_SUCCESS) {
         // A chip of parts with 16 multiprocessors each has no room for clusters in the last 4.
@@ -569,6 +636,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType, cuu
                                 const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim,
                                 const cuuint32_t *elementStrides, CUtensorMapInterleave, CUtensorMapSwizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+    const Locked locked;
     const CUresult result = enter("cuTensorMapEncodeTiled");
     if (result != CUDA_SUCCESS) {
         return result;
@@ -584,6 +652,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType, cuu
 
 #ifndef DISTILE_FAKE_OLD
 CUresult cuGetErrorName(CUresult, const char **pStr) {
+    const Locked locked;
     *pStr = "CUDA_ERROR_OF_THE_FAKE";
     return CUDA_SUCCESS;
 }
