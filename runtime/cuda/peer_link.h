@@ -24,7 +24,7 @@ public:
     void open(const CudaDevice &other, bool beside);
     void prepare(const std::vector<MaskOfPlan> &masks, const std::vector<const SpanList *> &lists);
     void publish(int32_t stage);
-    /** Of the stream for copies. */
+    /** As publish(), for the stream of copies. */
     void publish_messages(int32_t stage);
     /** The event of a stage, or null if the GPU has never come to it: then it had nothing to do. */
     CUevent published(int32_t stage) const;

@@ -174,7 +174,7 @@ template<typename Body> Outcome outcome_of(const distile_context *context, const
 using BitImages = std::vector<std::shared_ptr<BitImage>>;
 /** Makes the plan for these arguments, which have been checked, unless the last one is it. */
 void plan_run(distile_chain &chain, const distile_chain_args &args);
-/** The same for masks as bits. */
+/** Makes the plan for masks as bits, unless the last one is it. */
 void plan_masks(distile_chain &chain, BitImages &&bits, const MaskShape &input);
 /** Makes the mask of the first context that has these pixels. */
 distile_mask *mask_of_bits(const distile_chain &chain, const BitImage &pixels);

@@ -315,7 +315,7 @@ private:
     }
 
     ChainRun &run_;
-    const PlacedTensor input_, output_;  ///< Those of the caller.
+    const PlacedTensor input_, output_;  ///< The caller's tensors.
 };
 
 }  // namespace
