@@ -86,13 +86,16 @@ struct GpuGroup {
 
 /** A chain of equal layers on a group. */
 struct GroupChain {
-    GroupChain(const GpuGroup &on, const distile_polykernel &code, const distile_weights_source &source, int32_t count)
+    /** `variant`: the one of all layers; null: the group chooses. */
+    GroupChain(const GpuGroup &on, const distile_polykernel &code, const distile_weights_source &source, int32_t count,
+               const char *variant = nullptr)
         : group(on) {
         const std::vector<const distile_polykernel *> codes(on.contexts.size(), &code);
         std::vector<distile_chain_layer> layers(static_cast<size_t>(count));
         for (distile_chain_layer &layer : layers) {
             layer.polykernels = codes.data();
             layer.weights = &source;
+            layer.variant = variant;
         }
         distile_chain *made = nullptr;
         on.check(distile_chain_create(on.group.get(), layers.data(), count, &made));
@@ -265,14 +268,18 @@ std::vector<TimePoint> layer_times(const distile_polykernel &code) {
     return points;
 }
 
-/** What the model of time says of a row. */
-Scaling predict(const distile_polykernel &code, const ByteMask &bytes, int32_t layers, int32_t devices) {
+/** The layers of a chain as plans know them. */
+std::vector<PlannedLayer> planned_layers(const distile_polykernel &code, int32_t layers) {
     const auto &conv = *static_cast<const distile_conv2d *>(code.op);
     PlannedLayer layer{};
     layer.rows = rows_of(conv);
     layer.columns = columns_of(conv);
     layer.work = static_cast<double>(conv.in_channels) * conv.out_channels * conv.kernel_h * conv.kernel_w;
     layer.pixel_bytes = conv.out_channels * static_cast<int64_t>(distile_dtype_size(code.operands[0].dtype));
+    return std::vector<PlannedLayer>(static_cast<size_t>(layers), layer);
+}
+
+BitImage bits_of(const ByteMask &bytes) {
     BitImage image({bytes.batch, bytes.height, bytes.width});
     size_t at = 0;
     for (int32_t n = 0; n < bytes.batch; n++) {
@@ -284,12 +291,41 @@ Scaling predict(const distile_polykernel &code, const ByteMask &bytes, int32_t l
             }
         }
     }
+    return image;
+}
+
+/** The masks of each device's pixels, as a group of equal devices cuts the images. */
+std::vector<ByteMask> masks_of_parts(const distile_polykernel &code, const ByteMask &bytes, int32_t layers,
+                                     int32_t devices) {
+    const BitImage image = bits_of(bytes);
+    const std::vector<const BitImage *> masks(static_cast<size_t>(layers), &image);
+    const Partition partition = partition_chain(planned_layers(code, layers), image.shape, masks,
+                                                std::vector<DeviceTime>(static_cast<size_t>(devices)));
+    std::vector<ByteMask> parts(static_cast<size_t>(devices), bytes);
+    size_t at = 0;
+    for (int32_t n = 0; n < bytes.batch; n++) {
+        for (int32_t y = 0; y < bytes.height; y++) {
+            for (int32_t x = 0; x < bytes.width; x++, at++) {
+                for (size_t part = 0; part < parts.size(); part++) {
+                    if (partition.owner(n, y / partition.cell_h, x / partition.cell_w) != part) {
+                        parts[part].bytes[at] = 0;
+                    }
+                }
+            }
+        }
+    }
+    return parts;
+}
+
+/** What the model of time says of a row. */
+Scaling predict(const distile_polykernel &code, const ByteMask &bytes, int32_t layers, int32_t devices) {
+    const BitImage image = bits_of(bytes);
     Cluster cluster{};
     cluster.devices = devices;
     cluster.device.points = layer_times(code);
     cluster.overlaps = false;
     const std::vector<const BitImage *> masks(static_cast<size_t>(layers), &image);
-    return predict_scaling(std::vector<PlannedLayer>(static_cast<size_t>(layers), layer), image.shape, masks, cluster);
+    return predict_scaling(planned_layers(code, layers), image.shape, masks, cluster);
 }
 
 struct RowOf {
@@ -336,13 +372,14 @@ Json measure(const RowOf &row, const Options &options) {
         other(row.batch, row.size, channels, dtype);
     const ByteMask bytes = draw_row_mask(row.batch, row.size, row.density);
     const DeviceArray<uint8_t> mask_bytes(bytes.bytes);
-    const auto mask_in = [&](const Context &context) {
+    const auto mask_of = [&](const Context &context, const DeviceArray<uint8_t> &of) {
         Mask mask = make_mask(context);
-        check(context, distile_mask_set_bytes(mask.get(), mask_bytes.data(), row.batch, row.size, row.size,
+        check(context, distile_mask_set_bytes(mask.get(), of.data(), row.batch, row.size, row.size,
                                               int64_t{row.size} * row.size, row.size));
         CU(cuCtxSynchronize);
         return mask;
     };
+    const auto mask_in = [&](const Context &context) { return mask_of(context, mask_bytes); };
     const Mask mask = mask_in(several.contexts[0]), free_mask = mask_in(free.contexts[0]);
 
     // One device: calls on whole images, or where these are too large for a call, a group of contexts that share it.
@@ -387,6 +424,19 @@ Json measure(const RowOf &row, const Options &options) {
         add("one", keep(*chain_of_parts, mask_of_parts));
         add("kept", keep(chain, mask));
     }
+    // Each device's part alone on the first GPU, without others to wait for or copy from.
+    const GpuGroup alone({0}, false, false);
+    std::deque<GroupChain> part_chains;
+    std::deque<Mask> part_masks;
+    const size_t first_part = sides.size();
+    if (whole) {
+        for (const ByteMask &part : masks_of_parts(code, bytes, options.layers, row.devices)) {
+            const DeviceArray<uint8_t> part_bytes(part.bytes);
+            part_masks.push_back(mask_of(alone.contexts[0], part_bytes));
+            part_chains.emplace_back(alone, code, source, options.layers, distile_chain_variant(chain.chain.get(), 0));
+            add("part", keep(part_chains.back(), part_masks.back()));
+        }
+    }
     const std::vector<Spread> spreads = measure_turns(sides, {options.rounds, options.seconds});
     distile_chain_info info{};
     several.check(distile_chain_get_info(chain.chain.get(), &info));
@@ -402,7 +452,16 @@ Json measure(const RowOf &row, const Options &options) {
                 {"equal", equal},
                 {"in_parts", !whole}};
     const double one_us = spreads[0].median;
-    for (size_t i = 0; i < sides.size(); i++) {
+    double longest_part = 0;
+    for (size_t i = first_part; i < sides.size(); i++) {
+        longest_part = std::max(longest_part, spreads[i].median);
+    }
+    if (whole) {
+        result["t_longest_part_us"] = rounded(longest_part);
+        const auto kept = static_cast<size_t>(std::find(names.begin(), names.end(), "kept") - names.begin());
+        result["communication"] = rounded(1 - longest_part / spreads[kept].median);
+    }
+    for (size_t i = 0; i < first_part; i++) {
         result["t_" + names[i] + "_us"] = rounded(spreads[i].median);
         result[names[i] + "_us"] = to_json(spreads[i]);
         if (i > 0) {
@@ -446,8 +505,10 @@ int run(const Options &options) {
           "t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep the images; "
           "t_any_order_us: so too, but with any_order; speed_up_...: of t_one_us to these; equal: all bits are those "
           "of one GPU in calls with a "
-          "fixed order of sums; predicted: by the model of time, from the PolyKernel's time table, with "
-          "copies of 5 us and 300 GB/s"}});
+          "fixed order of sums; t_longest_part_us: the part of a device alone on one GPU, with kept images, the "
+          "longest "
+          "of all; communication: what t_kept_us is above that, as a part of it; predicted: by the model of time, from "
+          "the PolyKernel's time table, with copies of 5 us and 300 GB/s"}});
     bool all_equal = true;
     for (const std::string &type : options.types) {
         for (const int32_t size : options.sizes) {
