@@ -120,6 +120,9 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
         if (const int launch = launch_of(plan, variant); launch != 0) {
             c << ", .launch = " << launch;
         }
+        if (variant.order != DISTILE_TILES_BY_ROWS) {
+            c << ", .order = " << variant.order;
+        }
         c << "},\n";
     }
     c << "};\n\n";

@@ -1,6 +1,7 @@
 #include "plans/plan.h"
 #include "plans/refuse.h"
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -128,8 +129,23 @@ void check_code(const Plan &plan, const PlanVariant &variant, const std::string 
     }
 }
 
+constexpr std::array<const char *, 3> order_names = {"rows", "morton", "hilbert"};
+
+distile_tile_order parse_order(const json &variant_json, const PlanVariant &variant, const Plan &plan,
+                               const std::string &where) {
+    const std::string name = text_member(variant_json, "order", where);
+    const auto *const found = std::find(order_names.begin(), order_names.end(), name);
+    if (found == order_names.end()) {
+        refuse(where, "there is no order " + quote(name) + " of tiles; there are rows, morton, hilbert");
+    }
+    if (plan.backend != cpu_backend().name || variant.dense || plan.op.reads_keys()) {
+        refuse(where, "\"order\" is for masked variants on CPUs that read no keys");
+    }
+    return static_cast<distile_tile_order>(found - order_names.begin());
+}
+
 PlanVariant parse_variant(const json &json, const Plan &plan, const std::string &where) {
-    check_members(json, {"name", "dense", "layout", "code"}, where);
+    check_members(json, {"name", "dense", "layout", "order", "code"}, where);
     PlanVariant variant;
     variant.name = name_member(json, where);
     if (json.contains("dense")) {
@@ -141,6 +157,9 @@ PlanVariant parse_variant(const json &json, const Plan &plan, const std::string 
     if (json.contains("layout")) {
         variant.layout = text_member(json, "layout", where);
         check_layout(plan.backend, variant.layout, where);
+    }
+    if (json.contains("order")) {
+        variant.order = parse_order(json, variant, plan, where);
     }
     parse_code(variant, member(json, "code", nlohmann::json::value_t::object, where), where);
     check_code(plan, variant, where);
@@ -154,6 +173,9 @@ json to_json(const PlanVariant &variant) {
     }
     if (!variant.layout.empty()) {
         row["layout"] = variant.layout;
+    }
+    if (variant.order != DISTILE_TILES_BY_ROWS) {
+        row["order"] = order_name(variant.order);
     }
     return row;
 }
@@ -223,6 +245,10 @@ void parse_profile(Plan &plan, const json &profile, const std::string &where) {
 }
 
 }  // namespace
+
+const char *order_name(distile_tile_order order) {
+    return order_names[order];
+}
 
 const PlanVariant *Plan::find(const std::string &name_or_index) const {
     for (const PlanVariant &variant : variants) {

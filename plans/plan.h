@@ -17,6 +17,7 @@
 #include "plans/operator.h"
 #include "schedules/space.h"
 #include <cstdint>
+#include <distile/polykernel.h>
 #include <vector>
 
 namespace distile {
@@ -33,6 +34,7 @@ struct PlanVariant {
     bool dense = false;
     std::string layout; /**< The layout of the weights that its code reads; "": the plan's. */
     Language language = Language::Halide;
+    distile_tile_order order = DISTILE_TILES_BY_ROWS; /**< Only on CPUs. */
 
     int tile_h() const {
         return theta.at("tile_h");
@@ -41,6 +43,9 @@ struct PlanVariant {
         return theta.at("tile_w");
     }
 };
+
+/** As plans name it: "rows", "morton" or "hilbert". */
+const char *order_name(distile_tile_order order);
 
 /** A measured time: a variant took `microseconds` for `tiles` tiles with `threads` threads. */
 struct PlanTime {

@@ -7,6 +7,7 @@
 #include "autoscheduler/compile/process.h"
 #include "autoscheduler/compile/tools.h"
 #include "autoscheduler/measure/measure_backend.h"
+#include "autoscheduler/measure/orders.h"
 #include "autoscheduler/search/weight_file.h"
 #include "plans/emit.h"
 #include "reference/processor.h"
@@ -32,7 +33,8 @@ struct Options {
     std::vector<std::string> plans;
     std::string object; /**< A shared object, or a folder with one for each plan; "": compiles. */
     std::string out, cpu_features, weights;
-    bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false, one_of_list = false;
+    bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false, one_of_list = false,
+         orders = false;
     double seconds_per_variant = ProfileOptions().seconds_per_variant;
     std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
     ListRunOptions all;                                  /**< Its list is a folder of plans. */
@@ -140,6 +142,24 @@ std::vector<float> weights_for(const Plan &plan, const std::string &path) {
     return weights;
 }
 
+/** Gives the variants of a plan the orders of tiles that suit this machine. */
+void find_orders(Plan &plan, const Options &options, ProgressLine &line) {
+    if (plan.backend != cpu_backend().name || plan.op.reads_keys()) {
+        throw FileError(fmt::format("--orders is for operators on CPUs that read no keys, not for '{}'", plan.name));
+    }
+    for (PlanVariant &variant : plan.variants) {
+        variant.order = DISTILE_TILES_BY_ROWS;
+    }
+    const SharedObject object(plan, cores_of_machine(), count_variants(line, plan, options.label));
+    const std::vector<int> &threads = options.workers.at(&cpu_backend());
+    const std::vector<distile_tile_order> orders =
+        measure_orders(plan, object, threads.empty() ? cores_of_machine() : threads.back(), options.seconds_per_variant,
+                       [&](const std::string &what, double part) { line.show(options.label + what, part); });
+    for (size_t i = 0; i < orders.size(); i++) {
+        plan.variants[i].order = orders[i];
+    }
+}
+
 /** Measures a plan, and returns it with its times. */
 Plan profile_plan(const Options &options) {
     auto [plan, plan_path] = choose_plan(options);
@@ -160,6 +180,9 @@ Plan profile_plan(const Options &options) {
     }
     {
         ProgressLine line(options.quiet);
+        if (options.orders) {
+            find_orders(plan, options, line);
+        }
         const SharedObject object =
             options.object.empty() ? SharedObject(plan, cores_of_machine(), count_variants(line, plan, options.label))
                                    : SharedObject(plan, options.object);
@@ -329,6 +352,10 @@ void add_profile_command(CLI::App &app) {
     CLI::Option *into_plan =
         command->add_flag("--into-plan", options->into_plan, "Write the table into the plan file instead");
     into_plan->excludes(out);
+    CLI::Option *orders = command->add_flag(
+        "--orders", options->orders,
+        "First measure in which order each variant had better get its tiles, and write that into the plan too");
+    orders->needs(into_plan);
     command
         ->add_flag("--replace", options->replace,
                    "Drop the plan's times for other numbers of threads, which older code may have taken")
@@ -352,9 +379,11 @@ void add_profile_command(CLI::App &app) {
         command->add_option("--cpu-features", options->cpu_features,
                             "Use no other CPU features than these, like the option of contexts; \"\" for "
                             "plain x86-64");
-    command->add_option("--object", options->object,
-                        "Measure this shared object of `distile compile` instead of compiling; with --all, those of a "
-                        "folder that `distile compile --all` wrote");
+    CLI::Option *object = command->add_option(
+        "--object", options->object,
+        "Measure this shared object of `distile compile` instead of compiling; with --all, those of a "
+        "folder that `distile compile --all` wrote");
+    orders->excludes(object);
     command->add_flag("--json", options->json, "Print the table as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(

@@ -169,9 +169,11 @@ std::string describe_plan(const Plan &plan) {
                     plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
                     plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "", describe_groups(plan));
     for (const PlanVariant &variant : plan.variants) {
-        text += fmt::format("  {:<{}}{}{}\n", variant.name, name_width(plan),
+        const bool ordered = variant.order != DISTILE_TILES_BY_ROWS;
+        text += fmt::format("  {:<{}}{}{}{}\n", variant.name, name_width(plan),
                             space_of(plan, variant).describe(variant.theta),
-                            variant.dense ? " (dense candidate: every pixel)" : "");
+                            variant.dense ? " (dense candidate: every pixel)" : "",
+                            ordered ? fmt::format(", tiles in the order {}", order_name(variant.order)) : "");
     }
     return text + "\n" + describe_times(plan);
 }

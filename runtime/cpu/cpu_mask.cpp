@@ -193,9 +193,33 @@ void CpuMask::count(const Granularity *granularities, int32_t num_granularities,
     }
 }
 
-TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
+void CpuMask::sort(CellOrder order, Granularity granularity, uint32_t *xy, const uint32_t *image, int64_t count) {
+    const int32_t rows = (shape.height + granularity.h - 1) / granularity.h,
+                  columns = (shape.width + granularity.w - 1) / granularity.w;
+    if (order == CellOrder::RowMajor || int64_t{rows} * columns > TileWalk::most_tiles) {
+        return;
+    }
+    auto walk = std::find_if(walks_.begin(), walks_.end(),
+                             [&](const TileWalk &one) { return one.is_of(order, rows, columns); });
+    if (walk == walks_.end()) {
+        constexpr size_t most_walks = 8;
+        if (walks_.size() == most_walks) {
+            walks_.erase(walks_.begin());
+        }
+        walks_.emplace_back(context.memory, order, rows, columns);
+        walk = walks_.end() - 1;
+    }
+    for (int64_t first = 0; first < count;) {
+        const int64_t end =
+            std::find_if(image + first, image + count, [&](uint32_t n) { return n != image[first]; }) - image;
+        walk->sort(xy + first, end - first, granularity);
+        first = end;
+    }
+}
+
+TileList CpuMask::list_in(CellOrder order, Granularity granularity, const TileRect &interior) {
     for (size_t i = 0; i < num_lists_; i++) {
-        if (lists_[i].granularity == granularity && lists_[i].interior == interior) {
+        if (lists_[i].order == order && lists_[i].granularity == granularity && lists_[i].interior == interior) {
             return lists_[i].tiles;
         }
     }
@@ -221,9 +245,13 @@ TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
         list.entries.resize(2 * capacity);
     }
     uint32_t *xy = list.entries.data(), *image = xy + capacity;
+    list.order = order;
     list.granularity = granularity;
     list.interior = interior;
     list.tiles = {count, list_tiles(bits_, granularity, interior, work, xy, image), capacity, xy, image, nullptr};
+    sort(order, granularity, xy, image, list.tiles.num_interior);
+    sort(order, granularity, xy + list.tiles.num_interior, image + list.tiles.num_interior,
+         count - list.tiles.num_interior);
     num_lists_++;
     return list.tiles;
 }

@@ -5,6 +5,7 @@
 #define DISTILE_CPU_MASK_H
 
 #include "runtime/cpu/bit_rows.h"
+#include "runtime/cpu/tile_walk.h"
 #include "runtime/mask/mask.h"
 
 namespace distile {
@@ -33,7 +34,10 @@ public:
     int64_t active_pixels() override {
         return active_pixels_;
     }
-    TileList list(Granularity granularity, const TileRect &interior) override;
+    TileList list(Granularity granularity, const TileRect &interior) override {
+        return list_in(CellOrder::RowMajor, granularity, interior);
+    }
+    TileList list_in(CellOrder order, Granularity granularity, const TileRect &interior) override;
     const int32_t *cumulative_lengths() override;
 
     /** The bits, in 64-bit words. */
@@ -49,6 +53,7 @@ private:
     struct List {
         explicit List(const HostMemory &memory) : entries(memory) {
         }
+        CellOrder order = CellOrder::RowMajor;
         Granularity granularity{};
         TileRect interior{};
         TileList tiles{};
@@ -64,6 +69,8 @@ private:
     uint64_t *begin_words(const MaskShape &to);
     void forget(const MaskShape &to);
     uint64_t *scratch(size_t words);
+    /** Puts a list into an order, image by image. */
+    void sort(CellOrder order, Granularity granularity, uint32_t *xy, const uint32_t *image, int64_t count);
     std::vector<RowMemory> &memory_of_tasks(size_t num_tasks);
 
     Bitmask bits_{};
@@ -75,6 +82,7 @@ private:
     std::vector<int64_t> missing_counts_;
     // The lists of the current mask, then those of earlier masks, kept for their memory.
     std::vector<List> lists_;
+    std::vector<TileWalk> walks_;
     size_t num_lists_ = 0;
     HostVector<int32_t> lengths_;
     bool has_lengths_ = false;

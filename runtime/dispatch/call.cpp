@@ -93,6 +93,15 @@ void add_keys(distile_kernel &kernel, const distile_variant &variant, const dist
     }
 }
 
+/** Operators that read keys count on the rows of a list. */
+CellOrder order_of(const distile_kernel &kernel, const distile_variant &variant) {
+    if (!kernel.kind.tokens && variant.order == DISTILE_TILES_ALONG_MORTON) {
+        return CellOrder::Morton;
+    }
+    return !kernel.kind.tokens && variant.order == DISTILE_TILES_ALONG_HILBERT ? CellOrder::Hilbert
+                                                                               : CellOrder::RowMajor;
+}
+
 }  // namespace
 
 float scale_of(const distile_kernel &kernel, const distile_run_args &args) {
@@ -107,7 +116,8 @@ bool is_listless(const distile_variant &variant, const MaskShape &shape) {
 TileList list_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                  const distile_tensor &input) {
     return mask_of(kernel, variant, args)
-        .list({variant.tile_h, variant.tile_w}, interior_tiles(kernel, variant, input, args.mask->shape));
+        .list_in(order_of(kernel, variant), {variant.tile_h, variant.tile_w},
+                 interior_tiles(kernel, variant, input, args.mask->shape));
 }
 
 distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,

@@ -5,6 +5,7 @@
 #define DISTILE_MASK_H
 
 #include "runtime/base/context.h"
+#include "runtime/mask/cell_order.h"
 #include "runtime/mask/mask_bytes.h"
 #include "runtime/mask/tiles.h"
 #include <distile/mask_algebra.h>
@@ -85,6 +86,12 @@ struct distile_mask {
     virtual int64_t active_pixels() = 0;
     /** The tiles at a granularity, those inside `interior` first. Valid until the mask is set again. */
     virtual distile::TileList list(distile::Granularity granularity, const distile::TileRect &interior) = 0;
+    /** The list with the tiles of each image in another order, of those inside and those outside apart. Row by row
+     * where the device lists in no other order. */
+    virtual distile::TileList list_in(distile::CellOrder, distile::Granularity granularity,
+                                      const distile::TileRect &interior) {
+        return list(granularity, interior);
+    }
     /** The active pixels before each image, and of all: batch + 1 numbers in the mask's memory, for fewer than 2^31
      * active pixels. Valid until the mask is set again. */
     virtual const int32_t *cumulative_lengths() = 0;

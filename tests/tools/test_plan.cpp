@@ -300,6 +300,26 @@ TEST_CASE("A good plan is read, and written as it was", "[plan]") {
     CHECK(to_json(read_plan(folder.write("plan.json", whole.dump()))) == whole);
 }
 
+TEST_CASE("A variant may name an order of its tiles", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_plan();
+    file.erase("profile");
+    const std::string hash = plan_hash_text(read_plan(folder.write("plan.json", file.dump())));
+    for (const auto &[name, order] : {std::pair{"rows", DISTILE_TILES_BY_ROWS},
+                                      {"morton", DISTILE_TILES_ALONG_MORTON},
+                                      {"hilbert", DISTILE_TILES_ALONG_HILBERT}}) {
+        file["variants"][0]["order"] = name;
+        const Plan plan = read_plan(folder.write("plan.json", file.dump()));
+        CHECK(plan.variants[0].order == order);
+        CHECK(plan.variants[1].order == DISTILE_TILES_BY_ROWS);
+        CHECK(std::string(order_name(order)) == name);
+        CHECK(to_json(plan).at("variants")[0].contains("order") == (order != DISTILE_TILES_BY_ROWS));
+        CHECK(read_plan(folder.write("copy.json", to_json(plan).dump())).variants[0].order == order);
+        // Plans that name none keep their times.
+        CHECK((plan_hash_text(plan) == hash) == (order == DISTILE_TILES_BY_ROWS));
+    }
+}
+
 TEST_CASE("Every plan of the tests is read and written as it was", "[plan]") {
     int plans = 0;
     for (const auto &entry : std::filesystem::directory_iterator(DISTILE_TESTS_FOLDER "/plans")) {
@@ -413,6 +433,11 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         set("/math", "float16", {"math", "float16"}),
         set("/variants/0/layout", "cuda-o32", {"variant 0", "layout", "cuda-o32", "cpu-o16"}),
         set("/variants/0/layout", 16, {"variant 0", "layout"}),
+        set("/variants/0/order", 2, {"variant 0", "order"}),
+        set("/variants/0/order", "zigzag", {"variant 0", "no order", "zigzag", "hilbert"}),
+        set("/variants/1/order", "hilbert", {"variant 1", "order", "masked variants on CPUs"}),
+        // Times are those of an order.
+        set("/variants/0/order", "hilbert", {"profile", "plan_hash", good_hash, "distile profile"}),
         set("/profile/plan_hash", "0123456789abcdef", {"profile", "0123456789abcdef", good_hash, "another plan"}),
         set("/profile/plan_hash", 5, {"profile", "plan_hash"}),
         erase("/profile", "plan_hash"),

@@ -110,6 +110,13 @@ typedef int (*distile_kernel_function)(const struct distile_kernel_call *call);
 typedef int (*distile_choice_function)(const struct distile_kernel_call *calls, const int32_t *variants,
                                        int32_t num_calls, const struct distile_gpu_choice *choice);
 
+/** The order in which the tiles of an image are listed. No result depends on it. */
+typedef enum distile_tile_order {
+    DISTILE_TILES_BY_ROWS = 0,
+    DISTILE_TILES_ALONG_MORTON = 1, /**< A power of two of tiles from the begin of one is a square. */
+    DISTILE_TILES_ALONG_HILBERT = 2 /**< Each tile of the image is beside the one before. */
+} distile_tile_order;
+
 typedef struct distile_variant {
     const char *name;
     int32_t tile_h, tile_w; /**< Granularity in output pixels. */
@@ -125,6 +132,8 @@ typedef struct distile_variant {
     /** Where the GPU chooses, it launches what it may choose. Variants with the same number share a launch, in the
      * PolyKernel's run_chosen. 0: the variant has its own. */
     int32_t launch;
+    /** On a CPU, a distile_tile_order. PolyKernels that do not know it have it as 0. */
+    int32_t order;
 } distile_variant;
 
 /** One point of a time table: a variant takes `microseconds` for `tiles` tiles. */
