@@ -1,6 +1,6 @@
-// Makes a cover of mixed granularity of a mask: its tiles of several sizes, each where it takes least. A thread has 8 x 8
-// pixels, and four threads a node of 16 x 16. The first kernel decides, from the smallest size upwards, and counts; the
-// second one lists.
+// Makes a cover of mixed granularity of a mask: its tiles of several sizes, each where it takes least. A thread has 8 x
+// 8 pixels, and four threads a node of 16 x 16. The first kernel decides, from the smallest size upwards, and counts;
+// the second one lists.
 #include "bench/gpu/kernels/cover.h"
 
 using namespace distile::bench;
@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint32_t all_lanes = ~0u, warps = cover_threads / 32;
 
-/** The bits of larger tiles in a thread's word: sixteen of 2 x 2 pixels, four of 4 x 4, one of 8 x 8 and one of 16 x 16. */
+/** The bits of larger tiles in a thread's word: sixteen of 2 x 2 pixels, four of 4 x 4, one of 8 x 8 and one of 16
+ * x 16. */
 constexpr uint32_t first_of_4 = 16, of_8 = 1u << 20, of_16 = 1u << 21;
 
 /** Counts by level in one word, wide enough for those of a block. */
@@ -30,7 +31,8 @@ __device__ Place place_of(const CoverCall &call, uint32_t thread) {
     const uint32_t node = thread / 4, quarter = thread % 4;
     const uint32_t row = node / call.node_columns;
     return {static_cast<int32_t>((node - row * call.node_columns) * 16 + quarter % 2 * 8),
-            static_cast<int32_t>(row % call.node_rows * 16 + quarter / 2 * 8), static_cast<int32_t>(row / call.node_rows)};
+            static_cast<int32_t>(row % call.node_rows * 16 + quarter / 2 * 8),
+            static_cast<int32_t>(row / call.node_rows)};
 }
 
 /** The active pixels of 8 x 8, a byte for each row. */
