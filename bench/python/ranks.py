@@ -1,6 +1,7 @@
 """A chain of masked 3x3 convolutions on ranks of torch.distributed against the same chain on one of their devices:
 
     torchrun --nproc-per-node 2 bench/python/ranks.py --out rows.json
+    torchrun --nnodes 2 --nproc-per-node 1 ... bench/python/ranks.py --devices 8 --out rows.json
 
 A row has medians in milliseconds: t_one_ms of one device, t_ranks_ms of ranks that keep the images, t_input_ms of an input
 that all have and a result that the first gets. Every result is compared with the bits of one device."""
@@ -24,6 +25,7 @@ def read_options():
     parser.add_argument("--types", nargs="+", default=["float16", "float32"])
     parser.add_argument("--channels", type=int, default=256)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--devices", type=int, default=1, help="of each rank")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--overlap", nargs="+", default=["auto", "never"])
     parser.add_argument("--out", help="a file for the rows")
@@ -51,7 +53,8 @@ def median_ms(call, runs):
     return statistics.median(times)
 
 
-def measure(options, device, name, size, density, overlap):
+def measure(options, devices, name, size, density, overlap):
+    device = devices[0]
     torch.manual_seed(0)
     dtype = getattr(torch, name)
     with torch.inference_mode(False):
@@ -62,7 +65,7 @@ def measure(options, device, name, size, density, overlap):
     first = distributed.get_rank() == 0
     out = torch.zeros_like(x) if first else torch.empty_like(x, device="meta")
     alone = distile.parallel.Group([device])
-    group = distile.parallel.Group([device], process_group=distributed.group.WORLD, overlap=overlap)
+    group = distile.parallel.Group(devices, process_group=distributed.group.WORLD, overlap=overlap)
     with alone, group:
         one, several = alone.chain(layers), group.chain(layers)
         several(x, mask, out=out)
@@ -76,28 +79,30 @@ def measure(options, device, name, size, density, overlap):
         same_bits = same_bits and torch.equal(images, one.images())
         info = several.info()
     ranks = distributed.get_world_size()
+    count = f"{ranks}" if len(devices) == 1 else f"{ranks}x{len(devices)}"
     return {
-        "row": f"ranks/{name}/{size}/{density}/{ranks}/{overlap}",
+        "row": f"ranks/{name}/{size}/{density}/{count}/{overlap}",
         "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
-        "ranks": ranks, "t_one_ms": t_one, "t_ranks_ms": t_ranks, "t_input_ms": t_input, "same_bits": same_bits,
-        "imbalance": info.imbalance, "halo_bytes": info.halo_bytes, "row_bytes": info.row_bytes,
+        "ranks": ranks, "devices": info.devices, "t_one_ms": t_one, "t_ranks_ms": t_ranks, "t_input_ms": t_input,
+        "same_bits": same_bits, "imbalance": info.imbalance, "halo_bytes": info.halo_bytes, "row_bytes": info.row_bytes,
     }  # fmt: skip
 
 
 def main():
     options = read_options()
     distributed.init_process_group()
-    device = "cpu"
+    devices = ["cpu"] * options.devices
     if torch.cuda.is_available():
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-        torch.cuda.set_device(device)
+        first = int(os.environ["LOCAL_RANK"]) * options.devices
+        devices = [f"cuda:{first + i}" for i in range(options.devices)]
+        torch.cuda.set_device(devices[0])
     rows = []
     for name in options.types:
         for size in options.sizes:
             for density in options.densities:
                 for overlap in options.overlap:
                     with torch.inference_mode():
-                        rows.append(measure(options, device, name, size, density, overlap))
+                        rows.append(measure(options, devices, name, size, density, overlap))
                     if distributed.get_rank() == 0:
                         print(json_rows.flat(rows[-1]), flush=True)
                         if options.out:

@@ -728,3 +728,42 @@ TEST_CASE("A rank that does not take part makes the others return in time", "[gr
     check_all(answers, DISTILE_ERROR_DEVICE_LOST, "nothing came in time");
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(8));
 }
+
+TEST_CASE("A device of a rank that is slow or hangs makes all ranks return in time", "[group_ranks]") {
+    // It ends within as long again, or does not.
+    for (const int32_t sleeps_ms : {900, 2500}) {
+        INFO("sleeps for " << sleeps_ms << " ms");
+        static std::atomic<int32_t> sleeps{0};  // The function has no other way to it.
+        distile_context_options last{};
+        last.allocate = [](void *, size_t bytes, size_t alignment) -> void * {
+            std::this_thread::sleep_for(std::chrono::milliseconds(sleeps.exchange(0)));
+            return aligned_alloc(alignment, (bytes + 63) / 64 * 64);
+        };
+        last.deallocate = [](void *, void *memory) { std::free(memory); };
+        RankHub hub(2);
+        std::vector<std::unique_ptr<TestLayers>> layers;
+        for (int32_t i = 0; i < 2; i++) {
+            layers.push_back(std::make_unique<TestLayers>(4, Shapes(3, {4, 3, 1, 1, 1, false}), 6));
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        const std::vector<Answer> answers = answers_of(2, [&](int32_t number) {
+            distile_group_options options{};
+            options.timeout_ms = 600;
+            Rank rank(hub, number, options, number == 1 ? last : distile_context_options{}, 2);
+            require_ok(rank.made());
+            require_ok(rank.make_chain(*layers[static_cast<size_t>(number)]));
+            rank.make_images(1, 70, 50);
+            rank.images->draw_masks(.8, false);
+            sleeps = number == 1 ? sleeps_ms : sleeps.load();
+            std::vector<float> result;
+            const Answer answer = rank.run(DISTILE_KEEP, result);
+            const Answer again = rank.run(DISTILE_KEEP, result);
+            require_that(again.status == DISTILE_ERROR_DEVICE_LOST, "the group lives on: " + again.message);
+            require_that(std::chrono::steady_clock::now() - begin < std::chrono::seconds(8), "too late");
+            // The device still uses its context.
+            std::this_thread::sleep_for(std::chrono::milliseconds(sleeps_ms));
+            return answer;
+        });
+        check_all(answers, DISTILE_ERROR_DEVICE_LOST, "");
+    }
+}
