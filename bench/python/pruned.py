@@ -2,9 +2,9 @@
 """Measures layers with pruned weights beside dense and sparse libraries, all sides in turns, in float32.
 
 Dense: oneDNN by itself and by PyTorch, ONNX Runtime and OpenVINO, 1x1 convolutions also as a product. Sparse: OpenVINO with
-its option for sparse weights, and CSR of oneDNN, SciPy, MKL (inspector-executor) and PyTorch. A sparse library gets its images
-in the layout that it is fastest with, and for 3x3 kernels unfolded before, which is not timed; neither are bias and
-relu, which its product lacks. Ours is timed from the byte mask, with all pixels active and with three tenths.
+its option for sparse weights, XNNPACK for 1x1 kernels (Debian's libxnnpack0), and CSR of oneDNN, SciPy, MKL
+(inspector-executor) and PyTorch. A sparse library gets its images in the layout that it is fastest with, and for 3x3
+kernels unfolded before, which is not timed; neither are bias and relu, which products of CSR lack. Ours is timed from the byte mask, with all pixels active and with three tenths.
 
 With --refine, each variant is checked and measured at the densities of the rows first, and these times are added to the
 kernel's table, by which it chooses.

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 import peer_onednn
+import peer_xnnpack
 from measuring import onnxruntime, torch
 
 BOUND = 1e-4  # Relative to the largest value.
@@ -202,13 +203,23 @@ def mkl_sides(problem, threads):
     return {"sparse MKL": run}
 
 
+def xnnpack_sides(problem, threads):
+    """Its convolution adds the bias and applies ReLU. It has no 3x3 kernels of several channels in this layout."""
+    if problem.kernel > 1:
+        return {}
+    output = np.zeros((problem.outputs, problem.columns.shape[1]), np.float32)
+    least = -np.inf if problem.is_linear else 0
+    library = peer_xnnpack.Xnnpack(threads)
+    return {"sparse XNNPACK": library.convolution(problem.matrix, problem.bias, problem.columns, output, least)}
+
+
 def has(*packages):
     return all(importlib.util.find_spec(package) for package in packages)
 
 
 MAKERS = {torch_sides: True, onednn_sides: True, onnxruntime_sides: has("onnxruntime", "onnx"),
           openvino_sides: has("openvino", "onnx"), scipy_sides: has("scipy"), mkl_sides: mkl_library() is not None,
-          torch_sparse_sides: True}
+          torch_sparse_sides: True, xnnpack_sides: peer_xnnpack.is_there()}
 
 
 def sides_of(problem, threads):
@@ -219,7 +230,7 @@ def sides_of(problem, threads):
         for make, is_there in MAKERS.items():
             found.update(make(problem, threads) if is_there else {})
     for name, call in found.items():
-        is_product = name.startswith("sparse") and "OpenVINO" not in name
+        is_product = name.startswith("sparse") and not any(library in name for library in ("OpenVINO", "XNNPACK"))
         largest = error(call(), problem.products if is_product else problem.expected)
         if not largest <= BOUND:
             raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {largest:.1e}")
@@ -232,4 +243,5 @@ def versions(threads):
     # Before OpenVINO, whose TBB is older than what oneDNN's driver needs.
     return peer_onednn.versions(threads) | {name: metadata.version(package) if has(package) else None
             for name, package in (("OpenVINO", "openvino"), ("SciPy", "scipy"))} | {
-                "MKL": metadata.version("mkl") if mkl_library() else None}
+                "MKL": metadata.version("mkl") if mkl_library() else None,
+                "XNNPACK": peer_xnnpack.version() if peer_xnnpack.is_there() else None}
