@@ -1,6 +1,12 @@
 """What layers with pruned weights are measured beside on an NVIDIA GPU, for the problems of pruned.py: what PyTorch calls
-of cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE."""
+of cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE; and Sputnik's product, if the environment's SPUTNIK
+names its library. That has no package: in a checkout of github.com/google-research/sputnik,
+
+  nvcc -shared -Xcompiler -fPIC -O3 -std=c++17 -arch=sm_90 -x cu -I . -I <glog> sputnik/spmm/cuda_spmm.cu.cc -o libspmm.so
+"""
 import contextlib
+import ctypes
+import os
 import warnings
 
 import numpy as np
@@ -69,6 +75,33 @@ def sparse(problem):
         yield f"sparse cuSPARSE, {order}", (lambda given=given: matrix @ given), BOUND
 
 
+# sputnik::CudaSpmm(m, k, n, nonzeros, rows by length, values, row offsets, columns, dense matrix, output, stream)
+SPUTNIK_PRODUCT = "_ZN7sputnik8CudaSpmmEiiiiPKiPKfS1_S1_S3_PfP11CUstream_st"
+
+
+def sputnik(problem):
+    path = os.environ.get("SPUTNIK")
+    if not path:
+        return
+    multiply = getattr(ctypes.CDLL(path), SPUTNIK_PRODUCT)
+    wide = torch.from_numpy(problem.matrix).to_sparse_csr()
+    lengths = wide.crow_indices().diff()
+    parts = (lengths.argsort(descending=True).int(), wide.values(), wide.crow_indices().int(), wide.col_indices().int(),
+             torch.from_numpy(problem.columns))
+    on_device = [part.to(problem.device).contiguous() for part in parts]
+    output = torch.empty(problem.outputs, problem.columns.shape[1], device=problem.device)
+    sizes = *problem.matrix.shape, output.shape[1], len(wide.values())
+
+    def run():
+        status = multiply(*map(ctypes.c_int, sizes), *(ctypes.c_void_p(part.data_ptr()) for part in (*on_device, output)),
+                          ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        if status:
+            raise RuntimeError(f"Sputnik's product returned {status}")
+        return output
+
+    yield "sparse Sputnik", run, BOUND
+
+
 def can_be_captured(call):
     """Whether a graph can hold a call."""
     if not torch.cuda.is_available():
@@ -87,7 +120,7 @@ def sides_of(problem):
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch says that sparse tensors are new.
-        for sides in (dense, sparse):
+        for sides in (dense, sparse, sputnik):
             for name, call, bound in sides(problem):
                 largest = error(call().float().cpu(), problem.products)
                 if not largest <= bound:
