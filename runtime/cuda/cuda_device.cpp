@@ -207,6 +207,7 @@ void CudaDevice::find_features() {
     if (driver.cuCtxGetDevResource &&
         driver.cuCtxGetDevResource(used_->handle, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
         resource.sm.smCount > 0) {
+        has_whole_gpu = static_cast<int32_t>(resource.sm.smCount) == multiprocessors_;
         multiprocessors_ = static_cast<int32_t>(resource.sm.smCount);
     }
 #endif

@@ -138,6 +138,7 @@ public:
     int driver_version = 0;
     int32_t capability = 0;
     int32_t most_shared_bytes = 0;  ///< The most that a block can have.
+    bool has_whole_gpu = true;      ///< Else some of its multiprocessors.
     std::optional<ModuleLoader> loader;
     std::unique_ptr<LibraryKernels> kernels;
     std::unique_ptr<CodeRunner> runner;

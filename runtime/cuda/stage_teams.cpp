@@ -138,7 +138,8 @@ StageTeams::StageTeams(CudaDevice &device) : device_(device), exchange_(device),
         grid.threads = team_threads;
         grid.shared_bytes = stage_shared_bytes;
         grid.cluster = cluster_team;
-        most_clusters_ = device.most_clusters(cluster_float16_, grid);
+        // The multiprocessors of a part of a GPU may have no neighbours that a cluster needs.
+        most_clusters_ = device.has_whole_gpu ? device.most_clusters(cluster_float16_, grid) : 0;
         counters_.reserve_zeros(static_cast<uint64_t>(device.threads()) * sizeof(uint32_t));
     } catch (...) {
         device.driver.cuModuleUnload(module_);
