@@ -101,7 +101,7 @@ Json measure(const std::string &name, const GpuSlice &slice, const std::string &
     args.mask = mask.get();
     args.fixed_order = 1;
     double least = 0;
-    std::string best;
+    std::string best, refused;
     {
         const Weights weights = pack_weights(context, whole, source);
         args.weights = weights.get();
@@ -110,14 +110,22 @@ Json measure(const std::string &name, const GpuSlice &slice, const std::string &
                 continue;
             }
             args.variant = polykernel.variants[i].name;
-            const GpuGraph graph(slice, [&] { check(context, distile_run(whole.get(), &args)); });
-            graph.replay();
-            const double us = graph.time();
-            if (best.empty() || us < least) {
-                least = us;
-                best = args.variant;
+            try {
+                const GpuGraph graph(slice, [&] { check(context, distile_run(whole.get(), &args)); });
+                graph.replay();
+                const double us = graph.time();
+                if (best.empty() || us < least) {
+                    least = us;
+                    best = args.variant;
+                }
+            } catch (const Error &error) {
+                refused = error.what();  // As where its partial sums would be too many.
             }
         }
+    }
+    if (best.empty()) {
+        return {{"row", name},  {"status", "refused"}, {"kind", "order"}, {"kernel", built_name},
+                {"size", size}, {"density", density},  {"why", refused}};
     }
     const ListedVariant listed(polykernel, best);
     args.variant = listed.variant().name;  // A call without a name may wait, which no graph can capture.
@@ -195,7 +203,7 @@ int run(const Options &options) {
                 const Json result = measure(name, slice, polykernel, size, density, options);
                 std::printf("%s\n", result.dump().c_str());
                 std::fflush(stdout);
-                all_equal = all_equal && result.at("equal") == true;
+                all_equal = all_equal && result.value("equal", true);
                 results.add(result);
             }
         }

@@ -5,13 +5,13 @@ import re
 
 import rows
 
-RESULTS = "items/epyc"
+RESULTS, GPU_RESULTS = "items/epyc", "items/h200"
 
 
 def parts():
     gain, plan = max(gains_of_placing())
     return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": f"`{plan}`", "covers": covers(),
-            "orders": orders(RESULTS)}
+            "orders": orders(RESULTS), "gpu-orders": orders(GPU_RESULTS)}
 
 
 def _us(value):
