@@ -14,7 +14,7 @@ constexpr std::array<distile_tile_order, 3> orders = {DISTILE_TILES_BY_ROWS, DIS
                                                       DISTILE_TILES_ALONG_HILBERT};
 constexpr std::array<const char *, 2> masks = {"blob:0.3:1", "blob:0.9:1"};
 constexpr double worth = .98;
-constexpr int least_rounds = 5;
+constexpr int least_order_rounds = 5;
 
 /** A variant in an order. */
 struct OrderedVariant {
@@ -47,7 +47,7 @@ distile_tile_order best_order(const distile_polykernel &polykernel, size_t numbe
     }
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-    for (int round = 0; round < least_rounds || Clock::now() < end; round++) {
+    for (int round = 0; round < least_order_rounds || Clock::now() < end; round++) {
         for (size_t mask = 0; mask < masks.size(); mask++) {
             for (const std::unique_ptr<OrderedVariant> &one : variants) {
                 one->us[mask].push_back(one->runner->time_us(mask));
