@@ -132,6 +132,37 @@ def test_images_and_tokens(strict, counted):  # noqa: F811
     assert not counted
 
 
+class Hybrid(nn.Module):
+    """Convolutions, and a transformer's block of what they make, with a class token and positions."""
+
+    def __init__(self, channels=24):
+        super().__init__()
+        self.first, self.second = masked.MaskedConv2d(8, 12, 1), masked.MaskedConv2d(12, channels, 2, stride=2)
+        self.token, self.positions = (nn.Parameter(torch.randn(1, count, channels)) for count in (1, 13))
+        self.drop = nn.Dropout(0.5)
+        self.block = Block()
+
+    def forward(self, x, mask, of_patches):
+        x = self.second(self.first(x, mask), of_patches).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        rows = torch.cat([of_patches.new_ones(x.shape[0], 1), of_patches.flatten(1)], 1)
+        return self.block(self.drop(x + self.positions), rows)
+
+
+@torch.no_grad()
+def test_a_chain_of_tokens_begins_behind_what_makes_them(strict, counted):  # noqa: F811
+    torch.manual_seed(3)
+    model, rows = Hybrid().eval(), []
+    given = torch.randn(2, 8, 6, 8), drawn((2, 6, 8), 0.5), drawn((2, 3, 4), 0.5)
+    fused = distile.fuse(copy.deepcopy(model), given, report=rows)
+    first, second = rows
+    assert first.layers == ["first", "second"]
+    assert first.ends == "flatten makes tokens of its image: another chain begins with block.norm1"
+    assert second.layers[0] == "block.norm1" and second.steps == 7
+    close(fused(*given), model(*given))
+    assert not counted
+
+
 @torch.no_grad()
 def test_layers_run_where_a_stage_cannot(counted):  # noqa: F811
     torch.manual_seed(3)
