@@ -353,8 +353,11 @@ TEST_CASE("A stage on a GPU multiplies float32 only where the context allows TF3
     norm.kind = DISTILE_STEP_NORMALIZE;
     const auto check = [&](distile_math math, const distile_stage_step &step) {
         context->options.math = math;
+        distile_stage_args args{};
+        args.steps = &step;
+        args.num_steps = 1;
         return guarded(context.get(), "a test", [&] {
-            checked_stage(context.get(), distile_stage_args{&step, 1, 0, {}}, gpu_stage_target);
+            checked_stage(context.get(), args, gpu_stage_target);
             return DISTILE_OK;
         });
     };
