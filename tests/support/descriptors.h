@@ -26,7 +26,7 @@ struct Descriptor {
 
     /** Leaves one variant, whose code is a function's. */
     void run_only(const char *name, distile_kernel_function run) {
-        variants = {{name, 1, 1, 0, variants[0].layout, run, {}, 0, 0}};
+        variants = {{name, 1, 1, 0, variants[0].layout, run, {}, 0, 0, 0}};
         polykernel.variants = variants.data();
         polykernel.num_variants = 1;
     }
