@@ -39,9 +39,9 @@ struct TensorCoreOperator {
                     {DISTILE_ROLE_OUTPUT, dtype, 24}}} {
         const bool is_tf32 = dtype == DISTILE_FLOAT32;
         const char *layout = is_tf32 ? "cuda-k32" : "cuda-k16";
-        variants = {{{"fine", 1, 1, 0, layout, run_tensor_core<0>, {}, 4096, 0},
-                     {"coarse", 2, 2, 0, layout, run_tensor_core<1>, {}, 0, 0},
-                     {"dense", 1, 1, 1, layout, run_tensor_core<2>, {}, 4096, 0}}};
+        variants = {{{"fine", 1, 1, 0, layout, run_tensor_core<0>, {}, 4096, 0, 0},
+                     {"coarse", 2, 2, 0, layout, run_tensor_core<1>, {}, 0, 0, 0},
+                     {"dense", 1, 1, 1, layout, run_tensor_core<2>, {}, 4096, 0, 0}}};
         polykernel.version = DISTILE_POLYKERNEL_VERSION;
         polykernel.name = "tensor_core_operator";
         polykernel.kind = DISTILE_MASKED_CONV2D;

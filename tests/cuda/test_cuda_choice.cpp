@@ -68,7 +68,7 @@ struct Attention {
     }
 
     const PlainAttention plain{4, 4};
-    distile_variant variant = {"own", 1, 1, 0, nullptr, [](const distile_kernel_call *) { return 0; }, {}, 0, 0};
+    distile_variant variant = {"own", 1, 1, 0, nullptr, [](const distile_kernel_call *) { return 0; }, {}, 0, 0, 0};
     distile_polykernel polykernel = plain.polykernel();
     distile_choice traced{};
     Context context;

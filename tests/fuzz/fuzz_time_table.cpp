@@ -14,9 +14,9 @@ int run_nothing(const distile_kernel_call *) {
     return 0;
 }
 
-const distile_variant variants[] = {{"fine", 1, 1, 0, "cpu-o16", run_nothing, {}, 0, 0},
-                                    {"coarse", 8, 8, 0, "cpu-o16", run_nothing, {}, 0, 0},
-                                    {"dense", 4, 4, 1, "cpu-o16", run_nothing, {}, 0, 0}};
+const distile_variant variants[] = {{"fine", 1, 1, 0, "cpu-o16", run_nothing, {}, 0, 0, 0},
+                                    {"coarse", 8, 8, 0, "cpu-o16", run_nothing, {}, 0, 0, 0},
+                                    {"dense", 4, 4, 1, "cpu-o16", run_nothing, {}, 0, 0, 0}};
 const distile_conv2d conv = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_ACTIVATION_NONE, 0};
 const distile_operand operands[] = {{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, 1},
                                     {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 1},

@@ -65,7 +65,7 @@ public:
                          taps_.section_channels, taps_.apart_groups, taps_.rows.data(), taps_.columns.data(),
                          set.reduction_splits[i]};
             variants_[i] = {
-                names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0,
+                names[i], set.tiles[i][0], set.tiles[i][1], i + 1 == num_variants ? 1 : 0, of.layout, runs[i], {}, 0, 0,
                 0};
         }
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;

@@ -24,7 +24,7 @@ public:
                                                                  {DISTILE_ROLE_OUTPUT, dtype, heads * head_dim}} {
         polykernel_.kind = DISTILE_MASKED_ATTENTION;
         polykernel_.op = &attention_;
-        variants_ = {{"plain", 1, 1, 0, nullptr, causal ? run_attention<true> : run_attention<false>, {}, 0, 0}};
+        variants_ = {{"plain", 1, 1, 0, nullptr, causal ? run_attention<true> : run_attention<false>, {}, 0, 0, 0}};
         finish();
     }
     PlainAttention(int32_t heads, int32_t head_dim, distile_product product, bool packed_columns = false)
@@ -44,7 +44,7 @@ public:
         const auto run_any_scores = packed_columns ? run_scores<true> : run_scores<false>;
         const auto run_any_values = packed_columns ? run_values<true> : run_values<false>;
         variants_ = {
-            {"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_any_scores : run_any_values, {}, 0, 0}};
+            {"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_any_scores : run_any_values, {}, 0, 0, 0}};
         finish();
     }
     PlainAttention(const PlainAttention &) = delete;

@@ -28,9 +28,9 @@ public:
             operands_.push_back({DISTILE_ROLE_RESIDUAL, dtype, out_channels});
         }
         operands_.push_back({DISTILE_ROLE_OUTPUT, dtype, out_channels});
-        variants_ = {{"fine", 1, 1, 0, "cpu-o16", gelu ? run<1, 1, true> : run<1, 1, false>, {}, 0, 0},
-                     {"coarse", 2, 3, 0, "cpu-o16", gelu ? run<2, 3, true> : run<2, 3, false>, {}, 0, 0},
-                     {"dense", 1, 8, 1, "cpu-o16", gelu ? run<1, 8, true> : run<1, 8, false>, {}, 0, 0}};
+        variants_ = {{"fine", 1, 1, 0, "cpu-o16", gelu ? run<1, 1, true> : run<1, 1, false>, {}, 0, 0, 0},
+                     {"coarse", 2, 3, 0, "cpu-o16", gelu ? run<2, 3, true> : run<2, 3, false>, {}, 0, 0, 0},
+                     {"dense", 1, 8, 1, "cpu-o16", gelu ? run<1, 8, true> : run<1, 8, false>, {}, 0, 0, 0}};
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;
         polykernel_.name = "plain_linear";
         polykernel_.kind = DISTILE_MASKED_LINEAR;
