@@ -306,7 +306,7 @@ def test_halts_with_gradients(counted):  # noqa: F811
 @torch.inference_mode()
 @pytest.mark.parametrize("batch", [1, 3])
 def test_avit_is_one_stage(batch, strict, device):  # noqa: F811
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.device("cpu"):
         network = avit.AViT("T", 0.5, batch=batch, layers=3, pixels=64)
         common.move(network, device, None if device == "cpu" else torch.half)
         network.fuses = True
@@ -385,16 +385,21 @@ def halting_example():
     return distile.fuse(copy.deepcopy(model), (x, mask)), model, x, mask
 
 
+def has_times(found, device):
+    """Whether each way was measured at each density. A GPU has no stage where nothing may multiply in TF32."""
+    return max(time for i, time in enumerate(found.times) if i % 4 != 1 or device == "cpu") < 1e6
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("way", ["aot_eager", "inductor", "export", "make_fx", "measure"])
-def test_programs_with_halts(way, strict):  # noqa: F811
+def test_programs_with_halts(way, strict, device):  # noqa: F811
     fused, model, x, mask = halting_example()
     program = fused
     if way == "measure":
         (found,) = stages_of(fused)
         found.measures = (0.1, 0.5, 1.0)
         same(fused(x, mask), model(x, mask))
-        assert found.measures == () and len(found.times) == 12 and max(found.times) < 1e6
+        assert found.measures == () and len(found.times) == 12 and has_times(found, device)
     elif way == "export":
         sizes = {0: torch.export.Dim.AUTO}
         program = torch.export.export(fused, (x, mask), dynamic_shapes={"x": sizes, "mask": sizes})
@@ -438,13 +443,13 @@ def test_make_fx(strict):  # noqa: F811
 
 
 @torch.no_grad()
-def test_measured_ways(counted):  # noqa: F811
+def test_measured_ways(counted, device):  # noqa: F811
     fused, model, x, mask = example()
     (found,) = stages_of(fused)
     found.measures = (0.1, 0.5, 1.0)
     for _ in range(2):
         close(fused(x, mask), model(x, mask))
-    assert found.measures == () and len(found.times) == 12 and max(found.times) < 1e6 and not counted
+    assert found.measures == () and len(found.times) == 12 and has_times(found, device) and not counted
 
 
 # ---- The operator

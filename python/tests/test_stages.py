@@ -499,7 +499,7 @@ def token_network(channels=48, heads=3, **keywords):
 
     def run(x):
         totals, sums = torch.zeros(x.shape[:2]), torch.zeros_like(x[:, :1])
-        mask, found = torch.rand(x.shape[:2], generator=torch.Generator("cpu").manual_seed(1)) < 0.8, []
+        mask, found = torch.rand(x.shape[:2], generator=torch.Generator("cpu").manual_seed(1), device="cpu") < 0.8, []
         mask[:, 0] = True
         mask = mask.to(x.device)
         for layer in layers:
@@ -544,7 +544,7 @@ def test_attention_that_is_no_step_runs_alone():
 @torch.inference_mode()
 @pytest.mark.parametrize("batch", [1, 3])
 def test_avit_is_a_stage(batch, device):
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.device("cpu"):
         network = avit.AViT("T", 0.5, batch=batch, layers=3, pixels=64)
         common.move(network, device, torch.half)
     network.in_a_stage = True
@@ -560,7 +560,7 @@ def test_avit_is_a_stage(batch, device):
 def test_teams_compute_what_a_program_does(batch, device):
     if device == "cpu":
         pytest.skip("teams are of a GPU's blocks")
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.device("cpu"):
         network = dynconv_resnet.ThirdStage(14, 0.4, batch, count=3)
         common.move(network, device, torch.half)
     results = []
