@@ -5,13 +5,13 @@ import re
 
 import rows
 
-RESULTS, GPU_RESULTS = "items/epyc", "items/h200"
+RESULTS, GPU_RESULTS, GPU_COVERS = "items/epyc", "items/h200", "items/h200-cover"
 
 
 def parts():
     gain, plan = max(gains_of_placing())
     return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": f"`{plan}`", "covers": covers(),
-            "orders": orders(RESULTS), "gpu-orders": orders(GPU_RESULTS)}
+            "gpu-covers": gpu_covers(), "orders": orders(RESULTS), "gpu-orders": orders(GPU_RESULTS)}
 
 
 def _us(value):
@@ -43,6 +43,11 @@ def covers():
                          f"| {100 * row['changed_nodes'] / row['nodes']:.1f} % | {_us(row['t_new_us'])} "
                          f"| {_us(row['t_kept_us'])} |")
     return "\n".join(lines) + "\n"
+
+
+def gpu_covers():
+    found = [row["t_us"] for row in rows.measured(GPU_COVERS, kind="gpu_cover") if row["size"] == 1024]
+    return f"{rows.span(found, 1)} us"
 
 
 def orders(results):
