@@ -16,7 +16,7 @@ def is_there():
 
 
 def version():
-    """That of Debian's package; None if it is not there."""
+    """The version of Debian's package; None if it is not there."""
     asked = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "libxnnpack0"], capture_output=True, text=True)
     return asked.stdout or None
 

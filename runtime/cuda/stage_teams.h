@@ -33,7 +33,7 @@ public:
 
 private:
     bool takes(const Stage &stage, const MaskShape &images) const;
-    /** Whether teams are clusters, where there are so many images. */
+    /** Whether teams are clusters for `images` images. */
     bool takes_clusters(int32_t images) const;
     void add_items(const TeamProgram &program, uint32_t blocks, const std::vector<int32_t> &steps, StageTrace &trace);
 

@@ -72,7 +72,7 @@ bool is_float32(distile_dtype dtype) {
 /** How the units of a team's weights divide the weights of a convolution. */
 struct TeamUnits {
     int64_t lines, numbers;  ///< Output channels and input channels of a unit.
-    int64_t units;           ///< Of a share.
+    int64_t units;           ///< A share's.
     bool shares_outputs;     ///< Else a share has a part of the input channels, a unit a part of these for each tap.
 };
 
@@ -113,8 +113,8 @@ void pack_depthwise(const StageFilter &filter, const Type &type, const float *we
     type.from_float(numbers.data(), packed, numbers.size());
 }
 
-/** The output channel of a line of a unit. Of the columns 2 q and 2 q + 1 of every 8, which products give a thread,
- * this order makes neighbours: 4 where a share has 16 of a unit's lines, else 8 of every 32. */
+/** The output channel of a line of a unit. Products give a thread columns 2 q and 2 q + 1 of every 8: this order makes
+ * them neighbours, 4 where a share has 16 of a unit's lines, else 8 of every 32. */
 int64_t channel_of_unit_line(const TeamUnits &units, int64_t line) {
     constexpr int64_t of_share = inner_of_share;
     if (units.shares_outputs) {

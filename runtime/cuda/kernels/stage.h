@@ -19,8 +19,8 @@ constexpr uint32_t stage_threads = 512;
 constexpr int32_t stage_shared_bytes = 232448, stage_shared_bytes_deep = 166912, stage_shared_bytes_shallow = 101376;
 constexpr uint32_t most_kept_words = DISTILE_STAGE_ATTENTION_WORDS;  ///< The most words of a mask that a block keeps.
 
-/** How many rows of pixels and columns of channels a block computes at once. On 9.0, two warp groups share the reduction
- * in tiles of up to 64 rows; those of 128 have 64 for each. */
+/** How many rows of pixels and columns of channels a block computes at once. On 9.0, two warp groups share the
+ * reduction in tiles of up to 64 rows; those of 128 have 64 for each. */
 #define DISTILE_STAGE_TILES(ROW) ROW(16, 32) ROW(32, 32) ROW(32, 64) ROW(64, 64) ROW(128, 64) ROW(128, 128)
 
 /** An image tensor. Strides are in elements. */

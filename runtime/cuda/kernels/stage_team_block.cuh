@@ -20,7 +20,7 @@ constexpr uint32_t mapped_extent = most_team_extent + 2;  ///< Maps of pixels ha
 template<uint32_t Blocks, bool clusters> struct TeamPart {
     static constexpr uint32_t blocks = Blocks, shares = team_shares / Blocks;
     static constexpr uint32_t inner = inner_of_share * shares, outer = outer_of_share * shares;
-    static constexpr uint32_t inner_bytes = inner * 2, outer_bytes = outer * 2;  ///< Of a pixel.
+    static constexpr uint32_t inner_bytes = inner * 2, outer_bytes = outer * 2;  ///< A pixel's.
     static constexpr uint32_t slot_bytes = team_unit * shares, slots = clusters ? 8 : 6;
     static constexpr uint32_t tiles = clusters ? 6 : memory_team_tiles;  ///< The most tiles of 16 rows at once.
     static constexpr uint32_t buffer_bytes = tiles * 16 * team_inner * 2;

@@ -23,7 +23,7 @@ public:
         return rank_;
     }
 
-    /** Begins a phase in which this block will receive so many bytes. Called by all threads that multiply. */
+    /** Begins a phase in which this block will receive `bytes` bytes. Called by all threads that multiply. */
     __device__ void begin(uint32_t bytes) const {
         if (threadIdx.x == 0) {
             tc::arrive_and_expect(barrier(), bytes);

@@ -299,8 +299,8 @@ private:
         return row * Part::inner_bytes + turned * 16;
     }
 
-    /** Hands each block the sums of its channels: rounded, and in the order in which threads have them. Of a share, a
-     * thread sends four channels of two rows. */
+    /** Hands each block the sums of its channels: rounded, and in the order in which threads have them. A
+     * thread sends four channels of a share, of two rows. */
     template<uint32_t tiles> __device__ void send_sums(const float (&sums)[tiles][64], uint32_t count) {
         exchange_.begin(Part::blocks * count * shares * 512);
 #pragma unroll
