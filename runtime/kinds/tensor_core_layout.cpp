@@ -1,6 +1,6 @@
 #include "runtime/kinds/tensor_core_layout.h"
 #include "runtime/kinds/requantization.h"
-#include <cstring>
+#include "runtime/kinds/tf32.h"
 
 namespace distile {
 
@@ -10,17 +10,6 @@ constexpr int32_t row_bytes = 128, row_pieces = 8;
 
 int32_t round_up(int32_t value, int32_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
-}
-
-/** Rounds to 10 bits of mantissa, to nearest even. Infinity stays, and NaN stays NaN. */
-float round_to_tf32(float value) {
-    constexpr uint32_t dropped = 0x1fff, infinity = 0x7f800000, quiet = 0x400000;
-    uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    const bool is_nan = (bits & 0x7fffffff) > infinity;
-    bits = (is_nan ? bits | quiet : bits + dropped / 2 + (bits >> 13 & 1)) & ~dropped;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
 }
 
 }  // namespace
