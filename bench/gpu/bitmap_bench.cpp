@@ -2,6 +2,7 @@
  * The benchmark of linear layers with pruned weights of 16 bits: kernels for a bitmap of the weights beside cuBLAS.
  */
 #include "bench/gpu/pruned_linear.h"
+#include "bench/harness/command_line.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
@@ -15,7 +16,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <fmt/core.h>
 #include <map>
 #include <memory>
@@ -266,15 +266,7 @@ int main(int argc, char **argv) {
     app.add_option("--rounds", options.rounds, "Rounds of a row")->check(CLI::Range(3, 1000));
     app.add_option("--rotated-mb", options.rotated_mb, "Megabytes of copies of the weights")
         ->check(CLI::Range(1, 8192));
-    app.add_option("--out", options.out, "File of results (JSON)");
-    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
     app.add_flag("--all", options.all, "Print the time of each configuration");
     app.add_flag("--no-cublas", options.no_cublas, "Leave cuBLAS out");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
-    }
+    return run_command_line(app, argc, argv, options, run);
 }

@@ -4,6 +4,7 @@
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
 #include "bench/gpu/kernels/cover.h"
+#include "bench/harness/command_line.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
@@ -16,7 +17,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <fmt/core.h>
 #include <limits>
 #include <memory>
@@ -237,13 +237,5 @@ int main(int argc, char **argv) {
     app.add_option("--density", options.densities, "Parts of active pixels")->check(CLI::Range(0.0, 1.0));
     app.add_option("--rounds", options.rounds, "Rounds of a row")->check(CLI::Range(3, 1000));
     app.add_flag("--once", options.once, "Run each once before the graph, for a profiler");
-    app.add_option("--out", options.out, "File of results (JSON)");
-    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
-    }
+    return run_command_line(app, argc, argv, options, run);
 }

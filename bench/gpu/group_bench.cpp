@@ -3,6 +3,7 @@
  */
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/scaling/scaling.h"
+#include "bench/harness/command_line.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
@@ -19,7 +20,6 @@
 #include <distile/cuda.h>
 #include <distile/distile.hpp>
 #include <distile/group.h>
-#include <exception>
 #include <fmt/core.h>
 #include <limits>
 #include <map>
@@ -558,14 +558,6 @@ int main(int argc, char **argv) {
     app.add_option("--layers", options.layers, "Layers of the chain")->check(CLI::Range(1, 64));
     app.add_option("--rounds", options.rounds, "Rounds of a row, at least")->check(CLI::Range(3, 1000));
     app.add_option("--seconds", options.seconds, "Seconds of a row, at least")->check(CLI::Range(0.0, 60.0));
-    app.add_option("--out", options.out, "File of results (JSON)");
-    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
     app.add_flag("--overlap", options.overlap, "Compute while halos travel");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
-    }
+    return run_command_line(app, argc, argv, options, run);
 }

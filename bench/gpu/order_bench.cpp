@@ -3,6 +3,7 @@
  */
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
+#include "bench/harness/command_line.h"
 #include "bench/harness/list_orders.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <fmt/core.h>
 #include <memory>
 #include <random>
@@ -223,13 +223,5 @@ int main(int argc, char **argv) {
     app.add_option("--rounds", options.rounds, "Rounds of a row")->check(CLI::Range(3, 1000));
     app.add_option("--once", options.once, "Only run an order once, for a profiler")
         ->check(CLI::IsMember({"rows", "morton", "hilbert", "blocks"}));
-    app.add_option("--out", options.out, "File of results (JSON)");
-    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
-    }
+    return run_command_line(app, argc, argv, options, run);
 }

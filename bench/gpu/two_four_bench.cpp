@@ -3,6 +3,7 @@
  * all weights, and beside cuSPARSELt.
  */
 #include "bench/gpu/pruned_linear.h"
+#include "bench/harness/command_line.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
@@ -14,7 +15,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <fmt/core.h>
 #include <memory>
 #include <optional>
@@ -274,15 +274,7 @@ int main(int argc, char **argv) {
     app.add_option("--rounds", options.rounds, "Rounds of a row")->check(CLI::Range(3, 1000));
     app.add_option("--rotated-mb", options.rotated_mb, "Megabytes of copies of the weights")
         ->check(CLI::Range(1, 8192));
-    app.add_option("--out", options.out, "File of results (JSON)");
-    app.add_flag("--resume", options.resume, "Keep the rows that the file has");
     app.add_flag("--all", options.all, "Print the time of each configuration");
     app.add_flag("--no-peers", options.no_peers, "Leave cuBLAS and cuSPARSELt out");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
-    }
+    return run_command_line(app, argc, argv, options, run);
 }
