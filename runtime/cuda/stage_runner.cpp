@@ -403,13 +403,13 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
     check_memory(given);
-    const distile_dtype type = given.steps.front().given.input->dtype;
-    if (!code_.has_teams || type == DISTILE_FLOAT32) {
+    const bool has_16_bits = given.steps.front().given.input->dtype != DISTILE_FLOAT32;
+    if (!code_.has_teams || !has_16_bits || !StageTeams::has_blocks(given)) {
         run_program(given, 0, trace);
         return;
     }
     if (!teams_) {
-        device_.refuse_capture("the first stage loads its kernels");
+        device_.refuse_capture("the first stage of residual blocks loads its kernels");
         teams_ = std::make_unique<StageTeams>(device_);
     }
     for (const StageSection &section : teams_->divide(given)) {

@@ -166,6 +166,15 @@ bool StageTeams::takes(const Stage &stage, const MaskShape &images) const {
     return stage.teams != 0 ? stage.teams > 0 : stage.tiles == 0 && is_full;
 }
 
+bool StageTeams::has_blocks(const Stage &stage) {
+    for (size_t begin = 0; begin < stage.steps.size(); begin++) {
+        if (find_block(stage, begin)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 std::vector<StageSection> StageTeams::divide(const Stage &stage) const {
     std::vector<StageSection> sections;
     size_t plain = 0;

@@ -26,6 +26,8 @@ public:
     StageTeams(const StageTeams &) = delete;
     StageTeams &operator=(const StageTeams &) = delete;
 
+    /** Whether a stage has steps that teams could compute, whatever its images are. */
+    static bool has_blocks(const Stage &stage);
     /** Divides the steps of a stage. */
     std::vector<StageSection> divide(const Stage &stage) const;
     /** Runs the steps of a section for teams. */
