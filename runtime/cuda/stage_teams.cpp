@@ -13,8 +13,7 @@ namespace distile {
 
 namespace {
 
-constexpr size_t least_blocks = 2;      ///< Fewer residual blocks do not pay for launches of their own.
-constexpr uint32_t items_of_block = 4;  ///< What a trace has of a residual block: its mask and convolutions.
+constexpr size_t least_blocks = 2;  ///< Fewer residual blocks do not pay for launches of their own.
 constexpr int32_t inner = team_inner, outer = team_outer;
 
 /** The steps of a residual block. */
@@ -277,7 +276,7 @@ void StageTeams::add_items(const TeamProgram &program, uint32_t blocks, const st
         if (item.is_set == 0) {
             continue;
         }
-        const bool finds_pixels = item.step % items_of_block == 0;
+        const bool finds_pixels = item.step % items_of_team_block == 0;
         const auto since = [&](uint32_t time) { return finds_pixels ? 0 : time - *trace.began; };
         trace.items.push_back({steps[item.step], static_cast<int32_t>(i / program.timed_items), finds_pixels ? 1 : 0,
                                item.listed - *trace.began, item.open - *trace.began, since(item.begun),

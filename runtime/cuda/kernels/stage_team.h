@@ -9,8 +9,9 @@
 
 namespace distile {
 
-constexpr uint32_t most_team_blocks = 64;  ///< The most residual blocks of a launch.
-constexpr uint32_t most_team_extent = 14;  ///< The most rows and columns of an image.
+constexpr uint32_t most_team_blocks = 64;    ///< The most residual blocks of a launch.
+constexpr uint32_t most_team_extent = 14;    ///< The most rows and columns of an image.
+constexpr uint32_t items_of_team_block = 4;  ///< What a trace has of a residual block: its mask and convolutions.
 constexpr uint32_t most_team_pixels = most_team_extent * most_team_extent;
 constexpr uint32_t team_threads = 384;
 constexpr uint32_t cluster_team = 16, memory_team = 8;  ///< The thread blocks of a team that is a cluster, or not.

@@ -13,6 +13,7 @@
 #include "kernels/tensor_core/mma.cuh"
 #include "kernels/tensor_core/wgmma.cuh"
 #include "runtime/cuda/kernels/stage_team_exchange.cuh"
+#include <type_traits>
 
 namespace distile {
 
@@ -487,9 +488,18 @@ private:
 
     // ---- A residual block ------------------------------------------------------------------------
 
+    /** Calls compute(tiles) with how many tiles of 64 rows hold `count` of 16. */
+    template<class Compute> __device__ __forceinline__ static void with_tiles(uint32_t count, const Compute &compute) {
+        if (count > 4) {
+            compute(std::integral_constant<uint32_t, 2>());
+        } else {
+            compute(std::integral_constant<uint32_t, 1>());
+        }
+    }
+
     __device__ void compute(const Described &described, uint32_t number) {
         const TeamRows &rows = control_.rows;
-        start_item(4 * number);
+        start_item(items_of_team_block * number);
         list_pixels(described);
         end_item();
         if (rows.num_active == 0) {
@@ -497,7 +507,7 @@ private:
                 leave_weights(take_weights());
             }
             for (uint32_t convolution = 1; convolution <= 3; convolution++) {
-                start_item(4 * number + convolution);
+                start_item(items_of_team_block * number + convolution);
                 note(&StageItemTimes::multiplied);
                 end_item();
             }
@@ -505,14 +515,10 @@ private:
         }
         const TeamPasses<Part> needed(rows.num_needed), active(rows.num_active);
         uint32_t first = 0;
-        start_item(4 * number + 1);
+        start_item(items_of_team_block * number + 1);
         for (uint32_t pass = 0; pass < needed.all; pass++) {
             const uint32_t count = needed.tiles_of(pass);
-            if (count > 4) {
-                reduce<2>(described, first, count);
-            } else {
-                reduce<1>(described, first, count);
-            }
+            with_tiles(count, [&](auto tiles) { reduce<decltype(tiles)::value>(described, first, count); });
             first += count * 16;
             sync_multipliers();  // The rows are complete, and nobody sends what comes next before all have read.
         }
@@ -520,19 +526,11 @@ private:
         first = 0;
         for (uint32_t pass = 0; pass < active.all; pass++) {
             const uint32_t count = active.tiles_of(pass);
-            start_item(4 * number + 2);
-            if (count > 4) {
-                filter<2>(described, first, count);
-            } else {
-                filter<1>(described, first, count);
-            }
+            start_item(items_of_team_block * number + 2);
+            with_tiles(count, [&](auto tiles) { filter<decltype(tiles)::value>(described, first, count); });
             end_item();
-            start_item(4 * number + 3);
-            if (count > 4) {
-                expand<2>(described, first, count);
-            } else {
-                expand<1>(described, first, count);
-            }
+            start_item(items_of_team_block * number + 3);
+            with_tiles(count, [&](auto tiles) { expand<decltype(tiles)::value>(described, first, count); });
             first += count * 16;
             sync_multipliers();  // The image is complete, and nobody sends what comes next before all have read.
             end_item();
