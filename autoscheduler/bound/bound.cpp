@@ -5,6 +5,24 @@
 
 namespace distile {
 
+namespace {
+
+// A thread has at most 255 registers, so it loads fewer than 2^10 times in a step, with fewer than 2^15 passes.
+
+uint64_t pack(const WarpAccesses &warp) {
+    return static_cast<uint64_t>(warp.input_loads) << 54 | static_cast<uint64_t>(warp.input_passes) << 39 |
+           static_cast<uint64_t>(warp.weight_loads) << 29 | static_cast<uint64_t>(warp.weight_passes) << 14 |
+           static_cast<uint64_t>(warp.store_passes);
+}
+
+WarpAccesses unpack_accesses(uint64_t packed) {
+    return {static_cast<int>(packed >> 54), static_cast<int>(packed >> 39 & 0x7fff),
+            static_cast<int>(packed >> 29 & 0x3ff), static_cast<int>(packed >> 14 & 0x7fff),
+            static_cast<int>(packed & 0x3fff)};
+}
+
+}  // namespace
+
 Workload workload_of(const Operator &op, const DeviceProfile &device) {
     Workload workload;
     workload.problem = problem_of(op, device.backend, device.vector_lanes, device.vector_registers);
@@ -34,8 +52,7 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
         knobs.values[i] = found == theta.end() ? 0 : found->second;
     }
     if (model.block) {
-        knobs.block = model.block(workload, theta);
-        knobs.warp = model.warp(knobs, workload);
+        knobs.block = model.block(workload, theta, knobs);
     }
     NamedTerms terms;
     model.named(workload, knobs, tiles, form, terms);
@@ -58,7 +75,7 @@ BoundOfPoints::BoundOfPoints(const Workload &workload, const Space &space, Bound
             strides_.push_back(matters ? count : 0);
             count *= matters ? knob.values.size() : 1;
         }
-        blocks_ = std::vector<std::atomic<uint64_t>>(count);
+        blocks_ = std::vector<PackedNeeds>(count);
     }
 }
 
@@ -69,27 +86,30 @@ BoundKnobs BoundOfPoints::read(const PackedTheta &point) const {
         knobs.values[i] = knob < 0 ? 0 : space_.knobs[knob].values[point.choices[knob]];
     }
     if (!blocks_.empty()) {
-        knobs.block = block(point);
-        knobs.warp = model_.warp(knobs, workload_);
+        knobs.block = block(point, knobs);
     }
     return knobs;
 }
 
-BlockNeeds BoundOfPoints::block(const PackedTheta &point) const {
+BlockNeeds BoundOfPoints::block(const PackedTheta &point, const BoundKnobs &knobs) const {
     size_t index = 0;
     for (size_t knob = 0; knob < strides_.size(); knob++) {
         index += strides_[knob] * point.choices[knob];
     }
+    PackedNeeds &packed = blocks_[index];
     // No block takes no shared memory, so that 0 stands for nothing yet.
-    uint64_t packed = blocks_[index].load(std::memory_order_relaxed);
-    if (packed == 0) {
-        const BlockNeeds needs = model_.block(workload_, unpack(space_, point));
-        packed = static_cast<uint64_t>(needs.shared_bytes) << 40 | static_cast<uint64_t>(needs.staged_pixels) << 16 |
-                 static_cast<uint64_t>(needs.prefetch_registers);
-        blocks_[index].store(packed, std::memory_order_relaxed);
+    const uint64_t block = packed.block.load(std::memory_order_acquire);
+    if (block == 0) {
+        const BlockNeeds needs = model_.block(workload_, unpack(space_, point), knobs);
+        packed.warp.store(pack(needs.warp), std::memory_order_relaxed);
+        packed.block.store(static_cast<uint64_t>(needs.shared_bytes) << 40 |
+                               static_cast<uint64_t>(needs.staged_pixels) << 16 |
+                               static_cast<uint64_t>(needs.prefetch_registers),
+                           std::memory_order_release);
+        return needs;
     }
-    return {static_cast<int64_t>(packed >> 40), static_cast<int>(packed >> 16 & 0xffffff),
-            static_cast<int>(packed & 0xffff)};
+    return {static_cast<int64_t>(block >> 40), static_cast<int>(block >> 16 & 0xffffff),
+            static_cast<int>(block & 0xffff), unpack_accesses(packed.warp.load(std::memory_order_relaxed))};
 }
 
 BoundOfPoints::Times BoundOfPoints::operator()(const BoundKnobs &knobs, int64_t tiles) const {

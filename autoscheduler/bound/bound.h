@@ -45,24 +45,24 @@ enum class BoundForm {
 /** The bound of a legal theta for a number of tiles of its granularity. */
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form = BoundForm::Corrected);
 
-/** What a GPU's block needs, as the functions of its space say. */
-struct BlockNeeds {
-    int64_t shared_bytes = 0;
-    int staged_pixels = 0;
-    int prefetch_registers = 0; /**< Registers of a thread, if it prefetches. */
-};
-
 /** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
  * passes of one store of what it stages. */
 struct WarpAccesses {
     int input_loads = 0, input_passes = 0, weight_loads = 0, weight_passes = 0, store_passes = 0;
 };
 
+/** What a GPU's block needs, as the functions of its space say. */
+struct BlockNeeds {
+    int64_t shared_bytes = 0;
+    int staged_pixels = 0;
+    int prefetch_registers = 0; /**< Registers of a thread, if it prefetches. */
+    WarpAccesses warp;
+};
+
 /** What the bound knows of a theta: the values of its knobs, in the bound's order, and the needs of a GPU's block. */
 struct BoundKnobs {
     std::array<int, 16> values{};
     BlockNeeds block;
-    WarpAccesses warp;
 };
 
 struct BoundTerms;
@@ -87,12 +87,15 @@ private:
     BoundForm form_;
     std::vector<int> positions_; /**< The index in the space of each knob that the bound knows; -1 for a knob that the
                                     space lacks. */
-    /** The needs of blocks, packed; 0 where not yet known. Points that differ in splits and prefetch alone share them.
-     */
-    mutable std::vector<std::atomic<uint64_t>> blocks_;
+    struct PackedNeeds {
+        std::atomic<uint64_t> block{0}; /**< 0 where the needs are not yet known. */
+        std::atomic<uint64_t> warp{0};  /**< Stored before `block`. */
+    };
+    /** Points that differ in splits and prefetch alone share them. */
+    mutable std::vector<PackedNeeds> blocks_;
     std::vector<size_t> strides_; /**< The strides in blocks_ of a point's choices. */
 
-    BlockNeeds block(const PackedTheta &point) const;
+    BlockNeeds block(const PackedTheta &point, const BoundKnobs &knobs) const;
 };
 
 // The counts behind the terms, for tests and for the curious.

@@ -18,11 +18,9 @@ namespace distile {
 struct BoundTerms {
     /** The knobs that the bound knows, in the order in which it takes their values. */
     const std::vector<std::string> &(*knobs)();
-    /** The needs of a GPU's block; null where the values of the knobs suffice. */
-    BlockNeeds (*block)(const Workload &workload, const Theta &theta);
+    /** The needs of a GPU's block, of a theta and the values that the bound knows of it; null where these suffice. */
+    BlockNeeds (*block)(const Workload &workload, const Theta &theta, const BoundKnobs &knobs);
     std::vector<const char *> beside_block; /**< Knobs that do not change them. */
-    /** The accesses of a warp to shared memory; null where the values of the knobs suffice. */
-    WarpAccesses (*warp)(const BoundKnobs &knobs, const Workload &workload);
     void (*named)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, NamedTerms &sink);
     void (*times)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, TimesAlone &sink);
 };

@@ -16,8 +16,7 @@ DISTILE_BOUND_KNOBS(CudaKnobs, tile_h, tile_w, block_pixels, block_channels, thr
 
 /** Threads lie along the channels first. Those with the same pixels read the same inputs, and those with the same
  * channels the same weights. */
-inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &problem, int banks) {
-    const CudaKnobs theta = CudaKnobs::of(knobs.values);
+inline WarpAccesses warp_accesses(const CudaKnobs &theta, int staged_pixels, const Problem &problem, int banks) {
     const int tile_h = theta.tile_h / problem.scale_h, tile_w = theta.tile_w / problem.scale_w;  // In virtual pixels.
     const int block_channels = theta.block_channels, thread_pixels = theta.thread_pixels;
     const int thread_channels = theta.thread_channels, chunk = theta.chunk, padding = theta.padding;
@@ -29,8 +28,8 @@ inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &proble
     // windows or all pixels are contiguous, else the channels of a pixel are.
     const int window_h = (tile_h - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
     const int window_w = (tile_w - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
-    const int row = std::max(1, halo ? window_w : knobs.block.staged_pixels);
-    const int channel_stride = transposed ? knobs.block.staged_pixels / row * (row + padding) : 1;
+    const int row = std::max(1, halo ? window_w : staged_pixels);
+    const int channel_stride = transposed ? staged_pixels / row * (row + padding) : 1;
     const auto place = [&](int y, int x) {
         return transposed ? y * (row + padding) + x : (y * row + x) * (chunk + padding);
     };
@@ -207,8 +206,8 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const bool corrected = form == BoundForm::Corrected;
     const CudaBlocks blocks(workload, knobs, tiles, corrected);
     add_cuda_transactions(workload, blocks, corrected, sink);
-    add_cuda_passes(workload, blocks, knobs.warp, corrected, sink);
-    add_cuda_operations(workload, blocks, knobs.warp, corrected, sink);
+    add_cuda_passes(workload, blocks, knobs.block.warp, corrected, sink);
+    add_cuda_operations(workload, blocks, knobs.block.warp, corrected, sink);
     sink.count("blocks", blocks.count);
     sink.count("steps", blocks.steps);
     sink.count("threads", blocks.threads);

@@ -2,6 +2,7 @@
 #include "autoscheduler/bound/bound_backend.h"
 #include "plans/operator_schema.h"
 #include <algorithm>
+#include <map>
 
 namespace distile {
 
@@ -38,21 +39,27 @@ private:
 
     struct Check {
         const Constraint *constraint;
-        std::vector<size_t> knobs, strides;
-        std::vector<Answer> answers; /**< By the choices of its knobs. */
+        std::vector<size_t> knobs, strides; /**< In the order of their names. */
+        std::vector<Answer> answers;        /**< By the choices of its knobs. */
+        Theta theta; /**< Its knobs. Making a map for each combination would take the most time. */
     };
 
     void add(const Constraint &constraint) {
-        Check check{&constraint, {}, {}, {}};
+        Check check{&constraint, {}, {}, {}, {}};
+        std::map<std::string, size_t> knobs;
         size_t combinations = 1, last = 0;
         for (size_t knob = 0; knob < space_.knobs.size(); knob++) {
             const std::vector<std::string> &names = constraint.knobs;
             if (names.empty() || std::find(names.begin(), names.end(), space_.knobs[knob].name) != names.end()) {
-                check.knobs.push_back(knob);
-                check.strides.push_back(combinations);
-                combinations *= space_.knobs[knob].values.size();
+                knobs[space_.knobs[knob].name] = knob;
                 last = knob;
             }
+        }
+        for (const auto &[name, knob] : knobs) {
+            check.theta[name] = 0;
+            check.knobs.push_back(knob);
+            check.strides.push_back(combinations);
+            combinations *= space_.knobs[knob].values.size();
         }
         check.answers.resize(combinations, Unknown);
         checks_[last].push_back(std::move(check));
@@ -71,11 +78,12 @@ private:
         }
         Answer &answer = check.answers[index];
         if (answer == Unknown) {
-            Theta theta;
-            for (size_t knob : check.knobs) {
-                theta[space_.knobs[knob].name] = space_.knobs[knob].values[point_.choices[knob]];
+            size_t i = 0;
+            for (auto &[name, value] : check.theta) {
+                const size_t knob = check.knobs[i++];
+                value = space_.knobs[knob].values[point_.choices[knob]];
             }
-            answer = check.constraint->holds(theta, problem_) ? Holds : Fails;
+            answer = check.constraint->holds(check.theta, problem_) ? Holds : Fails;
         }
         return answer == Holds;
     }

@@ -44,24 +44,15 @@ const BoundTerms &model(const Problem &problem) {
     static const BoundTerms dot_products = {DotProductKnobs::names,
                                             nullptr,
                                             {},
-                                            nullptr,
                                             add_terms_of_dot_products<NamedTerms>,
                                             add_terms_of_dot_products<TimesAlone>};
-    static const BoundTerms nonzeros = {NonzeroKnobs::names,
-                                        nullptr,
-                                        {},
-                                        nullptr,
-                                        add_terms_of_nonzeros<NamedTerms>,
-                                        add_terms_of_nonzeros<TimesAlone>};
+    static const BoundTerms nonzeros = {
+        NonzeroKnobs::names, nullptr, {}, add_terms_of_nonzeros<NamedTerms>, add_terms_of_nonzeros<TimesAlone>};
     static const BoundTerms tokens = {
-        TokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
-    static const BoundTerms any = {CpuKnobs::names, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
-    static const BoundTerms depthwise = {DepthwiseKnobs::names,
-                                         nullptr,
-                                         {},
-                                         nullptr,
-                                         add_terms_of_depthwise<NamedTerms>,
-                                         add_terms_of_depthwise<TimesAlone>};
+        TokenKnobs::names, nullptr, {}, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+    static const BoundTerms any = {CpuKnobs::names, nullptr, {}, add_terms<NamedTerms>, add_terms<TimesAlone>};
+    static const BoundTerms depthwise = {
+        DepthwiseKnobs::names, nullptr, {}, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
     return problem.dot_products                    ? dot_products
            : problem.skips_zeros                   ? nonzeros
            : problem.product != TokenProduct::None ? tokens

@@ -23,15 +23,13 @@ namespace cuda_functions {
 namespace {
 
 /** The needs of a block as if it prefetched, whether it does or not. */
-BlockNeeds block(const Workload &workload, const Theta &theta) {
+BlockNeeds block(const Workload &workload, const Theta &theta, const BoundKnobs &knobs) {
+    const Problem &problem = workload.problem;
     Theta prefetching = theta;
     prefetching["prefetch"] = 1;
-    return {shared_bytes(prefetching, workload.problem), staged_pixels(prefetching, workload.problem),
-            prefetch_registers(prefetching, workload.problem)};
-}
-
-WarpAccesses warp(const BoundKnobs &knobs, const Workload &workload) {
-    return warp_accesses(knobs, workload.problem, workload.device.shared_banks);
+    const int pixels = staged_pixels(prefetching, problem);
+    return {shared_bytes(prefetching, problem), pixels, prefetch_registers(prefetching, problem),
+            warp_accesses(CudaKnobs::of(knobs.values), pixels, problem, workload.device.shared_banks)};
 }
 
 template<typename Sink>
@@ -66,26 +64,23 @@ void add_terms_of_two_four(const Workload &workload, const BoundKnobs &knobs, in
 
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
-        CudaKnobs::names, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
+        CudaKnobs::names, block, {"splits", "prefetch"}, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
     static const BoundTerms direct = {
-        CudaDirectKnobs::names, nullptr, {}, nullptr, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
+        CudaDirectKnobs::names, nullptr, {}, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
     static const BoundTerms tensor_core = {
-        TensorCoreKnobs::names,           nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>,
-        add_tensor_core_terms<TimesAlone>};
+        TensorCoreKnobs::names, nullptr, {}, add_tensor_core_terms<NamedTerms>, add_tensor_core_terms<TimesAlone>};
     static const BoundTerms attention = {
-        AttentionKnobs::names, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
+        AttentionKnobs::names, nullptr, {}, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
     static const BoundTerms tokens = {
-        GpuTokenKnobs::names, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+        GpuTokenKnobs::names, nullptr, {}, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms dp4a = {
-        Dp4aKnobs::names, nullptr, {}, nullptr, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
+        Dp4aKnobs::names, nullptr, {}, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
     static const BoundTerms nonzeros = {
-        CudaNonzeroKnobs::names,          nullptr, {}, nullptr, add_terms_of_nonzeros<NamedTerms>,
-        add_terms_of_nonzeros<TimesAlone>};
+        CudaNonzeroKnobs::names, nullptr, {}, add_terms_of_nonzeros<NamedTerms>, add_terms_of_nonzeros<TimesAlone>};
     static const BoundTerms bitmap = {
-        CudaBitmapKnobs::names, nullptr, {}, nullptr, add_terms_of_bitmap<NamedTerms>, add_terms_of_bitmap<TimesAlone>};
+        CudaBitmapKnobs::names, nullptr, {}, add_terms_of_bitmap<NamedTerms>, add_terms_of_bitmap<TimesAlone>};
     static const BoundTerms two_four = {
-        CudaTwoFourKnobs::names,          nullptr, {}, nullptr, add_terms_of_two_four<NamedTerms>,
-        add_terms_of_two_four<TimesAlone>};
+        CudaTwoFourKnobs::names, nullptr, {}, add_terms_of_two_four<NamedTerms>, add_terms_of_two_four<TimesAlone>};
     if (problem.dot_products) {
         return dp4a;
     }
