@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import _facts, halting, numerics  # noqa: F401 halting defines an operator.
@@ -439,13 +440,23 @@ class stage(TorchDispatchMode):
             result = record(self, func, _Arguments(func, args, kwargs))
             if result is not NotImplemented:
                 return result[0]
-        elif _reads_nothing(func, args, kwargs):
+        elif _reads_nothing(func, args, kwargs) or self._is_apart(func, args, kwargs):
             return func(*args, **kwargs)
         self.flush()
         if self._promised is not None:
             ops._fix_result(self._promised, True)
             self._promised = None
         return func(*args, **kwargs)
+
+    def _is_apart(self, func, args, kwargs) -> bool:
+        """Whether a call of PyTorch writes nothing, and reads nothing that is still to be made: as where parameters are
+        converted before the first call of a layer."""
+        if func.namespace != "aten" or func._schema.is_mutable:
+            return False
+        makes = [tensor for step in self._steps for tensor in (step.output, step.totals, step.mask)]
+        makes += [entry[0]() for entry in (*self._needed.values(), *self._inverse.values())]
+        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        return not any(_share_memory(one, other) for one in read for other in makes)
 
     # Each of these records a call and returns its result in a tuple, or NotImplemented.
 

@@ -232,6 +232,23 @@ def test_whatever_reads_runs_after():
 
 
 @torch.no_grad()
+def test_what_reads_other_tensors_runs_beside():
+    net, x, other = network(), image(), torch.arange(8)
+    expected = net(x.clone())
+    with distile.stage():
+        result = net[0](x.clone())
+        doubled = torch.cat([other.float(), 2 * other.float()])
+        assert not RUN and doubled.tolist() == [*range(8), *range(0, 16, 2)]
+        for block in net[1:]:
+            result = block(result)
+        assert net[-1].mask.float().mean() > 0  # A step makes it.
+        assert RUN == [14]
+        other += 1
+    assert RUN == [14]
+    close(result, expected)
+
+
+@torch.no_grad()
 def test_masks_that_are_left_are_made():
     """What a window reads and an inverse are computed if anybody still holds them."""
     block, x = network()[1], torch.randn(1, 256, 9, 33).half().contiguous(memory_format=torch.channels_last)
