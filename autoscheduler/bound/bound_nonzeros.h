@@ -44,7 +44,7 @@ void add_nonzero_terms(const Workload &workload, const NonzeroKnobs &theta, int6
     const double all_words = std::ceil(static_cast<double>(problem.in_channels) * problem.groups / width);
     const double nonzeros =
         problem.nonzeros * std::ceil(problem.in_channels / width) * taps * problem.out_channels / splits;
-    const double chunks = std::ceil(all_words / nonzero_channels(problem.kernel_w));
+    const double chunks = std::ceil(all_words / nonzero_channels(problem.kernel_h, problem.kernel_w));
     const double rows = chunks * problem.out_channels / splits;
     const double operations = task_units * nonzeros * used,
                  loads = task_units * (nonzeros * (used + 2) + 2 * rows * used);

@@ -237,7 +237,7 @@ uint32_t quad_of(const float *values, int32_t place, int32_t count) {
  * `count` channels, the first of which is channel `place` of the weight. */
 template<typename Word> std::vector<PackedArray>
 pack_words(const FilterExtents &extents, int32_t groups, const FilterSource &source, const Word &word, int32_t width) {
-    const int32_t channels = nonzero_channels(extents.kernel_w),
+    const int32_t channels = nonzero_channels(extents.kernel_h, extents.kernel_w),
                   chunks = divide_up(divide_up(extents.in_channels * groups, width), channels),
                   blocks = divide_up(extents.out_channels, block_channels), taps = extents.kernel_h * extents.kernel_w,
                   padded = divide_up(extents.out_channels, vector_channels) * vector_channels;
@@ -398,13 +398,13 @@ std::vector<float> paired_words(const PairedLayout &layout, const std::vector<Pa
 
 }  // namespace
 
-int32_t nonzero_channels(int32_t kernel_w) {
+int32_t nonzero_channels(int32_t kernel_h, int32_t kernel_w) {
     constexpr int32_t staged_columns = 128;
-    return std::max(vector_channels, staged_columns / kernel_w / vector_channels * vector_channels);
+    return std::max(vector_channels, staged_columns / (kernel_h * kernel_w) / vector_channels * vector_channels);
 }
 
 bool packs_nonzeros(const FilterExtents &extents) {
-    return int64_t{extents.kernel_h} * extents.kernel_w * nonzero_channels(extents.kernel_w) <=
+    return int64_t{extents.kernel_h} * extents.kernel_w * nonzero_channels(extents.kernel_h, extents.kernel_w) <=
            std::numeric_limits<uint16_t>::max();
 }
 

@@ -12,9 +12,9 @@ namespace distile {
 /** The input channels of a quad. */
 constexpr int32_t quad_channels = 4;
 
-/** The input channels of a chunk, or its quads, for a filter of `kernel_w` columns: as many as the nearest cache holds,
- * staged. */
-int32_t nonzero_channels(int32_t kernel_w);
+/** The input channels of a chunk, or its quads: as many as the nearest cache holds, staged for each position of the
+ * kernel. */
+int32_t nonzero_channels(int32_t kernel_h, int32_t kernel_w);
 
 /** Whether the places of weights in a chunk fit their 16 bits. */
 bool packs_nonzeros(const FilterExtents &extents);

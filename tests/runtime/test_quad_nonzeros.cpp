@@ -153,7 +153,7 @@ TEST_CASE("Packed quads are those with a nonzero weight", "[quad_nonzeros]") {
         const Kernel made = make_kernel(context, kernel.polykernel());
         const distile_conv2d &conv = one.conv;
         const int32_t quads_of_pixel = (conv.in_channels + quad_channels - 1) / quad_channels,
-                      chunks = quads_of_pixel / nonzero_channels(conv.kernel_w) + 1;
+                      chunks = quads_of_pixel / nonzero_channels(conv.kernel_h, conv.kernel_w) + 1;
         for (const bool pruned : {false, true}) {
             QuantizedModel model(one, false, random);
             std::replace(model.filter.begin(), model.filter.end(), int8_t{0}, int8_t{1});
