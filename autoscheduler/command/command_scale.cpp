@@ -180,6 +180,31 @@ void add_scale_command(CLI::App &app) {
     command->add_option("--host-latency-us", options->cluster.between.latency_us, "What such a copy takes beside that")
         ->capture_default_str()
         ->check(CLI::Range(0.0, 1e9));
+    command
+        ->add_option("--run-us-per-mb", options->cluster.group.run_us_per_mb,
+                     "What a group takes in a run for a MB of the pixels that a device computes")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1e9));
+    command
+        ->add_option("--layer-us-per-mb", options->cluster.group.layer_us_per_mb,
+                     "What it takes for such a MB in a layer")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1e9));
+    command
+        ->add_option("--devices-per-rank", options->cluster.devices_per_rank,
+                     "Devices of a process; 0: one process has all")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1024));
+    command
+        ->add_option("--meeting-us", options->cluster.rank.meeting_us,
+                     "What ranks take to compare before a run, and again after it")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1e9));
+    command
+        ->add_option("--message-us", options->cluster.rank.message_us,
+                     "What a rank takes to exchange messages with another before a layer")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1e9));
     command->add_flag("--no-overlap", options->no_overlap, "Devices do not compute while copies travel");
     command->add_flag("--json", options->json, "Print JSON");
     command->footer("Examples:\n  distile scale --mask blob:0.3:1 --size 4096x4096\n"

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <utility>
 
 namespace distile {
 
@@ -15,12 +17,17 @@ public:
     }
 
     void run() {
+        meet();
         for (size_t i = 0; i < layers_.size(); i++) {
             compute(i);
             if (i + 1 < layers_.size()) {
                 fetch(i);
             }
         }
+        for (size_t device = 0; device < plan_.parts.size(); device++) {
+            now_[device] += output_mb(device, layers_.size() - 1) * cluster_.group.run_us_per_mb;
+        }
+        meet();
     }
     double end() const {
         return now_.empty() ? 0 : *std::max_element(now_.begin(), now_.end());
@@ -40,6 +47,24 @@ private:
         return static_cast<int32_t>(device) / cluster_.devices_per_host;
     }
 
+    size_t rank_of(size_t device) const {
+        return cluster_.devices_per_rank > 0 ? device / static_cast<size_t>(cluster_.devices_per_rank) : 0;
+    }
+    /** All ranks wait for each other, if there are several. */
+    void meet() {
+        if (!now_.empty() && rank_of(now_.size() - 1) > 0) {
+            const double met = end() + cluster_.rank.meeting_us;
+            std::fill(now_.begin(), now_.end(), met);
+            launched_.assign(rank_of(now_.size() - 1) + 1, met);
+        }
+    }
+    /** What a device computes of a layer's output. */
+    double output_mb(size_t device, size_t layer) const {
+        const Part &part = plan_.parts[device];
+        constexpr double bytes = 1e6;
+        return part.is_empty ? 0 : static_cast<double>(part.layers[layer].pixels * layers_[layer].pixel_bytes) / bytes;
+    }
+
     /** Each device computes a layer: at published_ others may copy its rim, and at now_ it is done. */
     void compute(size_t layer) {
         published_ = now_;
@@ -55,8 +80,9 @@ private:
             const double first = in_parts ? cluster_.device.of(layers_[layer], rim) : whole;
             // Two launches take longer than one.
             const double rest = in_parts ? cluster_.device.of(layers_[layer], output.pixels - rim) : 0;
-            published_[device] = now_[device] + first;
-            now_[device] += first + rest;
+            const double beside = output_mb(device, layer) * cluster_.group.layer_us_per_mb;
+            published_[device] = now_[device] + first + beside;
+            now_[device] += first + rest + beside;
             computed_[device] += first + rest;
         }
     }
@@ -72,6 +98,7 @@ private:
             bool crosses;
         };
         std::vector<Copy> copies;
+        std::set<std::pair<size_t, size_t>> messages;  // Between two ranks.
         for (size_t to = 0; to < plan_.parts.size(); to++) {
             if (plan_.parts[to].is_empty) {
                 continue;
@@ -83,7 +110,14 @@ private:
                 const int64_t bytes = fetch.pixels * layers_[layer].pixel_bytes;
                 host_bytes_ += crosses ? bytes : 0;
                 copies.push_back({from, to, static_cast<double>(bytes) / link.bytes_per_us, crosses});
+                if (rank_of(from) != rank_of(to)) {
+                    messages.insert(std::minmax(rank_of(from), rank_of(to)));
+                }
             }
+        }
+        for (const auto &[one, other] : messages) {
+            launched_[one] += cluster_.rank.message_us;
+            launched_[other] += cluster_.rank.message_us;
         }
         std::vector<double> arrived = now_, receiving(plan_.parts.size());
         std::vector<double> own = now_;
@@ -95,6 +129,11 @@ private:
             }
             const double latency = copy.crosses ? cluster_.between.latency_us : cluster_.inside.latency_us;
             arrived[copy.to] = std::max(arrived[copy.to], published_[copy.from] + latency + busy);
+            if (rank_of(copy.from) != rank_of(copy.to)) {
+                // Both ranks take part in a message.
+                const double made = std::max(launched_[rank_of(copy.from)], launched_[rank_of(copy.to)]);
+                arrived[copy.to] = std::max(arrived[copy.to], made + latency + busy);
+            }
             // Until the others have computed, a device waits for them and not for copies.
             own[copy.to] = std::max(own[copy.to], published_[copy.from]);
         }
@@ -108,6 +147,7 @@ private:
     const ChainPlan &plan_;
     const Cluster &cluster_;
     std::vector<double> now_, computed_, published_;
+    std::vector<double> launched_;  // When the process of each rank is done with what it launched; none without ranks.
     double waited_ = 0;
     int64_t host_bytes_ = 0;
 };

@@ -4,7 +4,7 @@
  * It cuts the image and plans the chain as a group does, and then follows each device from layer to layer: its products
  * take as long as one device takes for as many active pixels, and before a layer it waits for what it fetches from
  * others. A device sends to and fetches from others over its own link, one after the other, and devices of one host
- * share the link to other hosts.
+ * share the link to other hosts. The process of a rank makes messages one after the other while its devices compute.
  */
 #ifndef DISTILE_SCALING_H
 #define DISTILE_SCALING_H
@@ -30,10 +30,25 @@ struct LinkTime {
     double latency_us, bytes_per_us;
 };
 
+/** What a group adds to the layers of a device, by the bytes of the pixels that it computes. */
+struct GroupTime {
+    double run_us_per_mb = 0;    ///< For the images, which a run copies into the first tensor and back.
+    double layer_us_per_mb = 0;  ///< For the output of each layer.
+};
+
+/** What ranks add. */
+struct RankTime {
+    double meeting_us = 0;  ///< Before a run and after it, ranks compare what they have.
+    double message_us = 0;  ///< Before a layer, a rank makes, sends and unpacks its message to another.
+};
+
 /** Devices and what connects them. */
 struct Cluster {
     int32_t devices = 1, devices_per_host = 8;
+    int32_t devices_per_rank = 0;  ///< 0: one process has all devices.
     LayerTime device;
+    GroupTime group;
+    RankTime rank;
     LinkTime inside{5, 3e5};    ///< Between devices of a host.
     LinkTime between{15, 5e4};  ///< Between hosts.
     bool overlaps = true;       ///< Devices compute while copies travel.
@@ -44,7 +59,7 @@ struct Scaling {
     int32_t devices, hosts;
     double us;             ///< The time of a run, its input on the devices and its result left there.
     double one_us;         ///< The time of one device.
-    double communication;  ///< The part of all devices' time in which they wait for copies that travel.
+    double communication;  ///< The part of all devices' time in which they wait for copies and messages.
     double imbalance;      ///< What the slowest device computes above the mean of all, as a part of it.
     int64_t halo_bytes, host_bytes, row_bytes;  ///< Exchanged, those between hosts, and by bands of rows.
 

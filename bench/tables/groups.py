@@ -1,4 +1,6 @@
 """Chains on several GPUs against one."""
+import statistics
+
 import rows
 
 RESULTS, RANKS = "groups/h200", "groups/h200-ranks"
@@ -6,8 +8,12 @@ RESULTS, RANKS = "groups/h200", "groups/h200-ranks"
 
 def parts():
     of_run, of_layer = overheads()
+    alone = rows.measured(RESULTS, devices=1)[0]
+    meeting, message = (float(f"{us:.2g}") for us in of_ranks())
     return {"ranks": ranks(), "groups": table(), "groups device": f"{rows.read(RESULTS)['header']['device']}s of one host",
-            "groups run": f"{of_run / 1000:.1f}", "groups layer": f"{of_layer:.0f}"}
+            "groups run": f"{of_run / 1000:.1f}", "groups layer": f"{of_layer:.0f}",
+            "groups run mb": f"{of_run / _mb(alone):.1f}", "groups layer mb": f"{of_layer / _mb(alone):.2f}",
+            "ranks meeting": f"{meeting:.0f}", "ranks message": f"{message:.0f}"}
 
 
 def overheads():
@@ -16,6 +22,23 @@ def overheads():
     most = max(alone)
     of_layer = (alone[most] - alone[1]) / (most - 1)
     return alone[1] - of_layer, of_layer
+
+
+def _mb(row):
+    """The active pixels of a layer's output in 256 channels."""
+    return row["density"] * row["size"] ** 2 * 256 * (4 if row["type"] == "tf32" else 2) / 1e6
+
+
+def of_ranks():
+    """Microseconds of a meeting of two ranks and of their messages before a layer: large images take a run's two meetings
+    longer than GPUs of one process, and small ones wait for messages."""
+    group = {(row["type"], row["size"], round(row["density"], 2)): row
+             for row in rows.measured(RESULTS, kind="group", devices=2) if row["batch"] == 1}
+    ranks_of = {(row["type"], row["size"], round(row["density"], 2)): row["t_kept_us"] for row in rows.measured(RANKS)}
+    most = max(size for _, size, _ in ranks_of)
+    meetings = statistics.mean(us - group[key]["t_kept_us"] for key, us in ranks_of.items() if key[1] == most)
+    messages = statistics.mean(us for key, us in ranks_of.items() if key[1] != most) - meetings
+    return meetings / 2, messages / (next(iter(group.values()))["layers"] - 1)
 
 
 def _images(row):

@@ -303,6 +303,9 @@ head -c 80 "$folder/m.npy" | grep -qaF "'shape': (3, 8, 64), }" || fail "masks w
 "$distile" scale --help | has 'Examples' || fail "the help of scale has no example"
 "$distile" scale --mask blob:0.3:1 --size 128x128 --devices 1 2 --devices-per-host 1 --no-overlap | has '^ *2  *2 ' ||
     fail "scale has no row for two devices of two hosts"
+# A meeting before a run and one after it.
+met=$("$distile" scale --mask blob:0.3:1 --size 128x128 --devices 2 --devices-per-rank 1 --meeting-us 1e6 --json)
+echo "$met" | has '"us": *20[0-9]*[.]' || fail "scale leaves out that ranks meet: $met"
 "$distile" scale --mask "$folder/m.png" --times 10:5 1000:90 --devices 4 --json | has '"speed_up"' ||
     fail "scale --json has no speed-up"
 expect_error "the time '10' is not PIXELS:MICROSECONDS" scale --times 10

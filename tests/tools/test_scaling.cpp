@@ -1,8 +1,11 @@
 // The model of time for groups of devices: what it must say where that is known.
 #include "autoscheduler/scaling/scaling.h"
 #include "masks/mask_families.h"
+#include "plans/json_file.h"
 #include "tests/support/catch.h"
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 using namespace distile;
 
@@ -37,7 +40,103 @@ Scaling predict(size_t count, const ByteMask &mask, const Cluster &cluster) {
     return predict_scaling(layers_of(count), bits.shape, masks, cluster);
 }
 
+// ---- Rows of two H200s ----
+
+nlohmann::json rows_of(const char *name) {
+    return read_json(std::string(DISTILE_RESULTS_FOLDER) + "/groups/" + name + ".json").at("rows");
+}
+
+int64_t active_pixels(const nlohmann::json &row) {
+    const int64_t size = row.at("size");
+    return std::llround(row.at("density").get<double>() * static_cast<double>(size * size));
+}
+
+constexpr int32_t recorded_layers = 12;
+
+/** What a layer takes on one GPU by active pixels, as its rows of single images say. Below the fewest, along the line
+ * through the first two. */
+std::vector<TimePoint> recorded_times(const std::string &type) {
+    std::vector<TimePoint> points;
+    for (const nlohmann::json &row : rows_of("h200")) {
+        if (row.at("type") == type && row.at("devices") == 2 && row.at("batch") == 1) {
+            points.push_back({active_pixels(row), row.at("t_one_us").get<double>() / recorded_layers});
+        }
+    }
+    std::sort(points.begin(), points.end(), [](const TimePoint &a, const TimePoint &b) { return a.tiles < b.tiles; });
+    REQUIRE(points.size() > 2);
+    const double slope =
+        (points[1].microseconds - points[0].microseconds) / static_cast<double>(points[1].tiles - points[0].tiles);
+    points.insert(points.begin(), {1, points[0].microseconds - slope * static_cast<double>(points[0].tiles - 1)});
+    return points;
+}
+
+/** The chain of these rows on two GPUs, of one process or of two. */
+double predict_recorded(const nlohmann::json &row, bool ranks) {
+    const std::string type = row.at("type");
+    const int32_t size = row.at("size");
+    PlannedLayer layer = layers_of(1).front();
+    layer.work = 256.0 * 256 * 9;
+    layer.pixel_bytes = type == "tf32" ? 1024 : 512;
+    Cluster cluster;
+    cluster.devices = 2;
+    cluster.device.points = recorded_times(type);
+    cluster.overlaps = false;
+    // docs/several_devices.md has these numbers, which bench/tables/groups.py takes from the rows.
+    cluster.group = {2.4, .23};
+    if (ranks) {
+        cluster.devices_per_rank = 1;
+        cluster.rank = {830, 220};
+    }
+    const ByteMask mask = blob_mask(1, size, size, row.at("density"), 1);
+    BitImage bits({1, size, size});
+    pack_bitmask(mask.bytes.data(), int64_t{size} * size, size, 1, size, size, bits.words.data());
+    const std::vector<PlannedLayer> layers(recorded_layers, layer);
+    return predict_scaling(layers, bits.shape, std::vector<const BitImage *>(layers.size(), &bits), cluster).us;
+}
+
 }  // namespace
+
+TEST_CASE("The model of several devices is near what two GPUs took", "[scaling]") {
+    constexpr double tolerance = .25;
+    int32_t checked = 0;
+    for (const auto &[name, ranks] : {std::pair{"h200", false}, std::pair{"h200-ranks", true}}) {
+        for (const nlohmann::json &row : rows_of(name)) {
+            if (row.value("devices", 2) != 2 || row.value("batch", 1) != 1) {
+                continue;
+            }
+            const double measured = row.at("t_kept_us"), predicted = predict_recorded(row, ranks);
+            INFO(row.at("row").get<std::string>() << ": measured " << measured << ", predicted " << predicted);
+            CHECK(predicted > measured * (1 - tolerance));
+            CHECK(predicted < measured * (1 + tolerance));
+            checked++;
+        }
+    }
+    CHECK(checked == 16);
+}
+
+TEST_CASE("The model of several devices adds what groups and ranks take", "[scaling]") {
+    const ByteMask full = random_mask(1, 64, 64, 1, 1);
+    Cluster cluster = cluster_of(2, 5, {1, 100});
+    const double without = predict(3, full, cluster).us;
+    // Two devices have 64 x 32 pixels of 10 bytes.
+    const double mb = 64 * 32 * 10 / 1e6;
+    cluster.group = {1000, 100};
+    const double grouped = predict(3, full, cluster).us;
+    CHECK(grouped == Approx(without + mb * (1000 + 3 * 100)));
+    // Devices of one process do not meet.
+    cluster.rank = {40, 2};
+    CHECK(predict(3, full, cluster).us == Approx(grouped));
+    cluster.devices_per_rank = 2;
+    CHECK(predict(3, full, cluster).us == Approx(grouped));
+    // Messages are made while devices compute.
+    cluster.devices_per_rank = 1;
+    CHECK(predict(3, full, cluster).us == Approx(grouped + 2 * 40));
+    // Unless that takes longer: the last layer follows the second exchange.
+    cluster.group = {};
+    cluster.rank = {0, 1e5};
+    const double last = 5 + 64 * 32 / 2.0;
+    CHECK(predict(3, full, cluster).us == Approx(2 * 1e5 + 1 + 640 / 100.0 + last));
+}
 
 TEST_CASE("The model of several devices adds up what is known", "[scaling]") {
     const ByteMask full = random_mask(1, 64, 64, 1, 1);
