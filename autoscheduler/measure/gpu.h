@@ -29,11 +29,11 @@ template<typename Function, typename... Args> void call_driver(const char *name,
     }
 }
 
-/** The kernels of PTX that a program embeds. */
+/** The kernels of PTX, or of a cubin, that a program embeds. */
 class Module {
 public:
-    explicit Module(const char *ptx) {
-        CU(cuModuleLoadData, &module_, static_cast<const void *>(ptx));
+    explicit Module(const void *code) {
+        CU(cuModuleLoadData, &module_, code);
     }
     ~Module() {
         try {
@@ -49,6 +49,12 @@ public:
         CUfunction function = nullptr;
         CU(cuModuleGetFunction, &function, module_, name);
         return function;
+    }
+    CUdeviceptr find_variable(const char *name) const {
+        CUdeviceptr address = 0;
+        size_t bytes = 0;
+        CU(cuModuleGetGlobal, &address, &bytes, module_, name);
+        return address;
     }
 
 private:

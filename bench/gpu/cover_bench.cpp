@@ -3,14 +3,13 @@
  */
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
-#include "bench/gpu/kernels/cover.h"
+#include "bench/gpu/gpu_cover.h"
 #include "bench/harness/command_line.h"
 #include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
 #include "bench/harness/source_version.h"
-#include "cover_ptx.h"
 #include "runtime/choice/cover.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -87,86 +86,31 @@ std::vector<Tile> host_cover(const Bitmask &mask, const Levels &levels, double &
     return tiles;
 }
 
-/** The kernels on a mask. */
-class GpuCover {
-public:
-    GpuCover(const GpuSlice &slice, const ByteMask &mask, const Levels &levels)
-        : slice_(slice), words_(words_of(mask)), bits_(words_) {
-        call_.words = bits_.data();
-        call_.words_per_row = (mask.width + 31) / 32;
-        call_.batch = mask.batch;
-        call_.height = mask.height;
-        call_.width = mask.width;
-        call_.node_rows = static_cast<uint32_t>((mask.height + largest_cover_tile - 1) / largest_cover_tile);
-        call_.node_columns = static_cast<uint32_t>((mask.width + largest_cover_tile - 1) / largest_cover_tile);
-        const uint32_t threads = 4 * call_.node_rows * call_.node_columns * static_cast<uint32_t>(mask.batch);
-        blocks_ = (threads + cover_threads - 1) / cover_threads;
-        const size_t all = size_t{blocks_} * cover_threads;
-        pixels_ = std::make_unique<DeviceArray<uint64_t>>(all);
-        nodes_ = std::make_unique<DeviceArray<uint32_t>>(all);
-        counts_ = std::make_unique<DeviceArray<uint64_t>>(size_t{blocks_});
-        totals_ = std::make_unique<DeviceArray<uint32_t>>(size_t{cover_levels});
-        call_.pixels = reinterpret_cast<unsigned long long *>(pixels_->data());
-        call_.nodes = nodes_->data();
-        call_.counts = reinterpret_cast<unsigned long long *>(counts_->data());
-        call_.totals = totals_->data();
-        for (int32_t level = 0; level < cover_levels; level++) {
-            const auto at = static_cast<size_t>(level);
-            call_.tile_us[level] = levels.has[at] ? tile_us[at] : std::numeric_limits<float>::infinity();
-            const size_t most = all * 64 >> (2 * level);
-            xy_[at] = std::make_unique<DeviceArray<uint32_t>>(std::max<size_t>(most, 1));
-            image_[at] = std::make_unique<DeviceArray<uint32_t>>(std::max<size_t>(most, 1));
-            call_.xy[level] = xy_[at]->data();
-            call_.image[level] = image_[at]->data();
-        }
+/** The times of tiles of these levels; others are infinite. */
+std::array<float, cover_levels> times_of(const Levels &levels) {
+    std::array<float, cover_levels> times{};
+    for (size_t level = 0; level < times.size(); level++) {
+        times[level] = levels.has[level] ? tile_us[level] : std::numeric_limits<float>::infinity();
     }
+    return times;
+}
 
-    void run() const {
-        std::array<void *, 1> arguments = {const_cast<CoverCall *>(&call_)};
-        for (CUfunction kernel : {decide_, list_}) {
-            CU(cuLaunchKernel, kernel, blocks_, 1U, 1U, cover_threads, 1U, 1U, 0U,
-               static_cast<CUstream>(slice_.stream()), arguments.data(), static_cast<void **>(nullptr));
+/** The tiles that the GPU made, in the order of the host's. */
+std::vector<Tile> sorted_tiles(const GpuCover &cover) {
+    std::vector<Tile> tiles;
+    for (int32_t level = 0; level < cover_levels; level++) {
+        const std::vector<uint32_t> found = cover.tiles(level);
+        for (size_t i = 0; i < found.size() / 2; i++) {
+            tiles.push_back({static_cast<uint32_t>(level), found[i], found[found.size() / 2 + i]});
         }
     }
-    std::vector<Tile> tiles() const {
-        std::vector<Tile> tiles;
-        const std::vector<uint32_t> totals = totals_->get();
-        for (size_t level = 0; level < totals.size(); level++) {
-            const std::vector<uint32_t> xy = xy_[level]->get(), image = image_[level]->get();
-            for (size_t i = 0; i < totals[level]; i++) {
-                tiles.push_back({static_cast<uint32_t>(level), xy[i], image[i]});
-            }
-        }
-        std::sort(tiles.begin(), tiles.end());
-        return tiles;
-    }
-
-private:
-    static std::vector<uint32_t> words_of(const ByteMask &mask) {
-        const size_t per_row = static_cast<size_t>(mask.width + 31) / 32;
-        std::vector<uint32_t> words(per_row * mask.height * mask.batch);
-        for (size_t i = 0; i < mask.bytes.size(); i++) {
-            const size_t x = i % mask.width, row = i / mask.width;
-            words[row * per_row + x / 32] |= static_cast<uint32_t>(mask.bytes[i] != 0) << (x % 32);
-        }
-        return words;
-    }
-
-    const GpuSlice &slice_;
-    std::vector<uint32_t> words_;
-    DeviceArray<uint32_t> bits_;
-    Module module_{distile_cover_ptx};
-    CUfunction decide_ = module_.find("decide_cover"), list_ = module_.find("list_cover");
-    CoverCall call_{};
-    uint32_t blocks_ = 0;
-    std::unique_ptr<DeviceArray<uint64_t>> pixels_, counts_;
-    std::unique_ptr<DeviceArray<uint32_t>> nodes_, totals_;
-    std::array<std::unique_ptr<DeviceArray<uint32_t>>, cover_levels> xy_, image_;
-};
+    std::sort(tiles.begin(), tiles.end());
+    return tiles;
+}
 
 Json measure(const std::string &name, const GpuSlice &slice, const ByteMask &mask, const Levels &levels,
              const Options &options) {
-    const GpuCover cover(slice, mask, levels);
+    const GpuCover cover(slice, mask, times_of(levels));
     if (options.once) {
         cover.run();
         slice.synchronise();
@@ -182,7 +126,7 @@ Json measure(const std::string &name, const GpuSlice &slice, const ByteMask &mas
                  words.data());
     double host_us = 0;
     const std::vector<Tile> expected = host_cover({words.data(), mask.batch, mask.height, mask.width}, levels, host_us);
-    const std::vector<Tile> found = cover.tiles();
+    const std::vector<Tile> found = sorted_tiles(cover);
     const Spread spread = spread_of(times);
     return {{"row", name},           {"status", "measured"},          {"kind", "gpu_cover"},
             {"size", mask.height},   {"batch", mask.batch},           {"density", mask.density()},

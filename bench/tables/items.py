@@ -5,13 +5,13 @@ import re
 
 import rows
 
-RESULTS, GPU_RESULTS, GPU_COVERS = "items/epyc", "items/h200", "items/h200-cover"
+RESULTS, GPU_RESULTS, GPU_COVERS, GPU_RUNS = "items/epyc", "items/h200", "items/h200-cover", "items/h200-cover-run"
 
 
 def parts():
     gain, plan = max(gains_of_placing())
     return {"placed": placed(), "placed-gain": f"{gain:.2f}", "placed-plan": f"`{plan}`", "covers": covers(),
-            "gpu-covers": gpu_covers(), "orders": orders(RESULTS), "gpu-orders": orders(GPU_RESULTS)}
+            "gpu-covers": gpu_covers(), "gpu-cover-gains": gpu_cover_gains(), **gpu_thresholds(), "orders": orders(RESULTS), "gpu-orders": orders(GPU_RESULTS)}
 
 
 def _us(value):
@@ -48,6 +48,42 @@ def covers():
 def gpu_covers():
     found = [row["t_us"] for row in rows.measured(GPU_COVERS, kind="gpu_cover") if row["size"] == 1024]
     return f"{rows.span(found, 1)} us"
+
+
+def gpu_cover_gains():
+    """How many times as fast as the best single granularity a cover is, from a mask to the result."""
+    masks = {"full": "Every pixel", "blob-0.3": "Blobs, 0.3", "blob-0.6": "0.6", "blob-0.9": "0.9",
+             "mixed": "Blobs and speckle, 0.6", "edit": "An edit"}
+    found = collections.defaultdict(dict)
+    for row in rows.measured(GPU_RUNS):
+        found[row["type"], row["channels"], row["size"], row["batch"]][row["row"].split("/")[-1]] = row["gain"]
+    lines = [f"| Type | Convolution | Images | {' | '.join(masks.values())} |", "|" + "---|" * (3 + len(masks))]
+    for (dtype, channels, size, batch), gains in found.items():
+        lines.append(f"| {'TF32' if dtype == 'tf32' else dtype} | {channels} channels, {size} x {size} | {batch} | "
+                     f"{' | '.join(rows.number(gains[mask]) for mask in masks)} |")
+    return "\n".join(lines) + "\n"
+
+
+def gpu_thresholds():
+    """How much longer covers take than by the best of the measured thresholds: by the one that times of all pixels give, on
+    average over what one of them at random gives, and by the best of the three that divide them evenly."""
+    computed, random, grid = [], [], []
+    full = {(row["type"], row["channels"], row["batch"]): row for row in rows.measured(GPU_RUNS)
+            if row["row"].endswith("/full")}
+    for row in rows.measured(GPU_RUNS):
+        if row["row"].endswith("/full"):
+            continue
+        of_all = full[row["type"], row["channels"], row["batch"]]
+        times = {int(threshold): us for threshold, us in row["thresholds_us"][row["cover_kernel"]].items()}
+        best, wanted = min(times.values()), 64 * of_all["t_tiles_us"] / of_all["t_pixels_us"]
+        near = min(times, key=lambda threshold: abs(threshold - wanted))
+        ordered = sorted(times)
+        computed.append(times[near] / best - 1)
+        random.append(sum(times.values()) / len(times) / best - 1)
+        grid.append(min(times[ordered[len(ordered) * part // 6]] for part in (1, 3, 5)) / best - 1)
+    mean = {name: f"{100 * sum(losses) / len(losses):.1f} %"
+            for name, losses in (("computed", computed), ("random", random), ("grid", grid))}
+    return {f"gpu-threshold-{name}": text for name, text in mean.items()}
 
 
 def orders(results):
