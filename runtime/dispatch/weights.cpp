@@ -7,13 +7,14 @@
 #include "runtime/dispatch/float_filter.h"
 #include "runtime/dispatch/kernel.h"
 #include "runtime/dispatch/quantized_operator.h"
+#include "runtime/dispatch/quantized_source.h"
 #include "runtime/kinds/filter.h"
 #include "runtime/kinds/nonzeros_layout.h"
 #include "runtime/tensor/tensor.h"
 #include <algorithm>
-#include <cmath>
 #include <distile/quantize.h>
 #include <functional>
+#include <string>
 
 using namespace distile;
 
@@ -21,18 +22,7 @@ namespace {
 
 constexpr const char *pack_call = "distile_weights_pack";
 
-distile_status check_scale(distile_context *context, const distile_scale &scale, const char *name,
-                           distile_dtype dtype) {
-    if (!is_quantized(dtype)) {
-        return scale.scale == 0 && scale.zero_point == 0
-                   ? DISTILE_OK
-                   : fail(context, DISTILE_ERROR_BAD_VALUE,
-                          "%s: the %s is not quantized; its scale and zero point must be 0", pack_call, name);
-    }
-    return check_quantized_scale(context, pack_call, scale, name, dtype);
-}
-
-distile_status check_quantization(const distile_kernel &kernel, const distile_weights_source &source) {
+distile_status check_quantization_of(const distile_kernel &kernel, const distile_weights_source &source) {
     distile_context *context = &kernel.context;
     const char *const name = kernel.polykernel.name;
     if (!is_quantized(kernel.polykernel)) {
@@ -41,47 +31,9 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
                           "%s: '%s' is not quantized, but the source has a quantization", pack_call, name)
                    : DISTILE_OK;
     }
-    if (!source.quantization || !source.quantization->filter_scales) {
-        return fail_null(context, pack_call, source.quantization ? "filter's scales" : "source's quantization");
-    }
-    if (raw(source.dtype) != DISTILE_INT8 && raw(source.dtype) != DISTILE_INT4) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE,
-                    "%s: '%s' is quantized and takes a filter of int8 or int4: make one with distile_quantize_filter",
-                    pack_call, name);
-    }
-    if (source.bn_mean) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "%s: batch normalisation cannot be folded into a quantized filter: fold it with "
-                    "distile_quantize_filter",
-                    pack_call);
-    }
-    const distile_quantization &quantization = *source.quantization;
-    if (!is_reserved_zero(quantization.reserved)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", pack_call);
-    }
-    distile_status status =
-        check_alignment(context, pack_call,
-                        {{quantization.filter_scales, sizeof(float), "the array of the filter's scales"},
-                         {quantization.bias, sizeof(int32_t), "the bias of the quantization"}});
-    if (status == DISTILE_OK) {
-        status = check_scale(context, quantization.input, "input", kernel.input.dtype);
-    }
-    if (status == DISTILE_OK) {
-        status = check_scale(context, quantization.output, "output", kernel.output.dtype);
-    }
-    if (status == DISTILE_OK) {
-        status = check_scale(context, quantization.residual, "residual",
-                             kernel.residual ? kernel.residual->dtype : DISTILE_FLOAT32);
-    }
-    for (int32_t o = 0; status == DISTILE_OK && o < kernel.output.channels; o++) {
-        const float scale = quantization.filter_scales[o];
-        if (!(scale > 0) || std::isinf(scale)) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE,
-                        "%s: the filter's scale of output channel %d is %g; it must be above 0 and finite", pack_call,
-                        o, static_cast<double>(scale));
-        }
-    }
-    return status;
+    return check_quantization(context, pack_call, "'" + std::string(name) + "'", source,
+                              {kernel.input.dtype, kernel.output.dtype,
+                               kernel.residual ? kernel.residual->dtype : DISTILE_FLOAT32, kernel.output.channels});
 }
 
 distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
@@ -115,7 +67,7 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", pack_call);
     }
     const distile_status aligned = check_source_alignment(context, pack_call, *source);
-    return aligned == DISTILE_OK ? check_quantization(kernel, *source) : aligned;
+    return aligned == DISTILE_OK ? check_quantization_of(kernel, *source) : aligned;
 }
 
 /** The threads of a context, for packing. Those of a GPU's have nothing else to do, and would be started for it. */
