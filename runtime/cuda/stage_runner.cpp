@@ -11,9 +11,15 @@
 #include "stage_float16_80_deep_ptx.h"
 #include "stage_float16_80_ptx.h"
 #include "stage_float16_cubin.h"
+#include "stage_int8_80_deep_ptx.h"
+#include "stage_int8_80_ptx.h"
+#include "stage_int8_cubin.h"
 #include "stage_tf32_80_deep_ptx.h"
 #include "stage_tf32_80_ptx.h"
 #include "stage_tf32_cubin.h"
+#include "stage_uint8_80_deep_ptx.h"
+#include "stage_uint8_80_ptx.h"
+#include "stage_uint8_cubin.h"
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -29,14 +35,25 @@ struct StageCode {
     bool is_machine_code;  ///< No other architecture runs it.
     bool has_teams;        ///< Teams of blocks compute small residual blocks (stage_teams.h).
     int32_t shared_bytes;
-    const char *float16, *bfloat16, *tf32;
+    const char *float16, *bfloat16, *tf32, *uint8, *int8;
 
     bool runs_on(const CudaDevice &device) const {
         return (is_machine_code ? device.capability == capability : device.capability >= capability) &&
                shared_bytes <= device.most_shared_bytes;
     }
     const char *of(distile_dtype type) const {
-        return type == DISTILE_FLOAT32 ? tf32 : type == DISTILE_FLOAT16 ? float16 : bfloat16;
+        switch (type) {
+        case DISTILE_FLOAT32:
+            return tf32;
+        case DISTILE_BFLOAT16:
+            return bfloat16;
+        case DISTILE_UINT8:
+            return uint8;
+        case DISTILE_INT8:
+            return int8;
+        default:
+            return float16;
+        }
     }
 };
 
@@ -49,11 +66,14 @@ const char *text_of(const unsigned char *cubin) {
 /** The best first. */
 const StageCode stage_codes[] = {
     {"sm_90", 90, true, true, stage_shared_bytes, text_of(distile_stage_float16_cubin),
-     text_of(distile_stage_bfloat16_cubin), text_of(distile_stage_tf32_cubin)},
+     text_of(distile_stage_bfloat16_cubin), text_of(distile_stage_tf32_cubin), text_of(distile_stage_uint8_cubin),
+     text_of(distile_stage_int8_cubin)},
     {"sm_80", DISTILE_STAGE_FLOAT16_80_DEEP_CAPABILITY, false, false, stage_shared_bytes_deep,
-     distile_stage_float16_80_deep_ptx, distile_stage_bfloat16_80_deep_ptx, distile_stage_tf32_80_deep_ptx},
+     distile_stage_float16_80_deep_ptx, distile_stage_bfloat16_80_deep_ptx, distile_stage_tf32_80_deep_ptx,
+     distile_stage_uint8_80_deep_ptx, distile_stage_int8_80_deep_ptx},
     {"sm_86", DISTILE_STAGE_FLOAT16_80_CAPABILITY, false, false, stage_shared_bytes_shallow,
-     distile_stage_float16_80_ptx, distile_stage_bfloat16_80_ptx, distile_stage_tf32_80_ptx},
+     distile_stage_float16_80_ptx, distile_stage_bfloat16_80_ptx, distile_stage_tf32_80_ptx, distile_stage_uint8_80_ptx,
+     distile_stage_int8_80_ptx},
 };
 
 /** The code for a GPU: the first that it runs, or what tests ask for. Null: it has no stages. */
@@ -183,6 +203,11 @@ private:
         step.residual = view_of(given.residual);
         step.weights = static_cast<const char *>(given.weights);
         step.bias = given.bias;
+        if (is_quantized(given.input->dtype)) {
+            const char *const behind = step.weights + requantization_offset(checked.filter());
+            step.bias = reinterpret_cast<const float *>(behind);
+            step.stores_floats = given.output->dtype == DISTILE_FLOAT32 ? 1 : 0;
+        }
         step.down = down_of(given.window);
         step.across = across_of(given.window);
         step.kernel_w = make_divisor(static_cast<uint32_t>(given.window.kernel_w));
@@ -363,8 +388,11 @@ const StageRunner::Kernels &StageRunner::kernels_for(distile_dtype type) {
     Kernels kernels{loader.load(code_.of(type)), nullptr, nullptr, nullptr};
     try {
         kernels.begin = loader.find(kernels.module, "distile_stage_begin");
-        kernels.tokens = loader.find(kernels.module, "distile_stage_tokens");
-        kernels.plain = code_.is_machine_code ? loader.find(kernels.module, "distile_stage") : kernels.tokens;
+        const auto find = [&](const char *name) { return loader.find(kernels.module, name); };
+        kernels.plain = code_.is_machine_code || is_quantized(type) ? find("distile_stage") : nullptr;
+        // No step of tokens alone is quantized.
+        kernels.tokens = is_quantized(type) ? kernels.plain : find("distile_stage_tokens");
+        kernels.plain = kernels.plain ? kernels.plain : kernels.tokens;
         for (CUfunction function : {kernels.plain, kernels.tokens}) {
             device_.check(device_.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                             code_.shared_bytes),
@@ -403,7 +431,7 @@ void StageRunner::run(const Stage &given, StageTrace *trace) {
         device_.refuse_capture("distile_trace_stage waits");
     }
     check_memory(given);
-    const bool has_16_bits = given.steps.front().given.input->dtype != DISTILE_FLOAT32;
+    const bool has_16_bits = distile_dtype_size(given.steps.front().given.input->dtype) == 2;
     if (!code_.has_teams || !has_16_bits || !StageTeams::has_blocks(given)) {
         run_program(given, 0, trace);
         return;

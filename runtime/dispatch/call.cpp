@@ -30,20 +30,6 @@ TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &var
     return {columns.first, columns.last, rows.first, rows.last};
 }
 
-/** The array that code receives for a tensor: channel, x, y, image, with the border at negative coordinates. */
-distile_array array_of(const distile_tensor &tensor) {
-    const distile_tensor whole = with_border_inside(tensor);
-    distile_array array{};
-    array.data = whole.data;
-    array.dtype = whole.dtype;
-    array.dimensions = 4;
-    array.dim[0] = {0, whole.channels, 1};
-    array.dim[1] = {-tensor.border_left, whole.width, static_cast<int32_t>(whole.stride_w)};
-    array.dim[2] = {-tensor.border_top, whole.height, static_cast<int32_t>(whole.stride_h)};
-    array.dim[3] = {0, whole.batch, whole.batch > 1 ? static_cast<int32_t>(whole.stride_n) : 0};
-    return array;
-}
-
 using PackedOperands = std::vector<distile_weights::Operand>;
 
 /** The operand with this role, from the arguments or the packed weights. */
@@ -103,6 +89,19 @@ CellOrder order_of(const distile_kernel &kernel, const distile_variant &variant)
 }
 
 }  // namespace
+
+distile_array array_of(const distile_tensor &tensor) {
+    const distile_tensor whole = with_border_inside(tensor);
+    distile_array array{};
+    array.data = whole.data;
+    array.dtype = whole.dtype;
+    array.dimensions = 4;
+    array.dim[0] = {0, whole.channels, 1};
+    array.dim[1] = {-tensor.border_left, whole.width, static_cast<int32_t>(whole.stride_w)};
+    array.dim[2] = {-tensor.border_top, whole.height, static_cast<int32_t>(whole.stride_h)};
+    array.dim[3] = {0, whole.batch, whole.batch > 1 ? static_cast<int32_t>(whole.stride_n) : 0};
+    return array;
+}
 
 float scale_of(const distile_kernel &kernel, const distile_run_args &args) {
     return args.scale != 0 || !kernel.kind.tokens ? args.scale : kernel.kind.tokens->scale(kernel.polykernel.op);

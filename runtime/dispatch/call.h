@@ -9,6 +9,9 @@
 
 namespace distile {
 
+/** The array that code receives for a tensor: channel, x, y, image, with the border at negative coordinates. */
+distile_array array_of(const distile_tensor &tensor);
+
 /** The factor of the scores; 0 for operators without. */
 float scale_of(const distile_kernel &kernel, const distile_run_args &args);
 

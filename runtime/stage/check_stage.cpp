@@ -58,6 +58,11 @@ public:
                                call_, TypeText(step_.input->dtype).text,
                                TypeText(before_.front().given.input->dtype).text)};
         }
+        if (is_quantized() && step_.kind != DISTILE_STEP_SCORES && step_.kind != DISTILE_STEP_CONV2D) {
+            throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE,
+                               "%s: the input is %s; of quantized tensors, stages take convolutions and scores alone",
+                               call_, TypeText(step_.input->dtype).text)};
+        }
         CheckedStep checked{step_, {}, step_.input->dtype, false, false};
         if (step_.kind == DISTILE_STEP_SCORES) {
             check_scores(checked);
@@ -85,12 +90,21 @@ private:
         return {fail(context_, DISTILE_ERROR_BAD_VALUE, "%s: %s", call_, what)};
     }
 
+    bool is_quantized() const {
+        return distile::is_quantized(raw(step_.input->dtype));
+    }
+    /** The type of outputs and residuals, which may be float32 where the input is quantized. */
+    distile_dtype result_type() const {
+        const bool is_real = step_.kind == DISTILE_STEP_CONV2D && is_quantized() && step_.output &&
+                             raw(step_.output->dtype) == DISTILE_FLOAT32;
+        return is_real ? DISTILE_FLOAT32 : step_.input->dtype;
+    }
+
     void check_step_tensor(const distile_tensor *tensor, const char *what, int32_t channels, bool border) const {
         if (!tensor) {
             throw Failure{fail_null(context_, call_, what)};
         }
-        require(
-            check_tensor(context_, border ? tensor->dtype : step_.input->dtype, call_, tensor, what, channels, border));
+        require(check_tensor(context_, border ? tensor->dtype : result_type(), call_, tensor, what, channels, border));
         if (!target_.takes(tensor->dtype)) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE, "%s: the %s is %s; stages take %s here", call_, what,
                                TypeText(tensor->dtype).text, target_.types)};
@@ -370,7 +384,11 @@ private:
         if (!filter.is_depthwise()) {
             check_math(DISTILE_MATH_TF32);
         }
-        check_weights_type(checked);
+        if (is_quantized()) {
+            check_quantized(checked);
+        } else {
+            check_weights_type(checked);
+        }
         check_batch();
         if (!target_.reads_outside) {
             check_reach();
@@ -379,10 +397,19 @@ private:
         if (!step_.weights) {
             throw Failure{fail_null(context_, call_, "weights")};
         }
-        require(check_alignment(
-            context_, call_,
-            {{step_.weights, target_.weight_alignment, "weights"}, {step_.bias, sizeof(float), "bias"}}));
+        const size_t alignment = is_quantized() ? target_.quantized_alignment : target_.weight_alignment;
+        require(check_alignment(context_, call_,
+                                {{step_.weights, alignment, "weights"}, {step_.bias, sizeof(float), "bias"}}));
         check_epilogue(checked);
+    }
+
+    void check_quantized(CheckedStep &checked) const {
+        if (step_.bias || step_.later || raw(step_.weights_dtype) != 0) {
+            throw bad_value("the packed weights of quantized steps have their bias and their type, which are 0 here, "
+                            "as later pixels "
+                            "are");
+        }
+        checked.weights_dtype = DISTILE_INT8;
     }
 
     void check_batch() const {

@@ -6,13 +6,16 @@
  * and the pieces of 16 bytes of the lines are swizzled, both as the instructions for products have it. Weights of
  * depthwise convolutions, which are not rounded to TF32, are all channels of a tap, and then those of the next.
  * Convolutions in 16 bits of the shapes that teams compute (team_layout.h) have their weights a second time behind
- * that, as teams read them.
+ * that, as teams read them. Quantized weights are 128 a line, and what requantizes their sums is behind them.
  */
+#include "kernels/dot_products.h"
 #include "runtime/base/types.h"
+#include "runtime/kinds/requantization.h"
 #include "runtime/kinds/tf32.h"
 #include "runtime/stage/limits.h"
 #include "runtime/stage/stage_target.h"
 #include "runtime/stage/team_layout.h"
+#include <cstring>
 #include <distile/stage.h>
 #include <vector>
 
@@ -62,8 +65,11 @@ int64_t padded_outputs(const StageFilter &filter) {
                     filter.out_channels > group_channels ? stage_columns_together : group_channels);
 }
 
-bool takes(distile_dtype dtype) {
+bool packs(distile_dtype dtype) {
     return dtype == DISTILE_FLOAT32 || dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16;
+}
+bool takes(distile_dtype dtype) {
+    return packs(dtype) || is_quantized(dtype);
 }
 bool is_float32(distile_dtype dtype) {
     return dtype == DISTILE_FLOAT32;
@@ -81,7 +87,8 @@ const TeamUnits *team_units(const StageFilter &filter, distile_dtype dtype) {
     static constexpr TeamUnits reducing{team_inner, 16, reducing_units, false},
         middle{team_inner, 16, middle_units, false}, expanding{outer_of_share, 64, expanding_units, true};
     const auto is = [&](uint32_t outputs, uint32_t inputs, int32_t kernel) {
-        return !is_float32(dtype) && filter.groups == 1 && filter.out_channels == static_cast<int32_t>(outputs) &&
+        return find_type(dtype)->bytes == 2 && filter.groups == 1 &&
+               filter.out_channels == static_cast<int32_t>(outputs) &&
                filter.in_channels == static_cast<int32_t>(inputs) && filter.kernel_h == kernel &&
                filter.kernel_w == kernel;
     };
@@ -177,16 +184,55 @@ void pack(const StageFilter &filter, distile_dtype dtype, const float *weights, 
     }
 }
 
+int64_t quantized_bytes(const StageFilter &filter) {
+    constexpr int64_t of_channel = 3 * sizeof(float);
+    return requantization_offset(filter) + static_cast<int64_t>(sizeof(distile_requantization)) +
+           filter.out_channels * of_channel;
+}
+
+void pack_quantized(const StageFilter &filter, const FilterSource &source, void *packed) {
+    const FilterExtents extents{filter.out_channels, filter.in_channels / filter.groups, filter.kernel_h,
+                                filter.kernel_w};
+    const std::vector<MergedTap> rows = single_taps(extents.kernel_h), columns = single_taps(extents.kernel_w);
+    const int64_t taps = filter.taps();
+    std::vector<float> weights(static_cast<size_t>(extents.elements())), folded;
+    std::vector<PackedArray> arrays(1);
+    arrays[0].extents = {extents.out_channels};
+    arrays[0].values.resize(static_cast<size_t>(extents.out_channels));
+    WeightSums sums(extents, source, 1, false);
+    for (int32_t o = 0; o < extents.out_channels; o++) {
+        arrays[0].values[static_cast<size_t>(o)] = fold_channel(extents, rows, columns, source, o, folded);
+        for (int64_t tap = 0; tap < taps; tap++) {
+            for (int64_t i = 0; i < extents.in_channels; i++) {
+                const float weight = folded[static_cast<size_t>(tap * extents.in_channels + i)];
+                weights[static_cast<size_t>((o * int64_t{extents.in_channels} + i) * taps + tap)] = weight;
+                sums.add(o, 0, weight);
+            }
+        }
+    }
+    pack(filter, DISTILE_INT8, weights.data(), packed);
+    add_requantization(source, sums, arrays);
+    // Borders hold the zero point, so copies of it are not needed.
+    const size_t words = sizeof(distile_requantization) / sizeof(float) + 2 * arrays[0].values.size();
+    auto *const to = reinterpret_cast<float *>(static_cast<char *>(packed) + requantization_offset(filter));
+    std::memcpy(to, arrays[1].values.data(), words * sizeof(float));
+    std::memcpy(to + words, arrays[0].values.data(), arrays[0].values.size() * sizeof(float));
+}
+
 }  // namespace
+
+int64_t requantization_offset(const StageFilter &filter) {
+    return plain_bytes(filter, DISTILE_INT8);
+}
 
 int64_t team_weights_offset(const StageFilter &filter, distile_dtype dtype) {
     return team_units(filter, dtype) ? plain_bytes(filter, dtype) : 0;
 }
 
-const StageTarget gpu_stage_target{"float32, float16 and bfloat16",
+const StageTarget gpu_stage_target{"float32, float16, bfloat16, uint8 and int8",
                                    "float32, float16 and bfloat16",
                                    takes,
-                                   takes,
+                                   packs,
                                    is_float32,
                                    false,
                                    stage_piece_bytes,
@@ -201,6 +247,9 @@ const StageTarget gpu_stage_target{"float32, float16 and bfloat16",
                                    int64_t{64} * 64,  // A tile.
                                    DISTILE_STAGE_WORDS,
                                    weight_bytes,
-                                   pack};
+                                   pack,
+                                   bulk_bytes,
+                                   quantized_bytes,
+                                   pack_quantized};
 
 }  // namespace distile

@@ -1,9 +1,16 @@
 #include "runtime/stage/stage.h"
 #include "runtime/base/context.h"
 #include "runtime/base/device.h"
+#include "runtime/base/enumerators.h"
+#include "runtime/base/types.h"
+#include "runtime/dispatch/float_filter.h"
+#include "runtime/dispatch/quantized_source.h"
+#include "runtime/kinds/operator_kind.h"
 #include "runtime/stage/check_stage.h"
 #include "runtime/stage/stage_target.h"
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 namespace distile {
 
@@ -22,6 +29,65 @@ const StageTarget &target_of(distile_context *context, const char *call) {
                            call)};
     }
     return *target;
+}
+
+constexpr const char *pack_quantized_call = "distile_pack_quantized_stage_weights";
+
+/** The filter of a quantized step, if its numbers are positive and fit. */
+std::optional<StageFilter> filter_of(const distile_quantized_step &step) {
+    const distile_filter_extents &extents = step.extents;
+    const int32_t groups = step.groups == 0 ? 1 : step.groups;
+    const int64_t in_channels = int64_t{extents.in_channels} * groups;
+    const double elements = static_cast<double>(extents.out_channels) * extents.in_channels * extents.kernel_h *
+                            static_cast<double>(extents.kernel_w);
+    const int32_t least = std::min({extents.out_channels, extents.in_channels, extents.kernel_h, extents.kernel_w});
+    if (groups < 1 || least < 1 || in_channels > INT32_MAX || elements >= 0x1p31) {
+        return {};
+    }
+    return StageFilter{extents.out_channels, static_cast<int32_t>(in_channels), extents.kernel_h, extents.kernel_w,
+                       groups};
+}
+
+/** The filter of a step whose types and channels a target has. */
+StageFilter check_quantized_step(distile_context *context, const StageTarget &target,
+                                 const distile_quantized_step &step) {
+    const int32_t input = raw(step.input), output = raw(step.output);
+    if (!is_quantized(input) || (output != input && output != DISTILE_FLOAT32)) {
+        throw Failure{fail(context, DISTILE_ERROR_BAD_TYPE,
+                           "%s: from %s to %s; quantized steps are from uint8 or int8 to the same type or float32",
+                           pack_quantized_call, TypeText(input).text, TypeText(output).text)};
+    }
+    require(check_enumerator(context, pack_quantized_call, "activation", step.activation));
+    if (!is_reserved_zero(step.reserved)) {
+        throw Failure{
+            fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the step is not 0", pack_quantized_call)};
+    }
+    const std::optional<StageFilter> filter = filter_of(step);
+    if (!filter || !target.is_possible(*filter, step.input)) {
+        const distile_filter_extents &extents = step.extents;
+        throw Failure{fail(context, DISTILE_ERROR_BAD_CHANNELS,
+                           "%s: a convolution of %d x %d from %d to %d channels in each of %d groups; stages take "
+                           "multiples of %d, in %s here",
+                           pack_quantized_call, extents.kernel_h, extents.kernel_w, extents.in_channels,
+                           extents.out_channels, step.groups, target.channels_at_once(step.input),
+                           target.group_text())};
+    }
+    return *filter;
+}
+
+void check_quantized_source(distile_context *context, const distile_quantized_step &step,
+                            const distile_weights_source &source) {
+    require(check_pointers(context, pack_quantized_call, {{source.filter, "source's filter"}}));
+    require(check_enumerator(context, pack_quantized_call, "order", source.order));
+    if (!is_reserved_zero(source.reserved)) {
+        throw Failure{
+            fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", pack_quantized_call)};
+    }
+    require(check_source_alignment(context, pack_quantized_call, source));
+    const bool adds = source.quantization && source.quantization->residual.scale != 0;
+    require(
+        check_quantization(context, pack_quantized_call, "the step", source,
+                           {step.input, step.output, adds ? step.output : DISTILE_FLOAT32, step.extents.out_channels}));
 }
 
 }  // namespace
@@ -90,6 +156,38 @@ distile_status distile_pack_stage_weights(distile_context *context, distile_dtyp
                 target.group_text());
         }
         target.pack(filter, dtype, weights, packed);
+        return DISTILE_OK;
+    });
+}
+
+int64_t distile_quantized_stage_weights_bytes(const distile_context *context, const distile_quantized_step *step) {
+    const StageTarget *const target = context ? context->device->stage_target() : nullptr;
+    if (!target || !step || !is_quantized(raw(step->input))) {
+        return 0;
+    }
+    const std::optional<StageFilter> filter = filter_of(*step);
+    return filter && target->is_possible(*filter, step->input) ? target->quantized_bytes(*filter) : 0;
+}
+
+distile_status distile_pack_quantized_stage_weights(distile_context *context, const distile_quantized_step *step,
+                                                    const distile_weights_source *source, void *packed) {
+    constexpr const char *call = pack_quantized_call;
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    return guarded(context, call, [&] {
+        const StageTarget &target = target_of(context, call);
+        require(
+            check_pointers(context, call, {{step, "step"}, {source, "source"}, {packed, "memory for packed weights"}}));
+        const StageFilter filter = check_quantized_step(context, target, *step);
+        check_quantized_source(context, *step, *source);
+        const bool in_output_units =
+            is_quantized(raw(step->output)) &&
+            (raw(step->activation) == DISTILE_ACTIVATION_NONE || raw(step->activation) == DISTILE_ACTIVATION_RELU);
+        const QuantizedOperator quantized{step->input, step->output, in_output_units};
+        const FloatFilter weights(*context, *source,
+                                  filter.taps() * filter.out_channels * (filter.in_channels / filter.groups));
+        target.pack_quantized(filter, {*source, weights.values(), &quantized, step->input}, packed);
         return DISTILE_OK;
     });
 }

@@ -11,6 +11,8 @@
 
 namespace distile {
 
+struct FilterSource;
+
 /** The shape of a convolution's weights. */
 struct StageFilter {
     int32_t out_channels, in_channels, kernel_h, kernel_w, groups;
@@ -45,6 +47,10 @@ struct StageTarget {
     /** The bytes of packed weights of a possible filter. */
     int64_t (*weight_bytes)(const StageFilter &filter, distile_dtype dtype);
     void (*pack)(const StageFilter &filter, distile_dtype dtype, const float *weights, void *packed);
+    // Alignment, bytes and packing of quantized weights, and of what requantizes their sums.
+    size_t quantized_alignment;
+    int64_t (*quantized_bytes)(const StageFilter &filter);
+    void (*pack_quantized)(const StageFilter &filter, const FilterSource &source, void *packed);
 
     /** Tensors of a type have multiples of these channels. */
     int32_t channels_at_once(distile_dtype dtype) const {
@@ -73,6 +79,9 @@ extern const StageTarget gpu_stage_target;
 
 /** Where the weights of a team (team_layout.h) begin in packed weights of such a GPU; 0: nowhere. In bytes. */
 int64_t team_weights_offset(const StageFilter &filter, distile_dtype dtype);
+/** Where in packed quantized weights of such a GPU a distile_requantization begins. Offsets, multipliers and biases of
+ * all output channels are behind it. In bytes. */
+int64_t requantization_offset(const StageFilter &filter);
 
 }  // namespace distile
 

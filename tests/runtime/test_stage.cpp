@@ -97,7 +97,7 @@ TEST_CASE("A stage that is right passes the checks of a GPU, and not all of a CP
     stage.steps[1].transient = stage.steps[2].transient = 1;
     CHECK(stage.check() == DISTILE_OK);
     CHECK(distile_run_stage(stage.context.get(), &stage.args) == DISTILE_ERROR_BAD_TYPE);
-    CHECK(std::string(distile_context_message(stage.context.get())).find("stages take float32 here") !=
+    CHECK(std::string(distile_context_message(stage.context.get())).find("take float32, uint8 and int8 here") !=
           std::string::npos);
 }
 

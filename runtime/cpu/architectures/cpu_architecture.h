@@ -6,6 +6,7 @@
 #define DISTILE_CPU_ARCHITECTURE_H
 
 #include "runtime/cpu/products/products.h"
+#include "runtime/cpu/products/quantized_products.h"
 #include "runtime/cpu/simd/simd_level.h"
 #include <vector>
 
@@ -25,6 +26,9 @@ SimdLevels known_simd_levels();
 
 /** Code for products of listed pixels, fastest first. */
 std::vector<const PixelProducts *> known_pixel_products();
+
+/** Code for quantized convolutions, fastest first. */
+std::vector<QuantizedProducts> known_quantized_products();
 
 }  // namespace distile
 

@@ -1,6 +1,8 @@
 #include "runtime/cpu/stage/cpu_stage.h"
+#include "runtime/base/types.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/products/listed_attention.h"
+#include "runtime/cpu/products/quantized_products.h"
 #include "runtime/cpu/simd/channel_loops.h"
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/stage/stage.h"
@@ -174,6 +176,11 @@ void CpuStageRunner::run(const Stage &stage, StageTrace *trace) {
             attend(*step);
         } else if (step->given.kind != DISTILE_STEP_CONV2D) {
             take_channels(*step);
+        } else if (is_quantized(step->given.input->dtype)) {
+            run_quantized(device_,
+                          {*step->given.input, *step->given.output, step->given.residual, step->given.window,
+                           step->filter(), step->given.weights, step->activation()},
+                          pixels_of(*step, *all_));
         } else if ((waiting.empty() || step->filter().is_depthwise()) &&
                    can_wait(&*step, stage.steps.data() + stage.steps.size())) {
             waiting.push_back(&*step);

@@ -1,6 +1,7 @@
 #include "runtime/cpu/stage/cpu_target.h"
 #include "runtime/base/types.h"
 #include "runtime/cpu/products/listed_convolution.h"
+#include "runtime/cpu/products/quantized_products.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +13,7 @@ namespace {
 constexpr float largest_int8 = 127;
 
 bool takes(distile_dtype tensors) {
-    return tensors == DISTILE_FLOAT32;
+    return tensors == DISTILE_FLOAT32 || is_quantized(tensors);
 }
 
 bool packs(distile_dtype weights) {
@@ -91,7 +92,7 @@ const float *stage_factors(const StageFilter &filter, distile_dtype dtype, const
     return dtype == DISTILE_INT8 ? factors_of(filter, const_cast<void *>(packed)) : nullptr;
 }
 
-const StageTarget cpu_stage_target{"float32",
+const StageTarget cpu_stage_target{"float32, uint8 and int8",
                                    "float32, bfloat16 or int8",
                                    takes,
                                    packs,
@@ -109,6 +110,9 @@ const StageTarget cpu_stage_target{"float32",
                                    0,
                                    std::numeric_limits<int64_t>::max(),
                                    weight_bytes,
-                                   pack};
+                                   pack,
+                                   quantized_alignment,
+                                   quantized_bytes,
+                                   pack_quantized};
 
 }  // namespace distile

@@ -1,10 +1,20 @@
-// A stage: masked steps in one launch, of tensors of the type DISTILE_STAGE_TYPE.
+// A stage: masked steps in one launch, of tensors of the type DISTILE_STAGE_TYPE. DISTILE_STAGE_QUANTIZED: it is
+// quantized, so there are no steps of tokens alone.
 #include "runtime/cuda/kernels/stage_products.cuh"
 #include "runtime/cuda/kernels/stage_roles.cuh"
 
 using namespace distile;
 
 namespace {
+
+/** The types that the build names. */
+namespace types {
+using tc::Bfloat16;
+using tc::Float16;
+using tc::Tf32;
+using Int8 = int8_t;
+using Uint8 = uint8_t;
+}  // namespace types
 
 __device__ void init_barriers(StageBlock &block) {
     const auto init = [](auto &ring, uint32_t arrivals) {
@@ -86,9 +96,11 @@ extern "C" __global__ void distile_stage_begin(const __grid_constant__ StageProg
 #define DISTILE_STAGE(name, tokens)                                                                                    \
     extern "C" __global__ void __launch_bounds__(stage_threads, 1)                                                     \
         name(const __grid_constant__ StageSettings settings, StageMemory *stage) {                                     \
-        run<tc::DISTILE_STAGE_TYPE, tokens>(settings, *stage);                                                         \
+        run<types::DISTILE_STAGE_TYPE, tokens>(settings, *stage);                                                      \
     }
+#ifndef DISTILE_STAGE_QUANTIZED
 DISTILE_STAGE(distile_stage_tokens, true)
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(DISTILE_STAGE_QUANTIZED)
 DISTILE_STAGE(distile_stage, false)
 #endif

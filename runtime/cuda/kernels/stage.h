@@ -67,7 +67,7 @@ enum class WindowWork : uint8_t {
 struct StageStep {
     StageView input, output, residual;  ///< The residual of attention is the key.
     const char *weights;                ///< The value of attention, with the strides of the key; the limits of totals.
-    const float *bias;                  ///< Null: 0. The factors of scores.
+    const float *bias;  ///< Null: 0. The factors of scores. What requantizes the sums of quantized steps.
     StageRows rows;
     /** Pixels of this mask keep their sums without activation. Null: none. With totals: pixels that may go on. Null:
      * all. */
@@ -93,6 +93,8 @@ struct StageStep {
     WindowWork window_work;
     uint8_t is_centred;  ///< A norm subtracts the mean.
     uint8_t all_keys;    ///< Pixels attend to every pixel of their image.
+    /** The output and the residual of a quantized step are of float32. */
+    uint8_t stores_floats;
 };
 
 /** What a tile costs, in clocks: its start, and in each step of its reduction each row and each column. */

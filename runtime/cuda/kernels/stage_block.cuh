@@ -9,6 +9,7 @@
 #ifndef DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
 #define DISTILE_CUDA_KERNELS_STAGE_BLOCK_CUH
 
+#include "kernels/tensor_core/types.cuh"
 #include "runtime/cuda/kernels/stage_architecture.cuh"
 #include "runtime/cuda/kernels/stage_rows.cuh"
 
@@ -116,6 +117,11 @@ struct Shared {
     float4 *sums;
     StageBlock &block;
     StageClock clock;
+
+    /** The place for sums of a type, in fours. */
+    template<class Sum> __device__ typename tc::SumVector<Sum>::Four *sums_of() const {
+        return reinterpret_cast<typename tc::SumVector<Sum>::Four *>(sums);
+    }
 };
 
 /** What a block shares, in its dynamic shared memory. */

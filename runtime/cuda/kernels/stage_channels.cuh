@@ -58,31 +58,113 @@ template<class Element> struct ResidualOfEight {
 
     /** `from` is where the first of the channels is, which is `column` of the step. */
     __device__ void load(const StageStep &step, bool adds, int64_t from, uint32_t column) {
+        if constexpr (is_quantized_element<Element>) {
+            load_quantized(step, adds && column < step.channels, from);
+        } else {
 #pragma unroll
-        for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
-            const uint32_t more = i * piece_channels<Element>;
-            pieces[i] = uint4{};
-            if (adds && column + more < step.channels) {
-                pieces[i] = __ldcg(piece_at<Element>(step.residual.data, from + more));
+            for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
+                const uint32_t more = i * piece_channels<Element>;
+                pieces[i] = uint4{};
+                if (adds && column + more < step.channels) {
+                    pieces[i] = __ldcg(piece_at<Element>(step.residual.data, from + more));
+                }
             }
+        }
+    }
+
+private:
+    /** Two pieces of float32, or half a piece of bytes. */
+    __device__ void load_quantized(const StageStep &step, bool adds, int64_t from) {
+        pieces[0] = pieces[1] = uint4{};
+        if (adds && step.stores_floats != 0) {
+            pieces[0] = __ldcg(piece_at<float>(step.residual.data, from));
+            pieces[1] = __ldcg(piece_at<float>(step.residual.data, from + 4));
+        } else if (adds) {
+            const uint2 bytes = __ldcg(reinterpret_cast<const uint2 *>(step.residual.data + from));
+            pieces[0].x = bytes.x;
+            pieces[0].y = bytes.y;
         }
     }
 };
 
+/** Makes results of 8 channels' sums, as distile_requantization defines them to the bit, and stores them. What it takes
+ * stands where other steps have their bias. */
+template<class Element> __device__ void store_quantized(const StageStep &step, int32_t output, uint32_t column,
+                                                        const ResidualOfEight<Element> &residual,
+                                                        const int32_t (&sums)[8]) {
+    const auto &header = *reinterpret_cast<const tc::Requantization *>(step.bias);
+    const float *const numbers = step.bias + sizeof(header) / sizeof(float) + column;
+    const uint4 pieces[2] = {residual.pieces[0], residual.pieces[1]};
+    const bool adds = step.residual.data != nullptr, adds_floats = adds && step.stores_floats != 0;
+    const int32_t residual_zero_point = __ldg(&header.residual_zero_point);
+    const float residual_factor = __ldg(&header.residual_factor);
+    float values[8];
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t first = half * 4;
+        const int4 offset = __ldg(reinterpret_cast<const int4 *>(numbers + first));
+        const float4 multiplier = __ldg(reinterpret_cast<const float4 *>(numbers + step.channels + first)),
+                     bias = __ldg(reinterpret_cast<const float4 *>(numbers + 2 * step.channels + first));
+        const int32_t offsets[4] = {offset.x, offset.y, offset.z, offset.w};
+        const float multipliers[4] = {multiplier.x, multiplier.y, multiplier.z, multiplier.w};
+        const float biases[4] = {bias.x, bias.y, bias.z, bias.w};
+        const uint4 &floats = pieces[half];
+        const float added_floats[4] = {__uint_as_float(floats.x), __uint_as_float(floats.y), __uint_as_float(floats.z),
+                                       __uint_as_float(floats.w)};
+        const uint32_t bytes = half == 0 ? pieces[0].x : pieces[0].y;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            int32_t sum = sums[first + i];
+            tc::add(sum, offsets[i]);
+            float value = __fadd_rn(__fmul_rn(__int2float_rn(sum), multipliers[i]), biases[i]);
+            if (adds) {
+                const int32_t stored = static_cast<Element>(bytes >> 8 * i);
+                const float real = __fmul_rn(__int2float_rn(stored - residual_zero_point), residual_factor);
+                value = __fadd_rn(value, adds_floats ? added_floats[i] : real);
+            }
+            values[first + i] = value;
+        }
+    }
+    activate_channels(step.activation, values);
+    const int64_t to = int64_t{output} + column;
+    if (step.stores_floats != 0) {
+        auto *const floats = reinterpret_cast<float4 *>(step.output.data + to * sizeof(float));
+        __stcg(floats, make_float4(values[0], values[1], values[2], values[3]));
+        __stcg(floats + 1, make_float4(values[4], values[5], values[6], values[7]));
+        return;
+    }
+    // Near this number, float32 has integers only, which its lowest bits hold.
+    constexpr float to_integer = 0x1.8p23f;
+    const int32_t zero_point = __ldg(&header.output_zero_point);
+    const float factor = __ldg(&header.output_factor), least = __int2float_rn(tc::Storage<Element>::least - zero_point);
+    uint32_t words[2] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++) {
+        const float clamped = fminf(fmaxf(__fmul_rn(values[i], factor), least), least + 255);
+        const uint32_t stored = __float_as_uint(__fadd_rn(clamped, to_integer)) + static_cast<uint32_t>(zero_point);
+        words[i / 4] |= (stored & 0xff) << 8 * (i % 4);
+    }
+    __stcg(reinterpret_cast<uint2 *>(step.output.data + to), make_uint2(words[0], words[1]));
+}
+
 /** Stores these channels, of which the step has the first. */
 template<class Element> __device__ void store_eight(const StageStep &step, int32_t output, uint32_t column,
                                                     const float *bias, const ResidualOfEight<Element> &residual,
-                                                    const float (&values)[8]) {
+                                                    const SumOfElements<Element> (&values)[8]) {
+    if constexpr (is_quantized_element<Element>) {
+        store_quantized<Element>(step, output, column, residual, values);
+    } else {
 #pragma unroll
-    for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
-        const uint32_t first = i * piece_channels<Element>;
-        if (i == 0 || column + first < step.channels) {
-            float own[piece_channels<Element>];
+        for (uint32_t i = 0; i < pieces_of_eight<Element>; i++) {
+            const uint32_t first = i * piece_channels<Element>;
+            if (i == 0 || column + first < step.channels) {
+                float own[piece_channels<Element>];
 #pragma unroll
-            for (uint32_t j = 0; j < piece_channels<Element>; j++) {
-                own[j] = values[first + j];
+                for (uint32_t j = 0; j < piece_channels<Element>; j++) {
+                    own[j] = values[first + j];
+                }
+                store_piece<Element>(step, output, column + first, bias + first, residual.pieces[i], own);
             }
-            store_piece<Element>(step, output, column + first, bias + first, residual.pieces[i], own);
         }
     }
 }
@@ -160,11 +242,15 @@ public:
 #pragma unroll
         for (uint32_t i = 0; i < own_rows; i++) {
             if (output_[i] != ItemRows::none) {
-                finish(sums_[i]);
-                if (own_rows == most_channel_rows) {  // There were no registers for it before.
-                    residual[i] = load_residual(i, true);
+                if constexpr (is_quantized_element<Element>) {
+                    store_halves(i);
+                } else {
+                    finish(sums_[i]);
+                    if (own_rows == most_channel_rows) {  // There were no registers for it before.
+                        residual[i] = load_residual(i, true);
+                    }
+                    store_piece<Element>(step_, output_[i], channel_, rows_.bias + column_, residual[i], sums_[i]);
                 }
-                store_piece<Element>(step_, output_[i], channel_, rows_.bias + column_, residual[i], sums_[i]);
             }
         }
     }
@@ -175,11 +261,29 @@ private:
 
     __device__ uint4 load_residual(uint32_t i, bool now) const {
         uint4 residual{};
-        if (now && step_.residual.data && output_[i] != ItemRows::none) {
+        if (!is_quantized_element<Element> && now && step_.residual.data && output_[i] != ItemRows::none) {
             const int64_t from = int64_t{rows_.residual[threadIdx.x / 8 + i * channel_rows]} + channel_;
             residual = __ldcg(piece_at<Element>(step_.residual.data, from));
         }
         return residual;
+    }
+
+    /** Stores a row's quantized channels, 8 at a time. */
+    __device__ void store_halves(uint32_t i) const {
+        const bool adds = step_.residual.data != nullptr;
+#pragma unroll
+        for (uint32_t first = 0; first < piece_channels<Element>; first += 8) {
+            ResidualOfEight<Element> residual;
+            residual.load(step_, adds,
+                          adds ? int64_t{rows_.residual[threadIdx.x / 8 + i * channel_rows]} + channel_ + first : 0,
+                          channel_ + first);
+            int32_t sums[8];
+#pragma unroll
+            for (uint32_t c = 0; c < 8; c++) {
+                sums[c] = sums_[i][first + c];
+            }
+            store_eight<Element>(step_, output_[i], channel_ + first, nullptr, residual, sums);
+        }
     }
 
     /** Loads weights, or zeros behind the last tap. */
@@ -207,18 +311,18 @@ private:
 
     /** Takes a tap's pixels into the results. */
     __device__ void take(uint32_t tap, const uint4 (&pixels)[own_rows], const uint4 &weights) {
-        float factors[piece_channels<Element>];
+        SumOfElements<Element> factors[piece_channels<Element>];
         if constexpr (weighs) {
-            unpack_channels<Element>(weights, factors);
+            unpack_channels<WeightOf<Element>>(weights, factors);
         }
         const bool takes_largest = step_.window_work == WindowWork::Largest;
 #pragma unroll
         for (uint32_t i = 0; i < own_rows; i++) {
-            float values[piece_channels<Element>];
+            SumOfElements<Element> values[piece_channels<Element>];
             unpack_channels<Element>(pixels[i], values);
 #pragma unroll
             for (uint32_t c = 0; c < piece_channels<Element>; c++) {
-                float &sum = sums_[i][c];
+                auto &sum = sums_[i][c];
                 if constexpr (weighs) {
                     sum += values[c] * factors[c];
                 } else {
@@ -248,18 +352,30 @@ private:
     const uint32_t item_, column_, channel_;
     const char *const data_;
     int32_t output_[own_rows];
-    float sums_[own_rows][piece_channels<Element>] = {};
+    SumOfElements<Element> sums_[own_rows][piece_channels<Element>] = {};
 };
+
+/** Computes an item of such a step without weights. */
+template<class Element>
+__device__ void compute_plain_channels(const StagePlan &plan, const Shared &shared, uint32_t item) {
+    if (plan.tile_rows == most_channel_rows * channel_rows) {
+        ChannelTile<Element, most_channel_rows, false>(plan.step, shared, item).compute();
+    } else {
+        ChannelTile<Element, least_plain_rows, false>(plan.step, shared, item).compute();
+    }
+}
 
 /** Computes an item of a step that takes each channel by itself. */
 template<class Element> __device__ void compute_channels(const StagePlan &plan, const Shared &shared, uint32_t item) {
     const StageStep &step = plan.step;
-    const bool has_most = plan.tile_rows == most_channel_rows * channel_rows;
-    if (step.window_work != WindowWork::Weigh && has_most) {
-        ChannelTile<Element, most_channel_rows, false>(step, shared, item).compute();
-    } else if (step.window_work != WindowWork::Weigh) {
-        ChannelTile<Element, least_plain_rows, false>(step, shared, item).compute();
-    } else if (plan.tile_rows == channel_rows) {
+    if constexpr (!is_quantized_element<Element>) {  // There is no other work on these.
+        if (step.window_work != WindowWork::Weigh) {
+            compute_plain_channels<Element>(plan, shared, item);
+            __syncwarp();
+            return;
+        }
+    }
+    if (plan.tile_rows == channel_rows) {
         ChannelTile<Element, 1, true>(step, shared, item).compute();
     } else if (plan.tile_rows == 2 * channel_rows) {
         ChannelTile<Element, 2, true>(step, shared, item).compute();

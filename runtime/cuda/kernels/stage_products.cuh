@@ -41,6 +41,8 @@ public:
 
 private:
     static_assert(Rows >= 64, "instructions of warp groups have 64 rows");
+    using Sum = SumOfElements<Element>;
+    using Four = typename tc::SumVector<Sum>::Four;
     static constexpr bool shares_reduction = Rows == 64;
     /** Steps of the reduction for each warp group in a slot of weights. */
     static constexpr uint32_t weight_steps = 128 / Columns / (shares_reduction ? 2 : 1);
@@ -167,16 +169,15 @@ private:
         sync_multipliers();  // The sums of the item before have been read.
 #pragma unroll
         for (uint32_t i = 0; i < Columns / 16; i++) {
-            const float *const sums = sums_ + i * 8;
-            shared_.sums[(group * (Columns / 16) + i) * 128 + thread] =
-                group == 0 ? make_float4(sums[2], sums[3], sums[6], sums[7])
-                           : make_float4(sums[0], sums[1], sums[4], sums[5]);
+            const Sum *const sums = sums_ + i * 8;
+            shared_.template sums_of<Sum>()[(group * (Columns / 16) + i) * 128 + thread] =
+                group == 0 ? Four{sums[2], sums[3], sums[6], sums[7]} : Four{sums[0], sums[1], sums[4], sums[5]};
         }
         sync_multipliers();
 #pragma unroll
         for (uint32_t i = 0; i < Columns / 16; i++) {
-            const float4 more = shared_.sums[((1 - group) * (Columns / 16) + i) * 128 + thread];
-            float *const sums = sums_ + i * 8;
+            const Four more = shared_.template sums_of<Sum>()[((1 - group) * (Columns / 16) + i) * 128 + thread];
+            Sum *const sums = sums_ + i * 8;
             sums[0] = (group == 0 ? sums[0] : sums[2]) + more.x;
             sums[1] = (group == 0 ? sums[1] : sums[3]) + more.y;
             sums[4] = (group == 0 ? sums[4] : sums[6]) + more.z;
@@ -198,7 +199,7 @@ private:
                 if (first_column_ + group * stage_columns >= step_.channels) {
                     continue;  // Zeros that fill up the last group.
                 }
-                float values[8];
+                Sum values[8];
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) {
                     values[2 * i] = sums_[group * 16 + i * 4 + 2 * half];
@@ -216,7 +217,7 @@ private:
     const ItemRows &rows_;
     RingUses &uses_;
     uint32_t first_column_ = 0, pixels_ = 0, weights_ = 0;
-    float sums_[Columns / 2] = {};
+    Sum sums_[Columns / 2] = {};
     int32_t output_[halves];
     ResidualOfEight<Element> residual_[halves][groups];
 };
@@ -246,7 +247,7 @@ public:
         if (threadIdx.x == 0) {
             shared_.clock.note(uses_.items, &StageItemTimes::multiplied);
         }
-        float values[8];
+        Sum values[8];
         merge(own, group, values);
         if (stores) {
             store_eight<Element>(step_, output, rows_.slice * Columns + column, rows_.bias + column, residual, values);
@@ -255,6 +256,8 @@ public:
 
 private:
     static_assert(Rows == 16 || Rows == 32, "larger tiles take instructions of warp groups");
+    using Sum = SumOfElements<Element>;
+    using Four = typename tc::SumVector<Sum>::Four;
     static constexpr uint32_t groups = Columns / stage_columns, parts = multiply_warps / groups;
     static constexpr uint32_t sixteens = Rows / 16;  ///< Products of 16 rows.
     /** Steps of the reduction in a slot, and sixteenths of the reduction that a warp takes of each slot of pixels. */
@@ -322,8 +325,8 @@ private:
     }
 
     /** Where sums of a row's 8 channels are that part `number` of those kept has written: in two halves. */
-    __device__ float4 *partial(uint32_t number, uint32_t group, uint32_t unit) const {
-        return shared_.sums + (number * groups + group) * (Rows * 8) + unit;
+    __device__ Four *partial(uint32_t number, uint32_t group, uint32_t unit) const {
+        return shared_.template sums_of<Sum>() + (number * groups + group) * (Rows * 8) + unit;
     }
 
     /** Sums of 8 channels that a thread has after the products: the first or second row of a sixteen. */
@@ -333,11 +336,10 @@ private:
 #pragma unroll
             for (uint32_t below = 0; below < 2; below++) {
                 const auto &sums = sums_[j];
-                float4 *const to = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
-                to[0] =
-                    make_float4(sums[0][2 * below], sums[0][2 * below + 1], sums[1][2 * below], sums[1][2 * below + 1]);
+                Four *const to = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
+                to[0] = Four{sums[0][2 * below], sums[0][2 * below + 1], sums[1][2 * below], sums[1][2 * below + 1]};
                 to[Rows * 4] =
-                    make_float4(sums[2][2 * below], sums[2][2 * below + 1], sums[3][2 * below], sums[3][2 * below + 1]);
+                    Four{sums[2][2 * below], sums[2][2 * below + 1], sums[3][2 * below], sums[3][2 * below + 1]};
             }
         }
     }
@@ -347,9 +349,9 @@ private:
         for (uint32_t j = 0; j < sixteens; j++) {
 #pragma unroll
             for (uint32_t below = 0; below < 2; below++) {
-                const float4 *const from = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
-                const float4 low = from[0], high = from[Rows * 4];
-                const float more[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+                const Four *const from = partial(number, group_, (j * 16 + below * 8) * 4 + lane());
+                const Four low = from[0], high = from[Rows * 4];
+                const Sum more[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
                 for (uint32_t k = 0; k < 4; k++) {
                     sums_[j][k][2 * below] += more[2 * k];
@@ -360,7 +362,7 @@ private:
     }
 
     /** The sums of 8 channels of a row, of all parts of the reduction, always in the same order. */
-    __device__ void merge(uint32_t unit, uint32_t group, float (&values)[8]) {
+    __device__ void merge(uint32_t unit, uint32_t group, Sum (&values)[8]) {
         constexpr uint32_t left = parts > kept_parts ? parts / 2 : parts;
         sync_multipliers();  // The sums of the item before have been read.
         if (parts > left) {
@@ -377,17 +379,17 @@ private:
             write_sums(part_);
         }
         sync_multipliers();
-        float4 low{}, high{};
+        Four low{}, high{};
         if (group < groups) {
 #pragma unroll
             for (uint32_t number = 0; number < left; number++) {
-                const float4 *const from = partial(number, group, unit);
-                const float4 a = from[0], b = from[Rows * 4];
-                low = make_float4(low.x + a.x, low.y + a.y, low.z + a.z, low.w + a.w);
-                high = make_float4(high.x + b.x, high.y + b.y, high.z + b.z, high.w + b.w);
+                const Four *const from = partial(number, group, unit);
+                const Four a = from[0], b = from[Rows * 4];
+                low = Four{low.x + a.x, low.y + a.y, low.z + a.z, low.w + a.w};
+                high = Four{high.x + b.x, high.y + b.y, high.z + b.z, high.w + b.w};
             }
         }
-        const float all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        const Sum all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
             values[i] = all[i];
@@ -399,7 +401,7 @@ private:
     const ItemRows &rows_;
     RingUses &uses_;
     const uint32_t group_, part_;
-    float sums_[sixteens][4][4] = {};
+    Sum sums_[sixteens][4][4] = {};
 };
 
 /** Adds up values over the lanes, each lane of an eighth of a warp getting one of the eight sums: lane / 4. */
@@ -528,12 +530,15 @@ __device__ void score_byte(const StageStep &step, uint32_t number, StageBlock &b
         sum[0] += __shfl_xor_sync(all_lanes, sum[0], distance);
     }
     bool is_active = sum[0] + step.score_bias > step.threshold;
-    if (tokens && step.totals) {
-        const uint32_t x = at.column * 8 + warp;
-        const Halting halting = lane() == 0 ? add_score(step, at.image, at.y, x, sum[0] + step.score_bias) : Halting{};
-        is_active = halting.goes_on;
-        add_part<Element>(step, at.image, at.y, x, __shfl_sync(all_lanes, halting.part, 0));
-        __syncwarp();
+    if constexpr (tokens) {
+        if (step.totals) {
+            const uint32_t x = at.column * 8 + warp;
+            const Halting halting =
+                lane() == 0 ? add_score(step, at.image, at.y, x, sum[0] + step.score_bias) : Halting{};
+            is_active = halting.goes_on;
+            add_part<Element>(step, at.image, at.y, x, __shfl_sync(all_lanes, halting.part, 0));
+            __syncwarp();
+        }
     }
     uint32_t(&found)[multiply_warps] = block.bits[turn % 2];  // The item before may still be read.
     if (lane() == 0) {
@@ -594,8 +599,10 @@ __device__ void score_bytes(const StageStep &step, uint32_t item, uint32_t of_wa
         __syncwarp();
         const float sum = sum_of_eight(sums);
         bool is_active = sum + step.score_bias > step.threshold;
-        if (tokens && step.totals) {
-            is_active = add_scores_of_byte<Element>(step, written, sum + step.score_bias);
+        if constexpr (tokens) {
+            if (step.totals) {
+                is_active = add_scores_of_byte<Element>(step, written, sum + step.score_bias);
+            }
         }
         uint32_t bits = __ballot_sync(all_lanes, is_active) & 0x11111111;
         bits = (bits | bits >> 3) & 0x03030303;
@@ -661,10 +668,8 @@ public:
             // Warps that gather do it.
         } else if (step.work == StageWork::Channels) {
             compute_item<ChannelWork<Element>>(plan, item, shared_, uses_);
-        } else if (tokens && step.work == StageWork::Normalize) {
-            compute_item<NormWork<Element>>(plan, item, shared_, uses_);
-        } else if (tokens && step.work == StageWork::Attend) {
-            compute_attention<Element>(plan, item, shared_, uses_);
+        } else if (compute_tokens(step, plan, item)) {
+            // Other kernels have no such steps.
         }
 #define DISTILE_ROW(rows, columns)                                                                                     \
     else if (tc::uniform(plan.tile_rows << 16 | plan.tile_columns) == (rows << 16 | columns)) {                        \
@@ -686,6 +691,21 @@ public:
     }
 
 private:
+    /** Computes an item of a step of tokens alone; false: it is none. */
+    __device__ __forceinline__ bool compute_tokens(const StageStep &step, const StagePlan &plan, uint32_t item) {
+        if constexpr (tokens) {
+            if (step.work == StageWork::Normalize) {
+                compute_item<NormWork<Element>>(plan, item, shared_, uses_);
+                return true;
+            }
+            if (step.work == StageWork::Attend) {
+                compute_attention<Element>(plan, item, shared_, uses_);
+                return true;
+            }
+        }
+        return false;
+    }
+
     const Shared &shared_;
     RingUses uses_;
 };

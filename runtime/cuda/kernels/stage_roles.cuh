@@ -109,8 +109,8 @@ __device__ inline uint32_t choose_norm_rows(const StageSettings &settings, uint3
     return rows;
 }
 
-/** By how many bits a place is shifted to the left of the elements that it counts. */
-template<class Element> constexpr uint32_t place_shift = piece_channels<Element> == 8 ? 0 : 1;
+/** By how many bits a place is shifted to the left of the elements that it counts, so that three are free. */
+template<class Element> constexpr uint32_t place_shift = piece_channels<Element> == 4 ? 1 : 0;
 
 /** Where a step of the reduction reads, from where a window begins, with the pieces that are missing; no_place behind
  * the last one. */

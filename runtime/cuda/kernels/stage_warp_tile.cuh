@@ -82,7 +82,7 @@ private:
         if (output == ItemRows::none || column >= step_.channels) {
             return;  // Zeros may fill up the last group.
         }
-        float values[8];
+        SumOfElements<Element> values[8];
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             values[2 * i] = sums_[row / 2][group][i][row % 2 * 2];
@@ -157,7 +157,7 @@ private:
     const ItemRows &rows_;
     RingUses &uses_;
     const uint32_t first_row_, first_column_;
-    float sums_[sixteens][groups][4][4] = {};
+    SumOfElements<Element> sums_[sixteens][groups][4][4] = {};
 };
 
 }  // namespace distile

@@ -7,11 +7,16 @@
  * of float32 are rounded to TF32, which the context must allow, for steps of attention as for operators of attention.
  * On CPUs tensors are of float32, with any channels and groups. A convolution's products are summed in float32 and
  * rounded once; teams (distile_stage_args) round parts of sums, too.
+ *
+ * Tensors may also be quantized (quantize.h), all of DISTILE_UINT8 or all of DISTILE_INT8; on a GPU their channels are
+ * multiples of 16. Convolutions compute what quantized operators do, to the bit, and may have an output and a residual
+ * of float32. Other steps are scores alone.
  */
 #ifndef DISTILE_STAGE_H
 #define DISTILE_STAGE_H
 
 #include "mask_algebra.h"
+#include "quantize.h"
 #include "tokens.h"
 
 #ifdef __cplusplus
@@ -23,7 +28,9 @@ extern "C" {
 
 typedef enum distile_step_kind {
     DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
-    DISTILE_STEP_SCORES = 1, /**< A mask, as distile_mask_set_scores. */
+    /** A mask, as distile_mask_set_scores. Where the image is quantized, its stored numbers are multiplied: for scores
+     * of real numbers, weights contain the scale, and score_bias less the zero point times the sum of the weights. */
+    DISTILE_STEP_SCORES = 1,
     /* Steps that take each channel by itself: output = activation(value + residual), rounded once. */
     /** The largest number of a window's pixels in the image, of which each window has one. A GPU reads those outside,
      * too: there the border holds minus infinity, or 0 if no pixel of the image is less. */
@@ -55,9 +62,11 @@ typedef enum distile_step_kind {
 typedef struct distile_stage_step {
     distile_step_kind kind;
     /** On a GPU aligned to 16 bytes, as its strides are, and with a border as wide as windows reach outside the image.
-     * On a CPU, 0 is read where they reach outside the tensor and its border. */
+     * On a CPU, 0 is read where they reach outside the tensor and its border. A quantized image's border holds its zero
+     * point, which also counts as 0. */
     const distile_tensor *input;
-    /** Has the input's type. Other pixels keep their values. Null for scores, maybe for halts. */
+    /** Has the input's type; after a convolution of a quantized image maybe float32, which no step has as its input.
+     * Other pixels keep their values. Null for scores, maybe for halts. */
     const distile_tensor *output;
     /** Has the output's shape and type, and may be the same view as the output. Null: none. */
     const distile_tensor *residual;
@@ -68,21 +77,24 @@ typedef struct distile_stage_step {
      * that it reads. */
     const distile_window *reader;
     /** Has the output's shape: pixels whose sums stay without activation, because a later step adds to them. Null:
-     * none.
+     * none. Null for quantized images, whose results are rounded for good.
      */
     distile_mask *later;
     distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
-    /** What distile_pack_stage_weights wrote for this device, in its memory; for scores, halts and norms, a float32
-     * number for each channel. On a GPU aligned to 128 bytes, or 16 for the latter. Null for attention and steps that
-     * take each channel by itself, which also have no bias, reader or later pixels. */
+    /** What distile_pack_stage_weights wrote for this device, in its memory, or for quantized images
+     * distile_pack_quantized_stage_weights; for scores, halts and norms, a float32 number for each channel. On a GPU
+     * aligned to 128 bytes, or 16 for the latter; quantized ones on a CPU to 64. Null for attention and steps that take
+     * each channel by itself, which also have no bias, reader or later pixels. */
     const void *weights;
     /** The type of packed weights; 0: the input's. On a CPU it may also be bfloat16 or int8: weights are then read in a
      * half or a quarter of the bytes, and multiplied as float32. */
     distile_dtype weights_dtype;
-    const float *bias; /**< A number for each output channel, on the device; null: 0. Null for scores and halts. */
-    distile_activation activation;
-    const float *slope;          /**< The activation's number, in host memory; null: .01. */
-    float score_bias, threshold; /**< Scores with this bias are active above the threshold. */
+    /** A number for each output channel, on the device; null: 0. Null for scores and halts, and for quantized images,
+     * whose packed weights have it. */
+    const float *bias;
+    distile_activation activation; /**< For quantized images, that which weights were packed for. */
+    const float *slope;            /**< The activation's number, in host memory; null: .01. */
+    float score_bias, threshold;   /**< Scores with this bias are active above the threshold. */
     /** 1: other pixels of a convolution's or norm's output may be written, too, as where only later steps read it. A
      * device need then not wait for the mask where it computes all pixels as fast. Not with a residual or `later`. */
     int32_t spreads;
@@ -168,6 +180,30 @@ DISTILE_API distile_status distile_pack_stage_weights(distile_context *context, 
                                                       int32_t out_channels, int32_t in_channels, int32_t kernel_h,
                                                       int32_t kernel_w, int32_t groups, const float *weights,
                                                       void *packed);
+
+/** What quantized weights of a stage are packed for: a convolution with these types and this activation.
+ * Zero-initialise, then set. */
+typedef struct distile_quantized_step {
+    distile_filter_extents extents;
+    int32_t groups;       /**< 0: 1. */
+    distile_dtype input;  /**< DISTILE_UINT8 or DISTILE_INT8. */
+    distile_dtype output; /**< The input's type, or DISTILE_FLOAT32. */
+    distile_activation activation;
+    int64_t reserved[4]; /**< 0 */
+} distile_quantized_step;
+
+/** The bytes that distile_pack_quantized_stage_weights writes; 0 if the context's device has no such stages, for null,
+ * or if a number is not positive. */
+DISTILE_API int64_t distile_quantized_stage_weights_bytes(const distile_context *context,
+                                                          const distile_quantized_step *step);
+
+/** Packs a filter of int8 or int4 and its quantization, both required, for stages of the context's device; all is in
+ * host memory. The source's slope counts for nothing. A step that has a residual needs its scale here. Errors:
+ * NULL_POINTER, BAD_VALUE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS (also a kernel of no pixels), UNSUPPORTED_DEVICE,
+ * OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_pack_quantized_stage_weights(distile_context *context,
+                                                                const distile_quantized_step *step,
+                                                                const distile_weights_source *source, void *packed);
 
 #ifdef __cplusplus
 }
