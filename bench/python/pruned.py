@@ -45,7 +45,7 @@ DENSITIES = {"masked": 1.0, "masked .3": .3}
 class Problem:
     """A layer, with random numbers: a convolution, or a linear layer as one of 1x1 over a row of tokens."""
 
-    def __init__(self, name, operator, zeros, device, channels=1, weights=None):
+    def __init__(self, name, operator, zeros, device, zero_block=(1, 1), weights=None):
         self.device = device
         params, typical = operator["params"], operator["typical"]
         self.name, self.is_linear = name, operator["generator"] == "masked_linear"
@@ -57,8 +57,9 @@ class Problem:
         if weights is None:
             scale = np.float32(self.inputs * self.kernel ** 2) ** -.5
             filter_ = random.standard_normal(shape).astype(np.float32) * scale
-            blocks = random.random((-(-self.outputs // channels), *shape[1:])) < zeros
-            filter_[np.repeat(blocks, channels, axis=0)[:self.outputs]] = 0
+            rows, columns = zero_block
+            blocks = random.random((-(-self.outputs // rows), -(-self.inputs // columns), *shape[2:])) < zeros
+            filter_[blocks.repeat(rows, axis=0).repeat(columns, axis=1)[:self.outputs, :self.inputs]] = 0
         else:
             filter_ = np.ascontiguousarray(weights.reshape(shape), np.float32)
         self.filter, self.zeros = filter_, float((filter_ == 0).mean())
@@ -150,16 +151,25 @@ class Masked:
         return error(result[:, active], self.problem.expected[:, active])
 
 
-def problems(paths, device, channels):
-    """Names of rows, names of operators, and the functions that make their problems: of random weights, and of those in
-    files, whose operator has their shape and nearly their share of zeros."""
+def block(text):
+    """The output and input channels of a block, from text as 4x1."""
+    rows, columns = map(int, text.split("x"))
+    if min(rows, columns) < 1:
+        raise ValueError(text)
+    return rows, columns
+
+
+def problems(paths, device, zero_block):
+    """Names of rows, names of operators, and the functions that make their problems: of random weights, which become 0 in
+    blocks of output by input channels, and of those in files, whose operator has their shape and nearly their share of
+    zeros."""
     operators = {}
     for shape, operator, percents in pruned_operators.operators():
         for percent in percents:
             operators[f"pruned{percent}_{shape}"] = operator, percent / 100
-    places = "random" if channels == 1 else f"random{channels}x1"
+    places = "random" if zero_block == (1, 1) else "random{}x{}".format(*zero_block)
     for name, (operator, zeros) in operators.items():
-        yield f"{places}/{name}", name, functools.partial(Problem, name, operator, zeros, device, channels)
+        yield f"{places}/{name}", name, functools.partial(Problem, name, operator, zeros, device, zero_block)
     for path in paths:
         weights = np.load(path)
         zeros = float((weights == 0).mean())
@@ -203,7 +213,7 @@ def measure_row(distile, path, problem, options):
 def main():
     def more(parser):
         parser.add_argument("--weights", nargs="*", default=[], type=pathlib.Path, help=".npy files of layers")
-        parser.add_argument("--channels", type=int, default=1, help="neighbouring output channels with the same zeros")
+        parser.add_argument("--block", type=block, default=(1, 1), help="output by input channels that are 0 together")
         parser.add_argument("--refine", action="store_true", help="measure the times of the variants here")
 
     options = parse_options(__doc__, more=more)
@@ -212,7 +222,7 @@ def main():
     cuda = options.device == "cuda"
     versions = pruned_gpu_peers.versions() if cuda else pruned_peers.versions(options.threads)
     results, distile = Results(options, versions), Distile(options.library, options.threads, cuda)
-    for name, operator, make in problems(options.weights, options.device, options.channels):
+    for name, operator, make in problems(options.weights, options.device, options.block):
         if not results.wants(name):
             continue
         path = find_object(options.objects, operator) or find_object(options.objects, f"{operator}.plan")

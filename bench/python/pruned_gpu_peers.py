@@ -1,8 +1,9 @@
 """What layers with pruned weights are measured beside on an NVIDIA GPU, for the problems of pruned.py: what PyTorch calls
-of cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE; and Sputnik's product, if the environment's SPUTNIK
-names its library. That has no package: in a checkout of github.com/google-research/sputnik,
+of cuBLAS and cuDNN, which multiply with all weights, and of cuSPARSE's CSR; cuSPARSE's blocked ELL for weights that are 0
+in blocks, which multiplies in TF32; and Sputnik's product, if the environment's SPUTNIK names its library. That has no
+package: in a checkout of github.com/google-research/sputnik,
 
-  nvcc -shared -Xcompiler -fPIC -O3 -std=c++17 -arch=sm_90 -x cu -I . -I <glog> sputnik/spmm/cuda_spmm.cu.cc -o libspmm.so
+  nvcc -shared -Xcompiler -fPIC -O3 -std=c++17 -arch=sm_90 -x cu -I . sputnik/spmm/cuda_spmm.cu.cc -o libspmm.so
 """
 import contextlib
 import ctypes
@@ -75,6 +76,69 @@ def sparse(problem):
         yield f"sparse cuSPARSE, {order}", (lambda given=given: matrix @ given), BOUND
 
 
+class BlockedEll:
+    """cuSPARSE's product of blocks, as many for each row of blocks, with [inputs, pixels]: PyTorch has no call of it."""
+
+    # Enumerators of cusparse.h and library_types.h.
+    INDEX_32, BASE_0, FLOAT32, COLUMNS_FIRST, AS_IT_IS, BLOCKED_ELL = 2, 0, 0, 1, 0, 13
+    NO_BLOCK = -1
+
+    def __init__(self, matrix, columns, size, device):
+        self.cusparse = ctypes.CDLL("libcusparse.so.12")
+        (rows, inputs), pixels = matrix.shape, columns.shape[1]
+        blocks = matrix.reshape(rows // size, size, inputs // size, size).transpose(0, 2, 1, 3)
+        there = blocks.any(axis=(2, 3))
+        most = int(there.sum(axis=1).max())
+        order = np.argsort(~there, axis=1, kind="stable")[:, :most]
+        is_block = np.take_along_axis(there, order, axis=1)
+        self.share = most * size / inputs
+        values = np.take_along_axis(blocks, order[:, :, None, None], axis=1) * is_block[:, :, None, None]
+        # Rows of the blocks' rows, with the blocks side by side.
+        given = (values.transpose(0, 2, 1, 3), np.where(is_block, order, self.NO_BLOCK).astype(np.int32), columns.T)
+        self.values, self.places, self.columns = (torch.from_numpy(np.ascontiguousarray(one)).to(device) for one in given)
+        self.output = torch.empty(pixels, rows, device=device)
+        self.one, self.zero = ctypes.c_float(1), ctypes.c_float(0)
+        self.handle, weights, input_, output = (ctypes.c_void_p() for _ in range(4))
+        self._call("cusparseCreate", ctypes.byref(self.handle))
+        self._call("cusparseCreateBlockedEll", ctypes.byref(weights), *map(ctypes.c_int64, (rows, inputs, size, most * size)),
+                   *map(self._address, (self.places, self.values)), self.INDEX_32, self.BASE_0, self.FLOAT32)
+        for descriptor, height, tensor in ((input_, inputs, self.columns), (output, rows, self.output)):
+            self._call("cusparseCreateDnMat", ctypes.byref(descriptor), *map(ctypes.c_int64, (height, pixels, height)),
+                       self._address(tensor), self.FLOAT32, self.COLUMNS_FIRST)
+        self.product = (self.handle, self.AS_IT_IS, self.AS_IT_IS, ctypes.byref(self.one), weights, input_,
+                        ctypes.byref(self.zero), output, self.FLOAT32, self.BLOCKED_ELL)
+        needed = ctypes.c_size_t()
+        self._call("cusparseSpMM_bufferSize", *self.product, ctypes.byref(needed))
+        self.buffer = torch.empty(max(1, needed.value), dtype=torch.uint8, device=device)
+
+    def __call__(self):
+        self._call("cusparseSetStream", self.handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        self._call("cusparseSpMM", *self.product, self._address(self.buffer))
+        return self.output.t()
+
+    @staticmethod
+    def _address(tensor):
+        return ctypes.c_void_p(tensor.data_ptr())
+
+    def _call(self, name, *args):
+        status = getattr(self.cusparse, name)(*args)
+        if status:
+            raise RuntimeError(f"{name} returned {status}")
+
+
+def blocked(problem):
+    """Blocked ELL in blocks of 16 and 32, where it leaves out half of the weights or more. The columns of a kernel
+    position lie side by side, as its blocks do."""
+    taps = problem.kernel ** 2
+    matrix = problem.matrix.reshape(problem.outputs, problem.inputs, taps).transpose(0, 2, 1).reshape(problem.outputs, -1)
+    columns = problem.columns.reshape(problem.inputs, taps, -1).transpose(1, 0, 2).reshape(matrix.shape[1], -1)
+    for size in (16, 32):
+        if problem.outputs % size == 0 and problem.inputs % size == 0:
+            product = BlockedEll(matrix, columns, size, problem.device)
+            if product.share <= .5:
+                yield f"blocks of {size}, TF32 cuSPARSE", product, NARROW_BOUND
+
+
 # sputnik::CudaSpmm(m, k, n, nonzeros, rows by length, values, row offsets, columns, dense matrix, output, stream)
 SPUTNIK_PRODUCT = "_ZN7sputnik8CudaSpmmEiiiiPKiPKfS1_S1_S3_PfP11CUstream_st"
 
@@ -120,7 +184,7 @@ def sides_of(problem):
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch says that sparse tensors are new.
-        for sides in (dense, sparse, sputnik):
+        for sides in (dense, sparse, blocked, sputnik):
             for name, call, bound in sides(problem):
                 largest = error(call().float().cpu(), problem.products)
                 if not largest <= bound:
