@@ -7,12 +7,13 @@ RESULTS = "pruned/epyc-2"
 GPU_RESULTS = "pruned/h200"
 BITMAP_RESULTS = "pruned/h200-bitmap"
 TWO_FOUR_RESULTS = "pruned/h200-two-four"
+UNROLLED_RESULTS = "pruned/h200-unrolled"
 
 
 def parts():
     return {"pruned": table("random"), "pruned files": table("files"), "pruned mean": means("t_peer_us"),
             "pruned sparse mean": means("t_sparse_us"), "pruned least": least(), "pruned break even": break_even(),
-            "pruned gpu": gpu_table(), "bitmap": bitmap_table(),
+            "pruned gpu": gpu_table(), "unrolled": unrolled_table(), "bitmap": bitmap_table(),
             "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"],
             "two four": two_four_table(), "two four device": rows.read(TWO_FOUR_RESULTS)["header"]["device"]}
 
@@ -118,4 +119,24 @@ def gpu_table():
                     sparse / ours if sparse else None]
         cells = " | ".join(rows.number(speedup) if speedup else "-" for speedup in speedups)
         lines.append(f"| {_name(row['op'])} | {100 * row['weight_zeros']:.0f} % | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def unrolled_table():
+    """Speed-ups of straight-line code, of the code that ships and of sparse libraries over the fastest dense library in
+    float32."""
+    shipped = {row["op"]: row["t_peer_us"] / row["times_us"]["kernels"]["median"]
+               for row in rows.measured(GPU_RESULTS, kind="pruned")}
+    sides = {"Immediates, all": "immediates", "Immediates, .3": "immediates .3", "Constants, all": "constants",
+             "Loads, all": "loads", "Sputnik": "sparse Sputnik", "Blocked ELL, TF32": "blocks of 16, TF32 cuSPARSE"}
+    lines = [f"| Layer | Zeros | {' | '.join(sides)} | The code above, all |", "|---" * (len(sides) + 3) + "|"]
+    found = rows.measured(UNROLLED_RESULTS, kind="unrolled")
+    for row in sorted(found, key=lambda row: (_name(row["op"]), row["row"])):
+        medians = {name: time["median"] for name, time in row["times_us"].items()}
+        speedups = [row["t_peer_us"] / medians[side] if side in medians else None for side in sides.values()]
+        is_random = row["row"].startswith("random/")
+        speedups.append(shipped.get(row["op"]) if is_random else None)
+        cells = " | ".join(rows.number(speedup) if speedup else "-" for speedup in speedups)
+        name = _name(row["op"]) + ("" if is_random else ", blocks of 16 x 16")
+        lines.append(f"| {name} | {_percent(row)} % | {cells} |")
     return "\n".join(lines) + "\n"
