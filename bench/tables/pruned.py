@@ -4,6 +4,7 @@ import collections
 import rows
 
 RESULTS = "pruned/epyc-2"
+AVX512_RESULTS = "pruned/zen5-2"
 GPU_RESULTS = "pruned/h200"
 BITMAP_RESULTS = "pruned/h200-bitmap"
 TWO_FOUR_RESULTS = "pruned/h200-two-four"
@@ -13,6 +14,11 @@ UNROLLED_RESULTS = "pruned/h200-unrolled"
 def parts():
     return {"pruned": table("random"), "pruned files": table("files"), "pruned mean": means("t_peer_us"),
             "pruned sparse mean": means("t_sparse_us"), "pruned least": least(), "pruned break even": break_even(),
+            "pruned avx512 device": rows.read(AVX512_RESULTS)["header"]["device"],
+            "pruned avx512 mean": means("t_peer_us", AVX512_RESULTS),
+            "pruned avx512 masked mean": means("t_peer_us", AVX512_RESULTS, "t_masked_us"),
+            "pruned avx512 sparse mean": means("t_sparse_us", AVX512_RESULTS),
+            "pruned avx512 least": least(AVX512_RESULTS),
             "pruned gpu": gpu_table(), "unrolled": unrolled_table(), "bitmap": bitmap_table(),
             "bitmap device": rows.read(BITMAP_RESULTS)["header"]["device"],
             "two four": two_four_table(), "two four device": rows.read(TWO_FOUR_RESULTS)["header"]["device"]}
@@ -45,9 +51,9 @@ def two_four_table():
     return "\n".join(lines) + "\n"
 
 
-def _cpu_rows(places):
+def _cpu_rows(places, results=RESULTS):
     """The rows of zeros at random places, or of weights from files."""
-    found = [row for row in rows.measured(RESULTS, kind="pruned") if row["row"].startswith("random/") == (places == "random")]
+    found = [row for row in rows.measured(results, kind="pruned") if row["row"].startswith("random/") == (places == "random")]
     return sorted(found, key=lambda row: (_name(row["op"]), row["weight_zeros"], row["row"]))
 
 
@@ -75,19 +81,19 @@ def table(places):
     return "\n".join(lines) + "\n"
 
 
-def means(peer):
-    """The geometric means over the layers, with every pixel active, of the shares that most of them have."""
+def means(peer, results=RESULTS, ours="t_all_us"):
+    """The geometric means over the layers, by default with every pixel active, of the shares that most of them have."""
     found = collections.defaultdict(list)
-    for row in _cpu_rows("random"):
-        found[_percent(row)].append(row[peer] / row["t_all_us"])
+    for row in _cpu_rows("random", results):
+        found[_percent(row)].append(row[peer] / row[ours])
     texts = [f"{rows.number(rows.geometric_mean(found[share]))} at {share} % zeros" for share in sorted(found)
              if share >= 70 and len(found[share]) > 1]
     return " and ".join([", ".join(texts[:-1])] * bool(texts[:-1]) + texts[-1:])
 
 
-def least():
+def least(results=RESULTS):
     """The least speed-up over the fastest sparse library."""
-    return rows.number(min(row["t_sparse_us"] / row["t_all_us"] for row in _cpu_rows("random")))
+    return rows.number(min(row["t_sparse_us"] / row["t_all_us"] for row in _cpu_rows("random", results)))
 
 
 def break_even():
