@@ -74,6 +74,7 @@ def close(a, b):
 # ---- Converted networks
 
 
+@pytest.mark.cpu
 @torch.no_grad()
 @pytest.mark.parametrize("density", [0, 0.1, 0.6, 1])
 def test_a_residual_network_is_one_stage(density, strict, counted):
@@ -116,6 +117,7 @@ def test_layers_run_where_a_stage_cannot(counted):
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.cpu
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_types_without_stages_run_as_layers(dtype):
@@ -584,6 +586,7 @@ FORMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.cpu
 @torch.no_grad()
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_sums(form, strict):
@@ -606,6 +609,7 @@ def test_forms_of_sums(form, strict):
                 assert torch.equal(one, other)
 
 
+@pytest.mark.cpu
 @torch.no_grad()
 def test_images_of_other_shapes_than_the_example(counted):
     """What broadcasts in a later call runs as layers."""
