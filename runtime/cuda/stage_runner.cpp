@@ -389,10 +389,10 @@ const StageRunner::Kernels &StageRunner::kernels_for(distile_dtype type) {
     try {
         kernels.begin = loader.find(kernels.module, "distile_stage_begin");
         const auto find = [&](const char *name) { return loader.find(kernels.module, name); };
-        kernels.plain = code_.is_machine_code || is_quantized(type) ? find("distile_stage") : nullptr;
         // No step of tokens alone is quantized.
-        kernels.tokens = is_quantized(type) ? kernels.plain : find("distile_stage_tokens");
-        kernels.plain = kernels.plain ? kernels.plain : kernels.tokens;
+        const bool has_tokens = !is_quantized(type), has_plain = code_.is_machine_code || !has_tokens;
+        kernels.plain = find(has_plain ? "distile_stage" : "distile_stage_tokens");
+        kernels.tokens = has_tokens ? find("distile_stage_tokens") : kernels.plain;
         for (CUfunction function : {kernels.plain, kernels.tokens}) {
             device_.check(device_.driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                             code_.shared_bytes),

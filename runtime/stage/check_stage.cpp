@@ -405,9 +405,9 @@ private:
 
     void check_quantized(CheckedStep &checked) const {
         if (step_.bias || step_.later || raw(step_.weights_dtype) != 0) {
-            throw bad_value("the packed weights of quantized steps have their bias and their type, which are 0 here, "
-                            "as later pixels "
-                            "are");
+            throw bad_value(
+                "the packed weights of quantized steps have their bias and their type, which are 0 here, as "
+                "later pixels are");
         }
         checked.weights_dtype = DISTILE_INT8;
     }
