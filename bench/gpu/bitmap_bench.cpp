@@ -2,11 +2,10 @@
  * The benchmark of linear layers with pruned weights of 16 bits: kernels for a bitmap of the weights beside cuBLAS.
  */
 #include "bench/gpu/pruned_linear.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include "bench/peers/gpu_peer.h"
 #include "kernels/bitmap.h"
 #include "kernels/cuda_bitmap/arguments.h"
@@ -203,20 +202,15 @@ int run(const Options &options) {
     if (!options.no_cublas) {
         open(cublas, slice, peer);
     }
-    int driver = 0;
-    CU(cuDriverGetVersion, &driver);
     Results results(
         options.out, options.resume,
-        {{"date", utc_now()},
-         {"backend", "cuda"},
-         {"device", slice.device()},
-         {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}, {"peer", peer.empty() ? "none" : peer}}},
-         {"about",
-          "linear layers with zeros at random among their weights, by a bitmap of these, and by cuBLAS with all "
-          "weights; medians of replays of graphs in microseconds, in turns; weights are rotated among "
-          "copies that the L2 cache does not hold; ours is the fastest of all configurations; without the "
-          "runtime around it"}});
+        results_header(
+            slice.device(),
+            "linear layers with zeros at random among their weights, by a bitmap of these, and by cuBLAS with all "
+            "weights; medians of replays of graphs in microseconds, in turns; weights are rotated among "
+            "copies that the L2 cache does not hold; ours is the fastest of all configurations; without the "
+            "runtime around it",
+            Json::object({{"peer", peer.empty() ? "none" : peer}})));
     bool all_right = true;
     for (const std::string &type : options.types) {
         const distile_dtype dtype = type == "float16" ? DISTILE_FLOAT16 : DISTILE_BFLOAT16;

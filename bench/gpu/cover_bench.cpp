@@ -4,12 +4,11 @@
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
 #include "bench/gpu/gpu_cover.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include "runtime/choice/cover.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -137,17 +136,12 @@ Json measure(const std::string &name, const GpuSlice &slice, const ByteMask &mas
 int run(const Options &options) {
     CU(cuInit, 0U);
     const GpuSlice slice(0);
-    int driver = 0;
-    CU(cuDriverGetVersion, &driver);
-    Results results(options.out, options.resume,
-                    {{"date", utc_now()},
-                     {"backend", "cuda"},
-                     {"device", slice.device()},
-                     {"system", system_name()},
-                     {"versions", {{"source", source_version()}, {"CUDA driver", driver}}},
-                     {"about", "covers of mixed granularity of masks of blobs, made by two kernels from a mask's bits; "
-                               "t_us: medians of replays of a graph in microseconds; t_host_us: plan_cover() on the "
-                               "host, once; equal: both have the same tiles"}});
+    Results results(
+        options.out, options.resume,
+        results_header(slice.device(),
+                       "covers of mixed granularity of masks of blobs, made by two kernels from a mask's bits; "
+                       "t_us: medians of replays of a graph in microseconds; t_host_us: plan_cover() on the "
+                       "host, once; equal: both have the same tiles"));
     bool all_equal = true;
     for (const int32_t size : options.sizes) {
         for (const int32_t batch : options.batches) {

@@ -3,12 +3,11 @@
  */
 #include "bench/gpu/gpu_cover.h"
 #include "bench/gpu/kernels/cover_convolutions.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include "cover_convolutions_float16_cubin.h"
 #include "cover_convolutions_tf32_cubin.h"
 #include "kernels/tensor_core/arguments.h"
@@ -344,20 +343,15 @@ Json measure(const std::string &name, const GpuSlice &slice, const Operator &op,
 int run(const Options &options) {
     CU(cuInit, 0U);
     const GpuSlice slice(0);
-    int driver = 0;
-    CU(cuDriverGetVersion, &driver);
     Results results(
         options.out, options.resume,
-        {{"date", utc_now()},
-         {"backend", "cuda"},
-         {"device", slice.device()},
-         {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}}},
-         {"about", "3x3 convolutions on lists that are there, in microseconds: medians of replays of graphs in turns; "
-                   "t_pixels_us and t_tiles_us: the fastest over "
-                   "single pixels and over tiles of 8 x 8; t_cover_us: over a cover of both in one launch, with the "
-                   "best of all thresholds (fewest active pixels of a tile) and blocks; gain: of the faster of the "
-                   "first two over it; max_rel_err: of all to the first, for up to 4 images"}});
+        results_header(
+            slice.device(),
+            "3x3 convolutions on lists that are there, in microseconds: medians of replays of graphs in turns; "
+            "t_pixels_us and t_tiles_us: the fastest over "
+            "single pixels and over tiles of 8 x 8; t_cover_us: over a cover of both in one launch, with the "
+            "best of all thresholds (fewest active pixels of a tile) and blocks; gain: of the faster of the "
+            "first two over it; max_rel_err: of all to the first, for up to 4 images"));
     constexpr double tolerance = 2e-3;  // Two roundings to float16 and sums in other orders.
     bool all_alike = true;
     for (const std::string &type : options.types) {

@@ -3,12 +3,11 @@
  */
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/scaling/scaling.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include "distile_conv3x3_256_cuda.h"
 #include "distile_conv3x3_256_float16_cuda.h"
 #include <CLI/CLI.hpp>
@@ -482,33 +481,27 @@ Json measure(const RowOf &row, const Options &options) {
 
 int run(const Options &options) {
     CU(cuInit, 0U);
-    int count = 0, driver = 0;
+    int count = 0;
     CU(cuDeviceGetCount, &count);
-    CU(cuDriverGetVersion, &driver);
     CUdevice device = 0;
     CU(cuDeviceGet, &device, 0);
     char name[256] = "";
     CU(cuDeviceGetName, name, static_cast<int>(sizeof(name)), device);
-    Results results(
-        options.out, options.resume,
-        {{"date", utc_now()},
-         {"backend", "cuda"},
-         {"device", name},
-         {"gpus", count},
-         {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}}},
-         {"about",
-          "a chain of masked 3x3 convolutions of 256 channels, one mask for all; times are medians in "
-          "microseconds by the host's clock, all sides in turns; t_one_us: the layers on one GPU, called one "
-          "after the other (in_parts: as a group of contexts on that GPU, because the images are too large for a "
-          "call); "
-          "t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep the images; "
-          "t_any_order_us: so too, but with any_order; speed_up_...: of t_one_us to these; equal: all bits are those "
-          "of one GPU in calls with a "
-          "fixed order of sums; t_longest_part_us: the part of a device alone on one GPU, with kept images, the "
-          "longest "
-          "of all; communication: what t_kept_us is above that, as a part of it; predicted: by the model of time, from "
-          "the PolyKernel's time table, with copies of 5 us and 300 GB/s"}});
+    Json header = results_header(
+        name,
+        "a chain of masked 3x3 convolutions of 256 channels, one mask for all; times are medians in "
+        "microseconds by the host's clock, all sides in turns; t_one_us: the layers on one GPU, called one "
+        "after the other (in_parts: as a group of contexts on that GPU, because the images are too large for a "
+        "call); "
+        "t_group_us: from an input on the first GPU to an output there; t_kept_us: the devices keep the images; "
+        "t_any_order_us: so too, but with any_order; speed_up_...: of t_one_us to these; equal: all bits are those "
+        "of one GPU in calls with a "
+        "fixed order of sums; t_longest_part_us: the part of a device alone on one GPU, with kept images, the "
+        "longest "
+        "of all; communication: what t_kept_us is above that, as a part of it; predicted: by the model of time, from "
+        "the PolyKernel's time table, with copies of 5 us and 300 GB/s");
+    header["gpus"] = count;
+    Results results(options.out, options.resume, header);
     bool all_equal = true;
     for (const std::string &type : options.types) {
         for (const int32_t size : options.sizes) {

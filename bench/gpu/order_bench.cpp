@@ -3,14 +3,13 @@
  */
 #include "autoscheduler/measure/gpu.h"
 #include "autoscheduler/measure/gpu_measure.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
 #include "bench/harness/list_orders.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/masks.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/operators.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -180,18 +179,13 @@ Json measure(const std::string &name, const GpuSlice &slice, const std::string &
 int run(const Options &options) {
     CU(cuInit, 0U);
     const GpuSlice slice(0);
-    int driver = 0;
-    CU(cuDriverGetVersion, &driver);
     Results results(
         options.out, options.resume,
-        {{"date", utc_now()},
-         {"backend", "cuda"},
-         {"device", slice.device()},
-         {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}}},
-         {"about", "masked variants for a known mask of blobs, on lists of tiles row by row, along curves of Morton "
-                   "and Hilbert, and in blocks of 16 x 16 tiles along a Hilbert curve; medians of replays of graphs "
-                   "in microseconds, in turns; equal: all results have equal bits"}});
+        results_header(
+            slice.device(),
+            "masked variants for a known mask of blobs, on lists of tiles row by row, along curves of Morton "
+            "and Hilbert, and in blocks of 16 x 16 tiles along a Hilbert curve; medians of replays of graphs "
+            "in microseconds, in turns; equal: all results have equal bits"));
     bool all_equal = true;
     for (const std::string &polykernel : options.polykernels) {
         for (const int32_t size : options.sizes) {

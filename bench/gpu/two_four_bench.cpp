@@ -3,11 +3,10 @@
  * all weights, and beside cuSPARSELt.
  */
 #include "bench/gpu/pruned_linear.h"
+#include "bench/gpu/results_header.h"
 #include "bench/harness/command_line.h"
-#include "bench/harness/machine.h"
 #include "bench/harness/measure.h"
 #include "bench/harness/results.h"
-#include "bench/harness/source_version.h"
 #include "bench/peers/gpu_peer.h"
 #include "kernels/cuda_two_four/arguments.h"
 #include "kernels/two_four.h"
@@ -216,19 +215,14 @@ int run(const Options &options) {
         open(peers.cublas, slice, names);
         open(peers.cusparselt, slice, names);
     }
-    int driver = 0;
-    CU(cuDriverGetVersion, &driver);
     Results results(
         options.out, options.resume,
-        {{"date", utc_now()},
-         {"backend", "cuda"},
-         {"device", slice.device()},
-         {"system", system_name()},
-         {"versions", {{"source", source_version()}, {"CUDA driver", driver}, {"peers", names}}},
-         {"about",
-          "linear layers with weights of the pattern 2:4, by sparse tensor cores, by cuBLAS with all weights, and by "
-          "cuSPARSELt; medians of replays of graphs in microseconds, in turns; weights are rotated among copies that "
-          "the L2 cache does not hold; ours is the fastest of all configurations; without the runtime around it"}});
+        results_header(
+            slice.device(),
+            "linear layers with weights of the pattern 2:4, by sparse tensor cores, by cuBLAS with all weights, and by "
+            "cuSPARSELt; medians of replays of graphs in microseconds, in turns; weights are rotated among copies that "
+            "the L2 cache does not hold; ours is the fastest of all configurations; without the runtime around it",
+            Json::object({{"peers", names}})));
     bool all_right = true;
     for (const std::string &type : options.types) {
         const distile_dtype dtype = type == "float16" ? DISTILE_FLOAT16 : DISTILE_BFLOAT16;
