@@ -7,6 +7,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/quantized_model.h"
+#include "tests/support/stage_mask.h"
 #include <algorithm>
 #include <distile/stage.h>
 #include <functional>
@@ -48,15 +49,7 @@ public:
     using Image = QuantizedStageImage<Machine>;
     template<typename T> using Array = typename Machine::template Array<T>;
 
-    struct TestMask {
-        std::vector<uint8_t> bits;
-        int32_t batch, height, width;
-        Mask mask;
-        bool at(int32_t n, int32_t y, int32_t x) const {
-            return y >= 0 && y < height && x >= 0 && x < width &&
-                   bits[(static_cast<size_t>(n) * height + y) * width + x] != 0;
-        }
-    };
+    using TestMask = StageMask<Machine>;
 
     TestedQuantizedStage(const Machine &machine, distile_dtype dtype, unsigned seed)
         : random(seed), machine_(machine), dtype_(dtype) {
@@ -69,17 +62,9 @@ public:
         return *images_.back();
     }
     TestMask &mask(int32_t batch, int32_t height, int32_t width, double density) {
-        masks_.push_back(
-            std::make_unique<TestMask>(TestMask{std::vector<uint8_t>(static_cast<size_t>(batch) * height * width),
-                                                batch, height, width, machine_.make_mask()}));
-        TestMask &made = *masks_.back();
-        for (uint8_t &bit : made.bits) {
-            bit = std::uniform_real_distribution<>(0, 1)(random) < density ? 1 : 0;
-        }
-        uploads_.push_back(std::make_unique<Array<uint8_t>>(made.bits));
-        machine_.check(distile_mask_set_bytes(made.mask.get(), uploads_.back()->data(), batch, height, width,
-                                              int64_t{height} * width, width));
-        return made;
+        masks_.push_back(std::make_unique<TestMask>(machine_, batch, height, width));
+        masks_.back()->draw(machine_, density, random);
+        return *masks_.back();
     }
 
     /** A mask of the pixels whose stored numbers, times small integers, have a sum above 0. */
@@ -260,7 +245,7 @@ private:
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<std::unique_ptr<TestMask>> masks_;
     std::vector<std::unique_ptr<QuantizedModel>> models_;
-    std::vector<std::unique_ptr<Array<unsigned char>>> weights_, uploads_;
+    std::vector<std::unique_ptr<Array<unsigned char>>> weights_;
     std::vector<std::unique_ptr<Array<float>>> factors_;
     std::vector<distile_stage_step> steps_;
     std::vector<std::function<void()>> plain_;

@@ -10,6 +10,7 @@
 #include "reference/activation_reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/reference.h"
+#include "tests/support/stage_mask.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/distile.hpp>
@@ -157,24 +158,13 @@ public:
         return made;
     }
 
-    struct TestMask {
-        Bits bits;
-        int32_t batch, height, width;
-        Mask mask;
-    };
+    using TestMask = StageMask<Machine>;
     TestMask &mask(int32_t batch, int32_t height, int32_t width, double density) {
-        masks_.push_back(std::make_unique<TestMask>(
-            TestMask{Bits(static_cast<size_t>(batch) * height * width), batch, height, width, machine_.make_mask()}));
-        TestMask &made = *masks_.back();
+        masks_.push_back(std::make_unique<TestMask>(machine_, batch, height, width));
         if (density >= 0) {
-            for (uint8_t &bit : made.bits) {
-                bit = std::uniform_real_distribution<>(0, 1)(random) < density ? 1 : 0;
-            }
-            uploads_.push_back(std::make_unique<Array<uint8_t>>(made.bits));
-            machine_.check(distile_mask_set_bytes(made.mask.get(), uploads_.back()->data(), batch, height, width,
-                                                  int64_t{height} * width, width));
+            masks_.back()->draw(machine_, density, random);
         }
-        return made;
+        return *masks_.back();
     }
 
     /** A mask of what has a score above 0. */
@@ -772,7 +762,6 @@ private:
     distile_dtype weights_dtype_;
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<std::unique_ptr<TestMask>> masks_;
-    std::vector<std::unique_ptr<Array<uint8_t>>> uploads_;
     std::vector<std::unique_ptr<Step>> steps_;
     std::vector<std::unique_ptr<StageNumbers<Machine>>> numbers_;
 };
