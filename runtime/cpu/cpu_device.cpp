@@ -1,5 +1,6 @@
 #include "runtime/cpu/cpu_device.h"
 #include "kernels/call.h"
+#include "runtime/cpu/architectures/cpu_architecture.h"
 #include "runtime/cpu/cpu_features.h"
 #include "runtime/cpu/cpu_mask.h"
 #include "runtime/cpu/cpu_planner.h"
@@ -62,9 +63,16 @@ ScratchMemory CpuDevice::take_scratch(size_t bytes) {
 
 const PixelProducts &CpuDevice::products() {
     if (!products_) {
-        products_ = &choose_products(context);
+        products_ = &choose_products(known_pixel_products(), context);
     }
     return *products_;
+}
+
+const QuantizedProducts &CpuDevice::quantized_products() {
+    if (!quantized_products_) {
+        quantized_products_ = &choose_products(known_quantized_products(), context);
+    }
+    return *quantized_products_;
 }
 
 const StageTarget *CpuDevice::stage_target() const {

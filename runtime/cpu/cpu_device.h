@@ -10,6 +10,7 @@ namespace distile {
 
 class CpuStageRunner;
 struct PixelProducts;
+struct QuantizedProducts;
 
 class CpuDevice : public Device {
 public:
@@ -62,9 +63,13 @@ public:
 
     /** The code for products of listed pixels. */
     const PixelProducts &products();
+    /** The code for quantized convolutions. */
+    const QuantizedProducts &quantized_products();
 
 private:
-    const PixelProducts *products_ = nullptr;  ///< Null until somebody asks.
+    // Null until somebody asks.
+    const PixelProducts *products_ = nullptr;
+    const QuantizedProducts *quantized_products_ = nullptr;
     /** Null until a stage runs. */
     std::unique_ptr<CpuStageRunner> stages_;
 };

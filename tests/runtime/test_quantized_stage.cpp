@@ -18,11 +18,11 @@ constexpr distile_dtype types[] = {DISTILE_UINT8, DISTILE_INT8};
 
 /** Calls test(machine, type) for the code of each instruction set that this CPU has. */
 template<typename Test> void for_each_code(const Test &test) {
-    for (const QuantizedProducts &products : known_quantized_products()) {
-        if (missing_cpu_feature(products.features).empty()) {
+    for (const QuantizedProducts *products : known_quantized_products()) {
+        if (missing_cpu_feature(products->features).empty()) {
             for (const distile_dtype type : types) {
-                INFO("features " << products.features << ", type " << type);
-                test(CpuMachine(products.features), type);
+                INFO("features " << products->features << ", type " << type);
+                test(CpuMachine(products->features), type);
             }
         }
     }

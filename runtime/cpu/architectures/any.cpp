@@ -18,8 +18,8 @@ std::vector<const PixelProducts *> known_pixel_products() {
     return {&portable_products};
 }
 
-std::vector<QuantizedProducts> known_quantized_products() {
-    return {portable_quantized_products};
+std::vector<const QuantizedProducts *> known_quantized_products() {
+    return {&portable_quantized_products};
 }
 
 }  // namespace distile

@@ -5,6 +5,7 @@
 #ifndef DISTILE_CPU_ARCHITECTURE_H
 #define DISTILE_CPU_ARCHITECTURE_H
 
+#include "runtime/cpu/cpu_features.h"
 #include "runtime/cpu/products/products.h"
 #include "runtime/cpu/products/quantized_products.h"
 #include "runtime/cpu/simd/simd_level.h"
@@ -28,7 +29,18 @@ SimdLevels known_simd_levels();
 std::vector<const PixelProducts *> known_pixel_products();
 
 /** Code for quantized convolutions, fastest first. */
-std::vector<QuantizedProducts> known_quantized_products();
+std::vector<const QuantizedProducts *> known_quantized_products();
+
+/** The first of such code whose instructions a context may use. The last of it runs on any CPU. */
+template<class Products>
+const Products &choose_products(const std::vector<const Products *> &known, const distile_context &context) {
+    for (const Products *products : known) {
+        if (missing_cpu_feature(products->features, context.options.cpu_features).empty()) {
+            return *products;
+        }
+    }
+    return *known.back();
+}
 
 }  // namespace distile
 

@@ -75,11 +75,11 @@ std::vector<const PixelProducts *> known_pixel_products() {
     return {&avx512_products, &avx2_products, &portable_products};
 }
 
-std::vector<QuantizedProducts> known_quantized_products() {
-    return {{"avx512f avx512bw avx512dq avx512vl avx512_vnni", distile_call_avx512_vnni, 14, 32},
-            {"avx2 avx_vnni", distile_call_avx_vnni, 6, 16},
-            {"avx2", distile_call_avx2_int8, 4, 16},
-            portable_quantized_products};
+std::vector<const QuantizedProducts *> known_quantized_products() {
+    static constexpr QuantizedProducts avx512_vnni{"avx512f avx512bw avx512dq avx512vl avx512_vnni",
+                                                   distile_call_avx512_vnni, 14, 32},
+        avx_vnni{"avx2 avx_vnni", distile_call_avx_vnni, 6, 16}, avx2{"avx2", distile_call_avx2_int8, 4, 16};
+    return {&avx512_vnni, &avx_vnni, &avx2, &portable_quantized_products};
 }
 
 }  // namespace distile

@@ -1,6 +1,4 @@
 #include "runtime/cpu/products/listed_convolution.h"
-#include "runtime/cpu/architectures/cpu_architecture.h"
-#include "runtime/cpu/cpu_features.h"
 #include "runtime/cpu/products/listed_depthwise.h"
 #include <algorithm>
 #include <limits>
@@ -389,15 +387,6 @@ private:
 };
 
 }  // namespace
-
-const PixelProducts &choose_products(const distile_context &context) {
-    for (const PixelProducts *products : known_pixel_products()) {
-        if (missing_cpu_feature(products->features, context.options.cpu_features).empty()) {
-            return *products;
-        }
-    }
-    return portable_products;
-}
 
 ProductWeights product_weights(distile_dtype dtype) {
     return dtype == DISTILE_BFLOAT16 ? bfloat16_weights : dtype == DISTILE_INT8 ? int8_weights : float32_weights;

@@ -11,9 +11,6 @@
 
 namespace distile {
 
-/** The code that the CPU and a context's options allow, the fastest. */
-const PixelProducts &choose_products(const distile_context &context);
-
 /** How packed weights of this type are stored, which is float32, bfloat16 or int8. */
 ProductWeights product_weights(distile_dtype dtype);
 

@@ -1,7 +1,5 @@
 #include "runtime/cpu/products/quantized_products.h"
 #include "runtime/base/types.h"
-#include "runtime/cpu/architectures/cpu_architecture.h"
-#include "runtime/cpu/cpu_features.h"
 #include "runtime/dispatch/call.h"
 #include "runtime/kinds/dot_product_layout.h"
 #include "runtime/kinds/operator_kind.h"
@@ -56,15 +54,6 @@ distile_array packed_array(const PackedArray &packed, const void *data) {
     return array;
 }
 
-const QuantizedProducts &choose_products(const std::vector<QuantizedProducts> &known, const distile_context &context) {
-    for (const QuantizedProducts &products : known) {
-        if (missing_cpu_feature(products.features, context.options.cpu_features).empty()) {
-            return products;
-        }
-    }
-    return known.back();
-}
-
 }  // namespace
 
 int64_t quantized_bytes(const StageFilter &filter) {
@@ -88,8 +77,7 @@ void run_quantized(CpuDevice &device, const QuantizedConvolution &given, const T
         return;
     }
     distile_context &context = device.context;
-    const std::vector<QuantizedProducts> known = known_quantized_products();
-    const QuantizedProducts &products = choose_products(known, context);
+    const QuantizedProducts &products = device.quantized_products();
     const StageFilter &filter = given.filter;
     const distile_window &window = given.window;
     distile_conv2d conv{};

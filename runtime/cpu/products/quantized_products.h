@@ -21,7 +21,7 @@ struct QuantizedProducts {
 };
 
 /** For any CPU. */
-constexpr QuantizedProducts portable_quantized_products{"", distile_call_portable_int8, 2, 32};
+inline constexpr QuantizedProducts portable_quantized_products{"", distile_call_portable_int8, 2, 32};
 
 /** Packed weights, and what requantizes their sums, are aligned to as many bytes. */
 constexpr size_t quantized_alignment = 64;
