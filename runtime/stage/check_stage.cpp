@@ -60,7 +60,7 @@ public:
         }
         if (is_quantized() && step_.kind != DISTILE_STEP_SCORES && step_.kind != DISTILE_STEP_CONV2D) {
             throw Failure{fail(context_, DISTILE_ERROR_BAD_TYPE,
-                               "%s: the input is %s; of quantized tensors, stages take convolutions and scores alone",
+                               "%s: the input is %s; only convolutions and scores take quantized tensors in a stage",
                                call_, TypeText(step_.input->dtype).text)};
         }
         CheckedStep checked{step_, {}, step_.input->dtype, false, false};
@@ -406,8 +406,8 @@ private:
     void check_quantized(CheckedStep &checked) const {
         if (step_.bias || step_.later || raw(step_.weights_dtype) != 0) {
             throw bad_value(
-                "the packed weights of quantized steps have their bias and their type, which are 0 here, as "
-                "later pixels are");
+                "a quantized step takes no bias, later pixels or type of weights: its packed weights have the "
+                "bias and the type");
         }
         checked.weights_dtype = DISTILE_INT8;
     }

@@ -53,9 +53,11 @@ StageFilter check_quantized_step(distile_context *context, const StageTarget &ta
                                  const distile_quantized_step &step) {
     const int32_t input = raw(step.input), output = raw(step.output);
     if (!is_quantized(input) || (output != input && output != DISTILE_FLOAT32)) {
-        throw Failure{fail(context, DISTILE_ERROR_BAD_TYPE,
-                           "%s: from %s to %s; quantized steps are from uint8 or int8 to the same type or float32",
-                           pack_quantized_call, TypeText(input).text, TypeText(output).text)};
+        throw Failure{fail(
+            context, DISTILE_ERROR_BAD_TYPE,
+            "%s: the step reads %s and writes %s; a quantized step reads uint8 or int8 and writes the same type or "
+            "float32",
+            pack_quantized_call, TypeText(input).text, TypeText(output).text)};
     }
     require(check_enumerator(context, pack_quantized_call, "activation", step.activation));
     if (!is_reserved_zero(step.reserved)) {

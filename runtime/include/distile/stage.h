@@ -29,7 +29,8 @@ extern "C" {
 typedef enum distile_step_kind {
     DISTILE_STEP_CONV2D = 0, /**< output = activation(convolution + bias + residual) at some pixels. */
     /** A mask, as distile_mask_set_scores. Where the image is quantized, its stored numbers are multiplied: for scores
-     * of real numbers, weights contain the scale, and score_bias less the zero point times the sum of the weights. */
+     * of real numbers, multiply the weights by the scale, and subtract the zero point times their sum from score_bias.
+     */
     DISTILE_STEP_SCORES = 1,
     /* Steps that take each channel by itself: output = activation(value + residual), rounded once. */
     /** The largest number of a window's pixels in the image, of which each window has one. A GPU reads those outside,
@@ -77,7 +78,7 @@ typedef struct distile_stage_step {
      * that it reads. */
     const distile_window *reader;
     /** Has the output's shape: pixels whose sums stay without activation, because a later step adds to them. Null:
-     * none. Null for quantized images, whose results are rounded for good.
+     * none. Null for quantized images: nothing is added to a rounded result.
      */
     distile_mask *later;
     distile_window window; /**< Its kind is DISTILE_WINDOW_CONV. Scores use its strides. */
